@@ -186,10 +186,9 @@ def test_a_product_alone_meets_new_rows(terms, columns, rule):
         np.testing.assert_allclose(y.astype(np.float64), exact / exact.sum(-1, keepdims=True), rtol=2**-7, atol=2**-14)
 
 
-def test_long_kernels_one_behind_another():
-    """Each is launched while the one ahead still writes what it reads: a hundred runs, bit for bit the same."""
+def run_one_behind_another(layers, rows, width):
+    """Launch layers, each of which reads what the one ahead writes: a hundred runs, bit for bit the same, and right."""
     rng = np.random.default_rng(0)
-    layers, rows, width = 6, 4096, 768
     text = " ".join(f"m{i} = MatMul (h{i}, w{i}) a{i} = Add (m{i}, b{i}) h{i + 1} = Relu (a{i})" for i in range(layers))
     graph = f"(float16[N, {width}] h0) => (float16[N, {width}] h{layers}) {{ {text} }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
@@ -207,6 +206,11 @@ def test_long_kernels_one_behind_another():
     y = np.frombuffer(runs.pop(), np.float16).reshape(h.shape)
     # Each layer rounds once, by 2**-12 of a value in the root mean square, and keeps what the ones before rounded.
     assert np.sqrt(np.mean((y - h) ** 2) / np.mean(h**2)) < layers * 2**-12
+
+
+def test_long_kernels_one_behind_another():
+    """Each is launched while the one ahead still writes what it reads: a hundred runs, bit for bit the same."""
+    run_one_behind_another(6, 4096, 768)
 
 
 @pytest.mark.parametrize("name", ["written head by head", "written by windows"])
@@ -310,25 +314,7 @@ def test_few_rows_are_written_where_they_belong(perm):
 
 def test_weights_are_fetched_before_the_kernel_ahead_has_ended():
     """Layers of one row, each launched early: a hundred runs, bit for bit the same, and right."""
-    rng = np.random.default_rng(0)
-    layers, width = 12, 2048
-    text = " ".join(f"m{i} = MatMul (h{i}, w{i}) a{i} = Add (m{i}, b{i}) h{i + 1} = Relu (a{i})" for i in range(layers))
-    graph = f"(float16[N, {width}] h0) => (float16[N, {width}] h{layers}) {{ {text} }}"
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> g {graph}')
-    h = x = rng.standard_normal((1, width)).astype(np.float16)
-    for i in range(layers):
-        w = (rng.standard_normal((width, width)) * (2 / width) ** 0.5).astype(np.float16)
-        b = rng.standard_normal(width).astype(np.float16)
-        model.graph.initializer.extend(onnx.numpy_helper.from_array(*pair) for pair in ((w, f"w{i}"), (b, f"b{i}")))
-        h = np.maximum(h.astype(np.float64) @ w + b, 0)
-    pipeline.run(model)
-    session = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
-    assert {p.runs_as for p in session.fused} == {"kernel"}
-    runs = {session.run(None, {"h0": x})[0].tobytes() for _ in range(100)}
-    assert len(runs) == 1
-    y = np.frombuffer(runs.pop(), np.float16).reshape(h.shape)
-    # Each layer rounds once, by 2**-12 of a value in the root mean square, and keeps what the ones before rounded.
-    assert np.sqrt(np.mean((y - h) ** 2) / np.mean(h**2)) < layers * 2**-12
+    run_one_behind_another(12, 1, 2048)
 
 
 # ---- the kernel for sm_80 and later

@@ -1,14 +1,18 @@
 """Attention as the kernel tests need it: an op of any layout, its inputs, the truth, and what the plain nodes give."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import parser
 
+from onnxfuse import kernels
+from onnxfuse.kernels import Arch, KernelSource
+from onnxfuse.kernels.programs.family import Family, Key
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.verification.reference import to_tf32
-from tests.kernels import ops
+from tests.kernels import ops, programs
 from tests.kernels.ops import FLOAT, HALF
 
 Shape = tuple[int, ...]
@@ -194,3 +198,25 @@ def within_budget(case: Case, inputs: list[np.ndarray], got: np.ndarray) -> None
         ours, theirs = map(measure, errors)
         # Weights and result are each rounded once; the plain nodes may be lucky where there is next to nothing to sum.
         assert ours <= max(2 * theirs, 2 * step * measure(np.abs(exact[seen])))
+
+
+def answers(case: Case, arch: Arch, lengths: Iterable[int]) -> tuple[Family, set[KernelSource]]:
+    """Return the programs of a case of open batch and length, which agree with the plans; and the kernels of these."""
+    op, found = replace(case.op(), open_length=True), set[KernelSource]()
+    key = Key((3, 3, 3), (None, None, 256) * 3)
+    if case.bias is not None:
+        extents = tuple(None if n in (case.batch, case.keys) else n for n in case.bias)
+        key = Key((3, 3, 3, 4), (None, None, 256) * 3 + extents)
+    made = kernels.dispatch.family(op, key, True, arch)
+    for length in lengths:
+        for batch in (1, 7):
+            of_this = {case.batch: batch, case.keys: length}
+            bias = case.bias and tuple(of_this.get(n, n) for n in case.bias)
+            now = replace(case, batch=batch, queries=length, keys=length, bias=bias)
+            expected = programs.plan(op, now.shapes(), True, arch)
+            assert expected is not None
+            if made.answer(now.shapes()) is None:
+                made.record(now.shapes())
+            assert made.answer(now.shapes()) == expected
+            found.add(expected.kernel)
+    return made, found

@@ -154,6 +154,14 @@ def within_budget(fused: FusedOp, inputs: list[np.ndarray], got: list[np.ndarray
         assert (off <= 0).all(), f"output {n}: {off.max()} above the budget, the unfused error is {own}"
 
 
+def alike_where_not_finite(got: np.ndarray, want: np.ndarray) -> None:
+    """Assert that NaN and infinities stand where they are wanted, of which there are some of each kind."""
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert np.isnan(want).any()
+    assert np.isinf(want).any()
+
+
 def _greatest(plain: np.ndarray, exact: np.ndarray) -> float:
     """Return the greatest error of an unfused output, 0 where all of it is beyond its type."""
     error = np.abs(plain.astype(np.float64) - exact)[np.isfinite(exact.astype(plain.dtype))]

@@ -13,12 +13,10 @@ from onnxfuse.kernels import Tuning
 from onnxfuse.kernels.arch import SUPPORTED
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.templates.attention import streamed
 from onnxfuse.kernels.templates.attention.work import work
 from onnxfuse.model.errors import KernelError
-from tests.kernels import programs
-from tests.kernels.attentions import Case
+from tests.kernels.attentions import Case, answers
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.templates.test_attention import A100, BIASES, H200, assert_in_budget, check
 
@@ -141,25 +139,9 @@ def test_a_way_that_is_none():
 def test_one_program_answers_for_every_length(causal, bias, dtype):
     """Its kernels are those of the ways to share the queries, however many lengths come."""
     case = Case(3, 4, 700, 700, dtype=dtype, bias=bias, causal=causal)
-    op, found = replace(case.op(), open_length=True), set()
-    key = Key((3, 3, 3), (None, None, 256) * 3)
-    if bias is not None:
-        key = Key((3, 3, 3, 4), (None, None, 256) * 3 + tuple(None if n in (3, 700) else n for n in bias))
-    made = kernels.dispatch.family(op, key, True, A100)
-    for length in (1, 2, 15, 63, 64, 65, 128, 197, 512, 700, 1023, 4096, 100_000):
-        for batch in (1, 7):
-            of_this = {3: batch, 700: length}
-            now = replace(
-                case, batch=batch, queries=length, keys=length, bias=bias and tuple(of_this.get(n, n) for n in bias)
-            )
-            expected = programs.plan(op, now.shapes(), True, A100)
-            assert expected is not None
-            if made.answer(now.shapes()) is None:
-                made.record(now.shapes())
-            assert made.answer(now.shapes()) == expected
-            found.add(expected.kernel)
+    made, found = answers(case, A100, (1, 2, 15, 63, 64, 65, 128, 197, 512, 700, 1023, 4096, 100_000))
     # A single query has its bias as if it were one for all of them.
-    assert len(found) <= len(streamed.ways(work(op, case.shapes()))) + 1
+    assert len(found) <= len(streamed.ways(work(replace(case.op(), open_length=True), case.shapes()))) + 1
     assert len(made.kernels) <= len(found)
     assert not made.pins
 

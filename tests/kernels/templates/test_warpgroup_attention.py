@@ -13,11 +13,10 @@ from onnxfuse import kernels
 from onnxfuse.kernels import Arch, Tuning
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.programs.family import Key
 from onnxfuse.kernels.templates.attention import sm90
 from onnxfuse.kernels.templates.attention.work import work
-from tests.kernels import emulate, ops, programs
-from tests.kernels.attentions import Case, within_budget
+from tests.kernels import emulate, ops
+from tests.kernels.attentions import Case, answers, within_budget
 from tests.kernels.ops import BRAIN, HALF
 from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 
@@ -220,22 +219,7 @@ def test_no_length_stands_in_the_text(bias):
 def test_one_program_answers_for_every_length(causal, bias):
     """Those of odd numbers of keys, whose biases by query the copy engine does not read, go by step by step."""
     case = Case(3, 4, 704, 704, bias=bias, causal=causal)
-    op = replace(case.op(), open_length=True)
-    key = Key((3, 3, 3), (None, None, 256) * 3)
-    if bias is not None:
-        key = Key((3, 3, 3, 4), (None, None, 256) * 3 + tuple(None if n in (3, 704) else n for n in bias))
-    made = kernels.dispatch.family(op, key, True, H200)
-    for length in (1, 8, 24, 64, 77, 512, 704, 1023, 4096):
-        for batch in (1, 7):
-            of_this = {3: batch, 704: length}
-            now = replace(
-                case, batch=batch, queries=length, keys=length, bias=bias and tuple(of_this.get(n, n) for n in bias)
-            )
-            expected = programs.plan(op, now.shapes(), True, H200)
-            assert expected is not None
-            if made.answer(now.shapes()) is None:
-                made.record(now.shapes())
-            assert made.answer(now.shapes()) == expected
+    made, _ = answers(case, H200, (1, 8, 24, 64, 77, 512, 704, 1023, 4096))
     assert len(made.kernels) <= 8
     assert not made.pins
 
