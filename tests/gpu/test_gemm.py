@@ -32,6 +32,7 @@ from tests.kernels.products import (
     SWIGLU,
     TRANSPOSED,
     TRANSPOSED_GELU,
+    TRANSPOSED_RESIDUAL,
 )
 from tests.kernels.templates.test_gemm import EXACT
 
@@ -142,6 +143,14 @@ def test_columns_that_end_within_a_chunk(text, dtype, tile, size):
 def test_few_columns(text, dtype, tile, size):
     """What a warp puts beyond the columns that there are lies outside the output."""
     check(text, dtype, *size, tile)
+
+
+@pytest.mark.parametrize("tile", [t for t in (*TILES, *BETWEEN) if t.split == 1], ids=str)
+def test_several_tiles_of_a_block_with_a_residual(tile):
+    """Each team takes one tile after the other, and what is added to each comes before it is read."""
+    text = RESIDUAL if tile.n % 64 == 0 else TRANSPOSED_RESIDUAL
+    rows, columns = tile.m * kernels.arch_of(0).sm_count * 4 // 3, 3 * tile.n - (64 if tile.n > 64 else 0)
+    check(text, HALF, (rows,), columns, 136, tile, times=3)
 
 
 def test_rows_may_change_from_run_to_run():

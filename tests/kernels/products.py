@@ -11,6 +11,7 @@ GELU = "(x, w, b) => (y) { m = MatMul(x, w) a = Add(m, b) y = Gelu(a) }"
 TRANSPOSED = "(x, w, b) => (y) { m = Gemm <transB = 1> (x, w) y = Add(m, b) }"
 TRANSPOSED_GELU = "(x, w, b) => (y) { m = Gemm <transB = 1> (x, w) a = Add(m, b) y = Gelu(a) }"
 RESIDUAL = "(x, w, b, r, s) => (y) { m = MatMul(x, w) a = Add(b, m) c = Mul(a, s) y = Add(c, r) }"
+TRANSPOSED_RESIDUAL = "(x, w, b, r) => (y) { m = Gemm <transB = 1> (x, w) a = Add(m, b) y = Add(a, r) }"
 SWIGLU = "(x, g, u) => (y) { m = MatMul(x, g) n = MatMul(x, u) s = Sigmoid(m) t = Mul(m, s) y = Mul(t, n) }"
 QKV = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) o = MatMul(x, v)
   y = Add(m, a) z = Add(b, n) t = Add(o, c) }"""
@@ -206,6 +207,7 @@ def case(text: str, dtype: int, rows: tuple[int, ...], n: int, k: int) -> tuple[
         TRANSPOSED: [x, (n, k), b],
         TRANSPOSED_GELU: [x, (n, k), b],
         RESIDUAL: [x, w, (1, n), (*rows, n), (*rows, 1)],
+        TRANSPOSED_RESIDUAL: [x, (n, k), b, (*rows, n)],
         SWIGLU: [x, w, w],
         QKV: [x, w, w, w, b, b, b],
         SEVERAL: [x, w, b],

@@ -1,7 +1,11 @@
-"""How the blocks that share a tile of Hopper's kernel exchange their sums, by the kernel's own text on the host."""
+"""What the blocks of a cluster of Hopper's kernel send, announce and fetch, by the kernel's own text on the host."""
 
+import ctypes
+import math
 import re
+from collections.abc import Iterable
 
+from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from tests.kernels import emulate
 
@@ -69,6 +73,26 @@ extern "C" int exchange() {
   return wrong;
 }
 """
+STAGING = """
+#define DEVICE inline
+#define UNROLLED
+using Index = unsigned;
+struct TensorMap {};
+struct TensorMaps { TensorMap staged[8]; };
+struct Tile { Index row, column; int sibling; Index batch; };
+static int announced, fetched;
+unsigned thread_index() { return 0; }
+template <int> void wait_until_read() {}
+void barrier_expect(unsigned, unsigned bytes) { announced += bytes; }
+template <bool> void fetch_box(unsigned, const TensorMap*, int, int, unsigned, unsigned) { ++fetched; }
+"""
+STAGE = """
+extern "C" void stage_once(unsigned rank, int* to) {
+  announced = fetched = 0;
+  stage({}, {}, rank, 0, 0);
+  to[0] = announced, to[1] = fetched;
+}
+"""
 CONSTANTS = ("TILE_M", "TILE_N", "WARPGROUPS", "SPLIT", "PART_WARPS", "ACCUMULATED", "CHUNK", "CHUNK_ROWS")
 COUNTED = ("BLOCKS_M", "WIDTH", "CHUNKS", "CHUNK_NUMBER", "CHUNK_SUMS_BYTES", "PART_BYTES")
 
@@ -77,10 +101,41 @@ def errors(plan: LaunchPlan) -> int:
     """Return how many sums of the plan's tiles are lost, sent twice, or added where they do not belong."""
     files = {s.file: s.text for s in plan.kernel.sections}
     kernel = files["gemm/sm90.cuh"]
-    told = dict(re.findall(r"constexpr int (\w+) = ([^;]+);", plan.kernel.text))
-    text = "".join(f"constexpr int {name} = {told[name]};\n" for name in (*CONSTANTS, *COUNTED))
+    text = _constants(plan, (*CONSTANTS, *COUNTED))
     text += "constexpr unsigned PARTS_BYTES = (SPLIT - 1) * PART_WARPS * PART_BYTES;\n" + MEMORY
     text += "struct Accumulators { float of[BLOCKS_M][WIDTH / 2]; };\n"
     text += kernel[kernel.index("// Where a chunk begins") : kernel.index("struct Parameters")]
     text += kernel[kernel.index("// Of a split tile each block") :]
     return int(emulate.library(text + EXCHANGE).exchange())
+
+
+def staged_bytes(plan: LaunchPlan) -> list[tuple[int, int]]:
+    """Return what a warp of each block of a cluster announces of the staged operand, and what it fetches, in bytes."""
+    files = {s.file: s.text for s in plan.kernel.sections}
+    kernel, finish = files["gemm/sm90.cuh"], files["gemm/sm90.cu"]
+    fetch = plan.kernel.text[plan.kernel.text.index("DEVICE void fetch_staged") :]
+    names = (*CONSTANTS, "OUTPUT_BYTES", "STAGED_BYTES", "BLOCKS_M", "CHUNKS", "CHUNK_NUMBER", "PUTS_BYTES")
+    text = STAGING + _constants(plan, names)
+    text += fetch[: fetch.index("DEVICE void take_staged")]
+    text += kernel[kernel.index("// Where a chunk begins") : kernel.index("struct Parameters")]
+    text += kernel[
+        kernel.index("// Of a split tile each block") : kernel.index("// Where a warp's sums of a chunk lie")
+    ]
+    text += finish[finish.index("DEVICE void stage(") : finish.index("// A thread's share of a warpgroup product")]
+    library, box = emulate.library(text + STAGE), plan.tensor_maps[-1]
+    found = []
+    for rank in range(int(_told(plan)["TOGETHER"])):
+        numbers = (ctypes.c_int * 2)()
+        library.stage_once(rank, numbers)
+        found.append((numbers[0], numbers[1] * math.prod(box.box) * types.TYPES[box.dtype].size))
+    return found
+
+
+def _told(plan: LaunchPlan) -> dict[str, str]:
+    return dict(re.findall(r"constexpr int (\w+) = ([^;]+);", plan.kernel.text))
+
+
+def _constants(plan: LaunchPlan, names: Iterable[str]) -> str:
+    """Return the kernel's own text of some constants, in this order."""
+    told = _told(plan)
+    return "".join(f"constexpr int {name} = {told[name]};\n" for name in names)

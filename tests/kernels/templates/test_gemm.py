@@ -17,7 +17,7 @@ from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.model.errors import KernelError
 from tests.kernels import copy_engine, emulate, ops, products, programs, split_sums
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
 from tests.kernels.templates.test_emulated import H200, check
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
@@ -459,6 +459,18 @@ def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     fused, shapes = products.case(TRANSPOSED, HALF, (rows,), 264, 2048)
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
     assert split_sums.errors(plan) == 0
+
+
+@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, Tile(128, 64, 2), *sm90.SPLIT], ids=str)
+def test_what_is_announced_of_a_residual_is_fetched(tile):
+    """By each block of a cluster: else its barrier opens too soon, or never again."""
+    text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)
+    fused, shapes = products.case(text, HALF, (300,), columns, 2048)
+    found = split_sums.staged_bytes(kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile)))
+    chunks = tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
+    assert len(found) == tile.cluster * tile.split
+    assert sum(fetched for _, fetched in found) == tile.cluster * chunks * 16 * 64 * 2
+    assert all(announced == fetched for announced, fetched in found)
 
 
 def test_a_gate_may_be_split():

@@ -43,7 +43,7 @@
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
 DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsigned puts, unsigned arrived) {
   wait_until_read<0>();
-  barrier_expect(arrived, (CHUNK_NUMBER + SPLIT - 1 - rank) / SPLIT * STAGED_BYTES);
+  barrier_expect(arrived, number_of_mine(rank) * STAGED_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number) {
     if (!is_mine(number, rank)) continue;
     fetch_staged(maps, tile.sibling, tile.column + first_column(number),

@@ -392,8 +392,11 @@ DEVICE void wait_for_all() {
   wait_for_cluster();
 }
 
-// Of a split tile each block finishes a share of the chunks.
+// Of a split tile each block finishes a share of the chunks; those of a cluster that share a factor finish all of their own.
 DEVICE constexpr bool is_mine(int number, unsigned rank) { return SPLIT == 1 || number % SPLIT == (int)rank; }
+DEVICE constexpr int number_of_mine(unsigned rank) {
+  return SPLIT == 1 ? CHUNK_NUMBER : (CHUNK_NUMBER + SPLIT - 1 - (int)rank) / SPLIT;
+}
 
 // Where a warp's sums of a chunk lie in the block that finishes it, for each of the others, in the order of their ranks.
 DEVICE unsigned part_of(const Shared& shared, int number, int other) {
