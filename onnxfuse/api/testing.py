@@ -137,8 +137,8 @@ def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
     for index, example in enumerate(one.examples, 1):
         tell(f"example {index}", index, len(one.examples))
         faults += _faults(one, index, example, ways, folders, count)
-    joins = one.fuse is not None and one.fuse.anchor == "concat"  # it joins what other rules make
-    if not joins and not any(e.after for e in one.examples):
+    shown_by_others = one.fuse is not None and one.fuse.needs_others
+    if not shown_by_others and not any(e.after for e in one.examples):
         faults.append(
             Fault(0, "has no [[example]] that applies: nothing shows what it does; --new cuts one from a model")
         )

@@ -107,6 +107,11 @@ class Fuse:
     between: int
     """The same where all that computes the inputs and all that reads the outputs is fused already; at most `least`."""
 
+    @property
+    def needs_others(self) -> bool:
+        """Whether it joins the ops of other rules, or stands between them: by itself it does nothing."""
+        return self.anchor == ANY_CONCAT or self.least == NOWHERE_ELSE
+
     @cached_property
     def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
         """The anchors that may end in an operator, by its name."""
