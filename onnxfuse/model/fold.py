@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.channels import turns_first
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node, bodies
 from onnxfuse.model.io import tensor_bytes
 from onnxfuse.model.schema import AttributeValue, is_random
@@ -223,10 +224,11 @@ def share_equal(graph: Graph) -> bool:
     changed = False
     for index in range(len(graph.nodes)):  # a reader that is rerouted keeps its place
         node = graph.nodes[index]
-        if node.op == "Constant" or not is_repeatable(node):
+        if node.op == "Constant" or not (node.domain == DOMAIN or is_repeatable(node)):
             continue
         attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
-        key = (node.op, tuple(map(bool, node.outputs)), tuple(attributes), *(_token(graph, v) for v in node.inputs))
+        said = (node.domain, node.op, tuple(map(bool, node.outputs)), tuple(attributes))
+        key = (*said, *(_token(graph, v) for v in node.inputs))
         known = first.setdefault(key, node)
         for value, source in zip(node.outputs, known.outputs, strict=True):
             changed |= known is not node and bool(value) and bool(graph.readers(value)) and graph.reroute(value, source)

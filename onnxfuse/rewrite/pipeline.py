@@ -8,13 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from onnx import GraphProto, ModelProto
 
 from onnxfuse.model import normalize
-from onnxfuse.model.fold import drop_identities, fold_constants, share_extents
+from onnxfuse.model.fold import drop_identities, fold_constants, share_equal, share_extents
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
@@ -116,11 +115,12 @@ STEPS = (
          store_k_major),
     Step("padded_rows", "fuse", "Rows of weights that a product has as its left factor are stored with zeros behind "
          "them, where they end off a boundary of 16 bytes.", pad_rows),
+    Step("share_equal", "fuse, last", "What several nodes compute of the same values is computed once.", share_equal),
     Step("share_weights", "attach bodies", "Equal weights of several branches are kept once.", share_weights),
 )  # fmt: skip
 """All of them, in their order. Those of `rewrite` go before the rules' rewrites, again and again until nothing changes;
 those of `rewrite, last` once the rules have nothing more to say, and what they change goes through them again; those of
-`fuse` while a kernel grows."""
+`fuse` while a kernel grows, and that of `fuse, last` once all have."""
 
 
 def run(
@@ -194,10 +194,15 @@ def _optimize(
         lay_out(graph, rules=rules, report=report)
         late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
 
+    def grow(graph: Graph) -> None:
+        fuse(graph, rules, report, ops, choices)
+        share_equal(graph)
+        graph.remove_dead()
+
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report, last)),
         ("layout", lambda: each_graph(model, place)),
-        ("fuse", lambda: each_graph(model, partial(fuse, rules=rules, report=report, ops=ops, choices=choices))),
+        ("fuse", lambda: each_graph(model, grow)),
         ("attach bodies", lambda: attach(model, ops)),
     )
     for phase, act in phases:

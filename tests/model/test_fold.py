@@ -8,7 +8,7 @@ import onnxfuse
 from onnxfuse.model import types
 from onnxfuse.model.fold import drop_identities, drop_own_expands, share_equal, share_extents
 from onnxfuse.model.graph import Graph
-from tests.rewrite.small import assert_same_numbers, ops, parse
+from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -57,6 +57,18 @@ def test_a_graph_output_keeps_its_name() -> None:
     model, changed = shared("g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Exp (x)  z = Exp (x) }")
     assert not changed
     assert ops(model) == ["Exp", "Exp"]
+
+
+def test_what_two_kernels_compute_of_one_value_one_computes() -> None:
+    """Exporters spell a value again for each reader, and so the readers each got a kernel for it."""
+    text = """g (float[8,8] x, float[8,8] z, float[8,8] v) => (float[8,8] p, float[8,8] q, float[8,8] r) {
+      a = Tanh (x)  b = Exp (a)  p = MatMul (b, v)
+      c = Tanh (x)  d = Exp (c)  q = MatMul (v, d)
+      e = Tanh (z)  f = Exp (e)  r = MatMul (f, v)
+    }"""
+    made, _ = optimize(parse(text))
+    assert sorted(ops(made)) == ["MatMul"] * 3 + ["{Tanh Exp}"] * 2
+    assert_same_numbers(parse(text), made)
 
 
 def test_noise_is_not_shared() -> None:
