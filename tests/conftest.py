@@ -2,6 +2,8 @@
 
 import shutil
 import signal
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +25,41 @@ hypothesis.settings.register_profile(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
 hypothesis.settings.load_profile("onnxfuse")
+
+# ---- a sample of tests with many cases
+
+SAMPLED = (
+    "tests/kernels/",
+    "tests/precision/",
+    "tests/rewrite/fuse/",
+    "tests/rewrite/test_laws.py",
+    "tests/verification/",
+)
+"""Two thirds of the time of all tests: kernels that are run by the host's compiler, or compiled for each GPU."""
+FEW, SHARE = 4, 4
+"""Cases of such a test that are in the sample at least, and the part of them that is: one of so many."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Know what `make test` asks for."""
+    parser.addoption("--sample", action="store_true", help="some cases of tests that have many and take long")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the sample: the same cases each time, whatever their order."""
+    if not config.getoption("--sample"):
+        return
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.nodeid.startswith(SAMPLED):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left_out = set[pytest.Item]()
+    for of_test in cases.values():
+        shuffled = sorted(of_test, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out.update(shuffled[max(FEW, -(-len(shuffled) // SHARE)) :])
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 
