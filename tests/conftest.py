@@ -36,7 +36,7 @@ SAMPLED = (
     "tests/verification/",
 )
 """Two thirds of the time of all tests: kernels that are run by the host's compiler, or compiled for each GPU."""
-FEW, SHARE = 4, 4
+FEW, SHARE = 2, 8
 """Cases of such a test that are in the sample at least, and the part of them that is: one of so many."""
 
 
