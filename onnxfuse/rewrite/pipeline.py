@@ -196,8 +196,8 @@ def _optimize(
 
     def grow(graph: Graph) -> None:
         fuse(graph, rules, report, ops, choices)
-        share_equal(graph)
-        graph.remove_dead()
+        if share_equal(graph):
+            graph.remove_dead()
 
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
         ("rewrite", lambda: settle(model, simplify, rules, report, last)),

@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from onnxfuse.model.fused import fused_ops, write
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
+from onnxfuse.verification.metrics import chunks
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -379,18 +380,13 @@ def judged(case: Case, model: onnx.ModelProto, run: Callable[[dict[str, np.ndarr
     return fault(*(np.stack(kind) for kind in zip(*drawn, strict=True)), ROUNDING[case.element])
 
 
-PIECE = 2**18
-"""Elements that are judged at a time: they stay in the CPU's cache."""
-
-
 def fault(got: np.ndarray, plain: np.ndarray, truth: np.ndarray, rounding: float) -> str:
     """Return what is wrong with the result, empty where it errs at most twice as much as the plain nodes."""
     if got.shape != truth.shape:
         return f"has the shape {got.shape}, expected {truth.shape}"
     squares, largest, lost = np.zeros(3), np.zeros(3), 0
-    flat = [x.reshape(-1) for x in (got, plain, truth)]
-    for start in range(0, truth.size, PIECE):
-        ours, theirs, exact = (x[start : start + PIECE].astype(np.float64) for x in flat)
+    for _, *pieces in chunks(got, plain, truth):
+        ours, theirs, exact = (x.astype(np.float64) for x in pieces)
         measured = np.abs([ours - exact, theirs - exact, exact])
         lost += np.count_nonzero(~np.isfinite(measured[0]))
         squares += (measured**2).sum(axis=1)
