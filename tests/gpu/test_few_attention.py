@@ -63,6 +63,13 @@ def test_every_size_of_a_head(size, dtype, aligned):
     check(Case(2, 4, 1, 500, size, dtype, group=2), aligned)
 
 
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("size", [8, 24, 40, 72, 248])
+def test_a_product_may_end_behind_a_head(size, dtype, aligned):
+    check(Case(2, 4, 1, 500, size, dtype, group=2), aligned)
+
+
 @pytest.mark.parametrize("queries", [200, 700])
 @pytest.mark.parametrize("any_length", [False, True])
 def test_longer_sequences_in_groups(queries, any_length):

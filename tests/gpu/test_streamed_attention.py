@@ -43,6 +43,17 @@ def test_every_size_of_a_head(size, dtype, aligned):
     check(Case(2, 4, 333, 333, size, dtype, causal=True), aligned, any_length=True)
 
 
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("size", [8, 24, 40, 72, 136, 248])
+def test_a_product_may_end_behind_a_head(size, dtype, aligned):
+    check(Case(2, 4, 150, 333, size, dtype), aligned)
+    check(Case(2, 4, 150, 336, size, dtype, bias=(2, 1, 150, 336)), aligned, any_length=True)
+    check(
+        Case(2, 4, 150, 333, size, dtype, heads_first="qkvy"), aligned, Tuning(queries=WAYS[0] if size < 64 else None)
+    )
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -57,7 +57,7 @@ def test_every_length(length, dtype, way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("size", [16, 32, 48, 64, 80, 96, 128, 256])
+@pytest.mark.parametrize("size", [8, 16, 32, 40, 48, 64, 72, 80, 96, 128, 248, 256])
 def test_every_size_of_a_head(size, way):
     if size > 128:
         way = Queries(8, 1, 1, 64, warpgroups=1)

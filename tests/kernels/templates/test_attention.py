@@ -133,7 +133,8 @@ def test_nothing_to_compute_launches_nothing(empty):
 @pytest.mark.parametrize(
     ("case", "told"),
     [
-        (Case(1, 2, 9, 21, 24), "heads of 24 elements"),
+        (Case(1, 2, 9, 21, 20), "heads of 20 elements, expected a multiple of 8"),
+        (Case(1, 2, 9, 21, 24, FLOAT), "heads of 24 elements, expected a multiple of 16"),
         (Case(1, 2, 9, 21, 272), "heads of 272 elements"),
         (Case(1, 2, 9, 21, 16, causal=True), "a causal mask over other keys"),
         (Case(1, 2, 9, 21, 16, bias=(7,)), "a bias of shape [7]"),
@@ -231,7 +232,7 @@ def test_every_length_fits_every_gpu(arch):
     [
         ([(2, 40, "W"), (2, 40, "W"), (2, 40, "W")], "the size of a head is not known"),
         ([None, None, None], "the size of a head is not known"),
-        ([(2, 40, 72), (2, 40, 72), (2, 40, 72)], "heads of 24 elements"),
+        ([(2, 40, 60), (2, 40, 60), (2, 40, 60)], "heads of 20 elements"),
         ([(2, 40, 816), (2, 40, 816), (2, 40, 816)], "heads of 272 elements"),
     ],
 )

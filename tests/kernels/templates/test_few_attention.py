@@ -56,6 +56,14 @@ def test_every_size_of_a_head(size, aligned, dtype):
     check(Case(1, 4, 1, 90, size, dtype, group=2), way(), aligned)
 
 
+@pytest.mark.parametrize("size", [8, 40, 72, 248])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_product_may_end_behind_a_head(size, aligned):
+    """The rest of it is zeros; what caches get is rows of a head without them."""
+    check(Case(2, 4, 2, 90, size, group=2), way(), aligned)
+    grow(Case(2, 4, 2, 90, size, heads_first="kv", group=2, past=87), way(), aligned)
+
+
 @pytest.mark.parametrize("bias", [(2, 4, 3, 70), (1, 4, 3, 70), (3, 70), (70,), (1,), (2, 1, 3, 1), (2, 4, 1, 70), ()])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_bias_is_broadcast(bias, dtype):

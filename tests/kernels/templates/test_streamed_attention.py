@@ -43,6 +43,18 @@ def test_every_size_of_a_head(size, aligned, dtype):
     check(Case(1, 2, 17, 40, size, dtype), way(1, 2 if size <= 64 else 1), aligned)
 
 
+@pytest.mark.parametrize("size", [8, 24, 40, 72, 136, 248])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_product_may_end_behind_a_head(size, aligned):
+    """What lies there, the next head, is not read: it need not be a number."""
+    case, tuning = Case(2, 3, 17, 40, size), way(1, 2 if size <= 64 else 1)
+    check(replace(case, heads_first="qkvy"), tuning, aligned)
+    q, k, v = case.inputs(np.random.default_rng(0))
+    for x in (q, k, v):
+        x[..., size : 2 * size] = np.nan
+    assert np.isnan(assert_in_budget(case, [q, k, v], tuning, aligned)).sum() == 2 * 17 * size
+
+
 @pytest.mark.parametrize("step", [16, 64])
 @pytest.mark.parametrize("bias", BIASES)
 @TWO

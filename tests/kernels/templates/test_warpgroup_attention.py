@@ -45,8 +45,21 @@ def test_every_size_of_a_head(size, tuning):
     check(Case(1, 2, 70, 140, size), tuning)
 
 
-def test_the_widest_heads():
-    check(Case(1, 1, 20, 70, 256), way(2, 64))
+@WAYS
+@pytest.mark.parametrize("size", [8, 40, 72])
+def test_a_product_may_end_behind_a_head(size, tuning):
+    """What lies there, the next head, is not read: it need not be a number."""
+    case = Case(2, 3, 70, 140, size)
+    check(replace(case, heads_first="qkvy"), tuning)
+    q, k, v = case.inputs(np.random.default_rng(0))
+    for x in (q, k, v):
+        x[..., size : 2 * size] = np.nan
+    assert np.isnan(assert_in_budget(case, [q, k, v], tuning)).sum() == 2 * 70 * size
+
+
+@pytest.mark.parametrize("size", [136, 248, 256])
+def test_the_widest_heads(size):
+    check(Case(1, 1, 20, 70, size), way(2, 64))
 
 
 @WAYS
@@ -231,6 +244,7 @@ def test_one_program_answers_for_every_length(causal, bias):
         Case(8, 12, 512, 512, bias=(8, 1, 1, 512)),
         Case(8, 12, 512, 512, bias=(8, 1, 512, 512)), Case(8, 16, 512, 512, 128, causal=True),
         Case(8, 16, 512, 512, 128, bias=(1, 16, 512, 512)), Case(8, 4, 512, 512, 256), Case(8, 8, 512, 512, 80),
+        Case(8, 8, 512, 512, 40), Case(8, 16, 729, 729, 72),
     ],
     ids=str,
 )  # fmt: skip

@@ -101,7 +101,7 @@ struct Both {
 template <int STRIDE> DEVICE void keep_rows(const Sequence<STRIDE>& to, SharedAddress from, int first, int end) {
   UNROLLED for (int i = 0; i < STEP * UNITS / 32; ++i) {
     const int unit = i * 32 + (int)thread_index() % 32, row = unit / UNITS, piece = unit % UNITS;
-    if (first + row < end) {
+    if (first + row < end && (UNITS == GIVEN_UNITS || piece < GIVEN_UNITS)) {
       unsigned word[4];
       load_shared(word, from + row * ROW_BYTES + piece * 16);
       E* at = to.all + (first + row) * (long long)STRIDE + piece * PER_UNIT;

@@ -136,7 +136,7 @@ def _stages(mine: Work, warps: int, arch: Arch) -> int:
 
 def _shared_bytes(mine: Work, warps: int, stages: int) -> int:
     """Return the shared memory of a block: keys and values of its warps, rows 16 bytes apart."""
-    return warps * stages * 2 * STEP * (mine.size * mine.parts.element_bytes + 16)
+    return warps * stages * 2 * STEP * (mine.padded * mine.parts.element_bytes + 16)
 
 
 def _record_bytes(mine: Work) -> int:

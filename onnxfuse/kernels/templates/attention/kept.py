@@ -45,6 +45,8 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: Tuning) -> LaunchPlan:
         raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")
     if mine.also is not None:
         raise UnsupportedError("a sum of two biases, expected a way that is streamed")
+    if mine.size != mine.padded:
+        raise UnsupportedError(f"heads of {mine.size} elements, expected a multiple of 16 or a way that is streamed")
     if (reason := too_many(mine.keys, mine.size, arch)) is not None:
         raise UnsupportedError(reason)
     queries = tuning.queries or choose(mine, arch)

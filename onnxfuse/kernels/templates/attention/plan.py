@@ -9,7 +9,7 @@ from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tuning
 from onnxfuse.kernels.templates.attention import few, kept, sm90, streamed
 from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
-from onnxfuse.kernels.templates.attention.work import LARGEST_SIZE, Work, work
+from onnxfuse.kernels.templates.attention.work import Work, work, wrong_size
 from onnxfuse.kernels.templates.template import Extents
 from onnxfuse.model.fused import FusedOp
 
@@ -57,6 +57,7 @@ def _fit(mine: Work, arch: Arch) -> bool:
         not mine.parts.to_tf32
         and mine.also is None
         and bool(mine.keys)
+        and mine.size == mine.padded
         and kept.too_many(mine.keys, mine.size, arch) is None
     )
 
@@ -86,8 +87,8 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
     (queries, _), (keys, size) = (_ends(operand, parts.heads, shapes) for operand in (parts.q, parts.k))
     if not isinstance(size, int):
         return "the size of a head is not known from the model's inputs"
-    if size % 16 or not 16 <= size <= LARGEST_SIZE:
-        return f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}"
+    if (reason := wrong_size(parts, size)) is not None:
+        return reason
     if parts.causal and (queries != keys or queries is None):
         return "a causal mask over other keys than those of the queries"
     # Beside caches there is no name for the number of keys: what the bias may be the general kernel takes.

@@ -6,7 +6,9 @@
 // the product's column of its number in as many products, and so gets twice as many neighbours of the result.
 
 constexpr int PER_WORD = 4 / (int)sizeof(E), PER_UNIT = 16 / (int)sizeof(E);  // elements
-constexpr int TERMS = SIZE * (int)sizeof(E) / 32, COLUMNS = SIZE / 8, UNITS = SIZE / PER_UNIT;
+constexpr int TERMS = (SIZE * (int)sizeof(E) + 31) / 32, COLUMNS = SIZE / 8;
+constexpr int PADDED = TERMS * 32 / (int)sizeof(E);  // of a row in shared memory: behind SIZE elements zeros
+constexpr int UNITS = PADDED / PER_UNIT, GIVEN_UNITS = SIZE / PER_UNIT;
 constexpr int AT_ONCE = SIZE % 32 ? 2 : 4;
 constexpr float LOG2_E = 1.4426950408889634f;
 DEVICE float lowest() { return float_of_bits(0xff800000u); }  // minus infinity
@@ -116,7 +118,7 @@ DEVICE void round_weights(unsigned (&weight)[TILES][4], const Scores<COUNT>& wei
 DEVICE void add_values(Rows& rows, const unsigned (&weight)[TILES][4], const unsigned (&value)[4], int k) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile) {
     product(rows.y[tile][2 * k], weight[tile], value[0], value[1], (E*)nullptr);
-    product(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3], (E*)nullptr);
+    if (2 * k + 1 < COLUMNS) product(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3], (E*)nullptr);
   }
 }
 
@@ -187,16 +189,16 @@ template <class T> DEVICE void store_row(const Rows& rows, int tile, int half, f
     const float* pair = &rows.y[tile][column][half * 2];
     word[column] = rounded(pair[0] * share, pair[1] * share, (T*)nullptr);
   }
-  if constexpr (ALIGNED && COLUMNS % 4 == 0) {
-    UNROLLED for (int column = 0; column < COLUMNS; column += 4) {
-      const unsigned four[4] = {word[column], word[column + 1], word[column + 2], word[column + 3]};
-      const Chunk<16> whole = whole_column(four);
-      if (inside) write((Chunk<16>*)(to + (column + lane) * 8), whole);
-    }
-  } else {
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
-      UNROLLED for (int i = 0; i < 2; ++i)
-        if (inside) write(to + column * 8 + lane * 2 + i, T{(unsigned short)(word[column] >> i * 16)});
+  constexpr int BY_FOURS = ALIGNED ? COLUMNS / 4 * 4 : 0;
+  UNROLLED for (int column = 0; column < BY_FOURS; column += 4) {
+    const unsigned four[4] = {word[column], word[column + 1], word[column + 2], word[column + 3]};
+    const Chunk<16> whole = whole_column(four);
+    if (inside) write((Chunk<16>*)(to + (column + lane) * 8), whole);
+  }
+  UNROLLED for (int column = BY_FOURS; column < COLUMNS; ++column) {
+    T* at = to + column * 8 + lane * 2;
+    if (ALIGNED && inside) write((unsigned*)at, word[column]);
+    if (!ALIGNED && inside) UNROLLED for (int i = 0; i < 2; ++i) write(at + i, T{(unsigned short)(word[column] >> i * 16)});
   }
 }
 DEVICE void store_row(const Rows& rows, int tile, int half, float share, float* to, bool inside) {

@@ -2,7 +2,7 @@
 // keys do not count, for all or for some queries.
 
 // Of a row in shared memory: eight rows begin in different banks.
-constexpr int ROW_BYTES = SIZE * (int)sizeof(E) + 16, STEP_BYTES = STEP * ROW_BYTES;
+constexpr int ROW_BYTES = PADDED * (int)sizeof(E) + 16, STEP_BYTES = STEP * ROW_BYTES;
 constexpr int GROUPS = STEP / 16;  // products of 16 keys, of a step
 
 // ---- into shared memory
@@ -26,15 +26,16 @@ template <int STRIDE> struct Apart {
 };
 
 // MANY rows from `first` on, by WORKERS threads; those behind the last one are zeros, since no number times a weight of
-// 0 is one.
+// 0 is one, and so is what is behind a row's SIZE elements.
 template <int MANY, int WORKERS, class Begin>
 DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int count) {
   // The addresses of more than eight copies would not fit the registers.
   _Pragma("unroll 8") for (int i = 0; i < (MANY * UNITS + WORKERS - 1) / WORKERS; ++i) {
     const int unit = i * WORKERS + (int)thread_index() % WORKERS, row = unit / UNITS, piece = unit % UNITS;
     if ((MANY * UNITS) % WORKERS == 0 || unit < MANY * UNITS) {
-      const bool there = first + row < count;
-      fetch_unit(to + row * ROW_BYTES + piece * 16, begin(there ? first + row : 0) + piece * PER_UNIT, there);
+      const bool there = first + row < count && (UNITS == GIVEN_UNITS || piece < GIVEN_UNITS);
+      const E* from = begin(there ? first + row : 0) + (there ? piece : 0) * PER_UNIT;
+      fetch_unit(to + row * ROW_BYTES + piece * 16, from, there);
     }
   }
 }
@@ -47,8 +48,10 @@ DEVICE void load_query(Rows& rows, int tile, int half, const E* row) {
     UNROLLED for (int right = 0; right < 2; ++right) {
       const E* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
       unsigned both = 0;
-      if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
-      else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
+      if ((k * 8 + right * 4) * PER_WORD < SIZE) {
+        if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
+        else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
+      }
       rows.q[tile][k][right * 2 + half] = factor(both, (E*)nullptr);
     }
 }

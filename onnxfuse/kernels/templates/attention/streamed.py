@@ -85,13 +85,13 @@ def _rows(queries: Queries) -> int:
 
 def _holds(queries: Queries, mine: Work) -> bool:
     """Return whether the queries of a warp stay in its registers, up to 64 of a thread."""
-    return queries.tiles * mine.size * mine.parts.element_bytes <= 512
+    return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
 
 
 def _shared_bytes(queries: Queries, mine: Work) -> int:
     """Return the shared memory of a block: two steps of keys and values, rows 16 bytes apart, and their bias; and the
     queries, where registers do not hold them."""
-    row = mine.size * mine.parts.element_bytes + 16
+    row = mine.padded * mine.parts.element_bytes + 16
     return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
 
 

@@ -15,6 +15,8 @@ from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
 from onnxfuse.model.fused import FusedOp
 
+TERMS_BYTES = 32
+"""Of a row that a product takes at a time."""
 LARGEST_SIZE = 256
 """Elements of a head: more accumulators would not fit the registers."""
 LOG2_E = math.log2(math.e)
@@ -44,6 +46,12 @@ class Work:
     output_shapes: tuple[Shape, ...]
 
     @property
+    def padded(self) -> int:
+        """Elements of a head's row in shared memory: whole products."""
+        at_once = TERMS_BYTES // self.parts.element_bytes
+        return -(-self.size // at_once) * at_once
+
+    @property
     def is_bias_by_query(self) -> bool:
         """Whether queries have biases of their own; else a key has one for all of them, or there is none."""
         return self.bias is not None and bool(self.bias[2] != 0)
@@ -57,8 +65,8 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
     if k != v or any((other[0], other[2]) != (batch, size) for other in k):
         raise UnsupportedError("queries, keys and values whose batch, sequence or head size differ")
     past, keys = k[0][1], sum(n for _, n, _ in k)
-    if size % 16 or not 16 <= size <= LARGEST_SIZE:
-        raise UnsupportedError(f"heads of {size} elements, expected a multiple of 16 up to {LARGEST_SIZE}")
+    if (reason := wrong_size(parts, size)) is not None:
+        raise UnsupportedError(reason)
     if parts.causal and queries != keys:
         raise UnsupportedError("a causal mask over other keys than those of the queries")
     full, windows = (batch, parts.heads, queries, keys), 0
@@ -86,6 +94,14 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
             axis, of_past = 2 if operand.heads_first else 1, input_shapes[operand.position]
             shapes[operand.cache.output] = (*of_past[:axis], keys, *of_past[axis + 1 :])
     return Work(op, parts, batch, queries, keys, size, past, bias, also, biases, windows, tuple(shapes))
+
+
+def wrong_size(parts: Attention, size: int) -> str | None:
+    """Return why no kernel takes heads of so many elements, None where one does."""
+    multiple = 16 if parts.to_tf32 else 8
+    if size % multiple or not multiple <= size <= LARGEST_SIZE:
+        return f"heads of {size} elements, expected a multiple of {multiple} up to {LARGEST_SIZE}"
+    return None
 
 
 def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
