@@ -139,7 +139,9 @@ def homes_of(graph: Graph) -> dict[str, Home]:
     """Return the first value that has an extent, by its name: of the inputs, and of those asked for their shape."""
     homes: dict[str, Home] = {}
     # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
-    asked = [o for n in graph.nodes for o in n.outputs if any(r.op == "Shape" for r in graph.readers(o))]
+    sources = {n.inputs[0]: graph.producer(n.inputs[0]) for n in graph.nodes if n.op == "Shape"}
+    made = {value: producer for value, producer in sources.items() if producer is not None}
+    asked = sorted(made, key=lambda value: (made[value].order, made[value].outputs.index(value)))
     for value in (*sorted(graph.inputs), *asked):
         for axis, extent in enumerate(graph.type(value).shape or ()):
             if isinstance(extent, str) and "*" not in extent:

@@ -105,15 +105,15 @@ def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | Non
 
 def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
     """Let an Expand whose target is chosen on the way read each extent at its home; return whether it can."""
+    if not _is_chosen(graph, node.inputs[1]):
+        return False
     homes, own = homes_of(graph), (1,) * (len(result) - len(source)) + source
     places = [
         n if isinstance(n, int) else 1 if n is not None and n == o else homes.get(str(n))
         for n, o in zip(result, own, strict=True)
     ]  # fmt: skip
     known = [p for p in places if p is not None]
-    if len(known) < len(places) or not _is_chosen(graph, node.inputs[1]):
-        return False
-    if not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
+    if len(known) < len(places) or not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
         return False
     new, parts = list[onnx.NodeProto](), list[str]()
     for axis, place in enumerate(known):
