@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from onnxfuse.kernels.arch import SUPPORTED
 from onnxfuse.kernels.templates.attention.body import take_apart
@@ -145,7 +145,7 @@ def test_no_mask_needs_no_care_for_rows(rows: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("size", "template"), [(32, "attention"), (24, "library")])
+@pytest.mark.parametrize(("size", "template"), [(32, "attention"), (24, "attention"), (12, "library")])
 def test_a_bias_by_head_on_small_windows_is_found(size: int, template: str) -> None:
     """Swin: the library's op is slower than the nodes there, and the kernel is three times as fast as it."""
     text = attention("masked = Add (s, bias)", ", float[B,2,49,49] bias", rows=49, columns=49)
@@ -409,8 +409,8 @@ def test_more_keys_than_queries_are_not_causal_by_attribute() -> None:
 
 def onnx_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7, few: int = 2) -> str:
     return f"""<ir_version: 10, opset_import: ["" : 23]>
-    g (float[2,5,8] q, float[2,{columns},{4 * few}] k, float[2,{columns},{4 * few}] v{given}) => (float[2,5,8] y)
-    <int64[4] split = {{0, 0, 2, 4}}, int64[4] cut = {{0, 0, {few}, 4}}, int64[3] join = {{0, 0, -1}}> {{
+    g (float[2,5,32] q, float[2,{columns},{16 * few}] k, float[2,{columns},{16 * few}] v{given}) => (float[2,5,32] y)
+    <int64[4] split = {{0, 0, 2, 16}}, int64[4] cut = {{0, 0, {few}, 16}}, int64[3] join = {{0, 0, -1}}> {{
       q4 = Reshape (q, split)
       qh = Transpose <perm = [0,2,1,3]> (q4)
       k4 = Reshape (k, cut)
@@ -430,7 +430,6 @@ def onnx_attention(attributes: str = "", more: str = "", given: str = "", column
         pytest.param(onnx_attention("<scale = 0.3>"), {"num_heads": 2, "scale": np.float32(0.3)}, id="a scale"),
         pytest.param(onnx_attention("<is_causal = 1>", columns=5), {"num_heads": 2, "unidirectional": 1}, id="causal"),
         pytest.param(onnx_attention("", ", mask", ", float[2,1,5,7] mask"), {"num_heads": 2}, id="an added mask"),
-        pytest.param(onnx_attention("", ", mask", ", bool[5,7] mask"), {"num_heads": 2}, id="a condition"),
     ],
 )
 def test_the_attention_of_opset_23(text: str, attributes: dict[str, object]) -> None:
@@ -438,10 +437,28 @@ def test_the_attention_of_opset_23(text: str, attributes: dict[str, object]) -> 
     assert assert_library_agrees(text) == attributes
 
 
-def flat_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7, width: int = 8) -> str:
+def test_a_condition_of_opset_23() -> None:
+    """It becomes an addend; of 16-bit types alone, so both are computed in float32 here."""
+    text = onnx_attention("", ", mask", ", bool[5,7] mask")
+    made, report = optimize(parse(text.replace("float[", "float16[")), "attention")
+    assert report.by_rule() == {"attention": 1}
+    form = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))
+    assert [a.name for n in form.graph.node if n.domain for a in n.attribute] == ["num_heads"]
+    for value in (*form.graph.input, *form.graph.output):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    del form.graph.value_info[:]
+    for node in form.graph.node:
+        if node.op_type == "Cast":
+            node.attribute[0].i = TensorProto.FLOAT
+    assert_same_numbers(parse(text), form, folded=True)
+    assert fuses(text, "attention").count("Attention") == 1
+
+
+def flat_attention(attributes: str = "", more: str = "", given: str = "", columns: int = 7, width: int = 32) -> str:
     """Return ONNX's op on heads that lie side by side."""
     return f"""<ir_version: 10, opset_import: ["" : 23]>
-    g (float[2,5,8] q, float[2,{columns},{width}] k, float[2,{columns},{width}] v{given}) => (float[2,5,8] y) {{
+    g (float[2,5,32] q, float[2,{columns},{width}] k, float[2,{columns},{width}] v{given}) => (float[2,5,32] y) {{
       y = Attention <{attributes}> (q, k, v{more})
     }}"""
 
@@ -471,11 +488,11 @@ STAYS = {
     "causal with a mask": onnx_attention("<is_causal = 1>", ", mask", GIVEN),
     "a softmax in another type": onnx_attention("<softmax_precision = 11>"),
     "grouped queries": onnx_attention(few=1),
-    "grouped queries on rows": flat_attention("q_num_heads = 2, kv_num_heads = 1", width=4),
+    "grouped queries on rows": flat_attention("q_num_heads = 2, kv_num_heads = 1", width=16),
     "causal with more keys on rows": flat_attention(f"{TWO}, is_causal = 1"),
     "capped scores on rows": flat_attention(f"{TWO}, softcap = 5.0"),
     "scores that are given out": flat_attention(TWO)
-    .replace("(float[2,5,8] y)", "(float[2,5,8] y, float[2,2,5,7] s)")
+    .replace("(float[2,5,32] y)", "(float[2,5,32] y, float[2,2,5,7] s)")
     .replace("y = Attention", "y, , , s = Attention"),
 }  # fmt: skip
 

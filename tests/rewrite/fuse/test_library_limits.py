@@ -7,6 +7,7 @@ import pytest
 
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.rewrite import pipeline
+from onnxfuse.rewrite.fuse.realize import realize
 from onnxfuse.rewrite.language import rule_file
 from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.gpu.library_forms import FORMS, KNOWN, attention
@@ -64,15 +65,15 @@ def test_no_form_reads_a_bias_that_is_not_there(name: str, element: str) -> None
     for size, heads in WIDTHS:
         for length in lengths:
             op = op_of(name, element, size, heads, length)
-            if op is not None:
+            if op is not None and op.library is not None:
                 assert not reads_a_bias_that_is_not_there(op, element, size, length), (size, heads, length)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name != "windows"])  # of few sizes alone
 def test_usual_heads_are_the_librarys(name: str) -> None:
     """Of BERT and ViT, GPT-2, and LLaMA's where the type or the length allows it."""
-    fixed = 77 if name in KNOWN else 0
-    for size, heads in ((64, 12), (64, 16), (80, 12), (128, 32), (256, 8), (24, 4), (49, 4)):
+    fixed, odd = 77 if name in KNOWN else 0, () if "op" in name.split() else ((49, 4),)
+    for size, heads in ((64, 12), (64, 16), (80, 12), (128, 32), (256, 8), (24, 4), *odd):
         op = op_of(name, "float16", size, heads, fixed)
         assert op is not None, (size, heads)
         assert op.library is not None
@@ -92,6 +93,24 @@ def test_wide_heads_of_bfloat16_are_the_librarys_up_to_256(name: str) -> None:
     own = "op" in name.split()
     for size, heads, expected in ((256, 16, True), (128, 40, True), (264, 4, not own), (264, 8, False)):
         assert (op_of(name, "bfloat16", size, heads, 0) is not None) == expected, (size, heads)
+
+
+OWN = [name for name in FORMS if "op" in name.split()]
+"""ONNX's own op."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_the_library_rounds_stays_onnxs_own_op(name: str) -> None:
+    """Where it has no fused kernel of its own it rounds the scores to 16 bits, and float32 to TF32."""
+    masked = name.endswith(("mask", "chosen"))
+    for element, size, heads in (("float16", 7, 24), ("bfloat16", 1, 24), ("float", 784, 4), ("float", 40, 24)):
+        assert op_of(name, element, size, heads, 0) is None, (element, size)
+    for size in (264, 1024):
+        assert (op_of(name, "float16", size, 4, 0) is None) == masked, size
+    model, _ = optimize(attention(name, "float", 64, 12), "attention")
+    found = realize(model, fused_ops(model))
+    assert bool(found) == (not name.endswith("chosen"))  # a kernel's
+    assert not any(made.runs for made in found.values())
 
 
 @pytest.mark.parametrize("name", MASKED)
