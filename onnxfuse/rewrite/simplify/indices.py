@@ -1,15 +1,22 @@
 """Are indices the places of what they index, in their order?
 
-Proven from their numbers, or from the Range, the products and the sums that compute them: x[arange(n)] is x.
+Proven from their numbers, or from the Range, the products and the sums that compute them: x[arange(n)] is x. What they
+grow by along an axis is a product of numbers and of extents that are known by name.
 """
 
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from onnxfuse.model.extents import Shape
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import Dim, factors, is_unknown, whole
+from onnxfuse.rewrite.simplify.mask_facts import extent_of
 
 DEPTH = 20
 """Nodes between indices and what they count; exporters write two for each axis."""
@@ -19,7 +26,39 @@ LARGEST = 1 << 20
 
 WHOLE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
-_Strides = tuple[int, ...] | None
+
+@dataclass(frozen=True)
+class _Step:
+    """A number times extents that have names, in order."""
+
+    number: int
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, extent: Dim) -> _Step | None:
+        """Return an extent as a step, None for one of which nothing is known."""
+        if extent is None or (isinstance(extent, str) and is_unknown(extent)):
+            return None
+        parts = factors(str(extent))
+        numbers = [n for part in parts if (n := whole(part)) is not None]
+        return cls(math.prod(numbers), tuple(sorted(part for part in parts if whole(part) is None)))
+
+    def times(self, other: _Step | None) -> _Step | None:
+        """Return the product; None where a factor is not known."""
+        if other is None:
+            return None
+        return _Step(self.number * other.number, tuple(sorted((*self.names, *other.names))))
+
+    def plus(self, other: _Step) -> _Step | None:
+        """Return the sum; None where the names differ."""
+        if not self.number or not other.number:
+            return other if not self.number else self
+        return _Step(self.number + other.number, self.names) if self.names == other.names else None
+
+
+_NONE, _ONE = _Step(0), _Step(1)
+
+_Strides = tuple[_Step, ...] | None
 """What an element grows by along each axis, from 0 for the first; 0 along an axis of one place."""
 
 
@@ -28,13 +67,13 @@ def in_order(graph: Graph, value: str) -> bool:
     shape, strides = graph.type(value).shape, _strides(graph, value, DEPTH)
     if shape is None or strides is None or len(strides) != len(shape):
         return False
-    step: int | None = 1
+    step: _Step | None = _ONE
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent == 1:
             continue
-        if step is None or stride != step:  # an open extent may be the first one alone
+        if step is None or stride != step:  # an extent without a name may be the first one alone
             return False
-        step = step * extent if isinstance(extent, int) else None
+        step = step.times(_Step.of(extent))
     return True
 
 
@@ -46,22 +85,41 @@ def _strides(graph: Graph, value: str, depth: int) -> _Strides:
         return None
     if node.op == "Range":
         start, step = (graph.constant(node.inputs[i]) for i in (0, 2))
-        return (int(step.reshape(-1)[0]),) if start is not None and step is not None and not start.any() else None
+        if start is None or step is None or start.any():
+            return None
+        return (_Step(int(step.reshape(-1)[0])),)
+    if node.op == "Mul":
+        return _multiplied(graph, node, depth)
     if node.op not in _OPERANDS:
         return None
-    given: list[_Strides] = []
-    for operand in node.inputs[: _OPERANDS[node.op]]:
-        factor = graph.constant(operand) if node.op == "Mul" and given else None
-        if factor is not None and factor.size == 1 and given[0] is not None:
-            return tuple(s * int(factor.reshape(-1)[0]) for s in given[0])
-        given.append(_strides(graph, operand, depth - 1))
-    if node.op == "Unsqueeze":
-        return _unsqueezed(graph, node, given[0])
-    return None if node.op == "Mul" else _summed(graph, node, given)
+    given = [_strides(graph, operand, depth - 1) for operand in node.inputs[: _OPERANDS[node.op]]]
+    return _unsqueezed(graph, node, given[0]) if node.op == "Unsqueeze" else _summed(graph, node, given)
 
 
-_OPERANDS = {"Add": 2, "Mul": 2, "Cast": 1, "Identity": 1, "Expand": 1, "Unsqueeze": 1}
-"""How many inputs are indices, or a factor of them."""
+def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
+    """Return the strides of indices times one number."""
+    indices, number = node.inputs
+    factor = _number(graph, number)
+    if factor is None:
+        indices, factor = number, _number(graph, indices)
+    shape, rank = graph.type(indices).shape, graph.type(node.outputs[0]).rank
+    given = _strides(graph, indices, depth - 1) if factor is not None and shape and len(shape) == rank else None
+    strides = [s.times(factor) for s in given or ()]
+    known = [s for s in strides if s is not None]
+    return tuple(known) if given is not None and len(known) == len(strides) else None
+
+
+def _number(graph: Graph, value: str) -> _Step | None:
+    """Return the one number that a value is, known as such or as an extent."""
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return _Step(int(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
+    shape = graph.type(value).shape
+    return _Step.of(extent_of(graph, value)) if shape is not None and set(shape) <= {1} else None
+
+
+_OPERANDS = {"Add": 2, "Cast": 1, "Identity": 1, "Expand": 1, "Unsqueeze": 1}
+"""How many inputs are indices."""
 
 
 def _of_constant(graph: Graph, value: str) -> _Strides:
@@ -72,7 +130,7 @@ def _of_constant(graph: Graph, value: str) -> _Strides:
     strides = tuple(int(array[end]) if n > 1 else 0 for end, n in zip(ends, array.shape, strict=True))
     grid = [np.arange(n).reshape(-1, *(1,) * (array.ndim - 1 - axis)) for axis, n in enumerate(array.shape)]
     line = sum((s * g for s, g in zip(strides, grid, strict=True)), np.zeros((), np.int64))
-    return strides if (array == line).all() else None
+    return tuple(map(_Step, strides)) if (array == line).all() else None
 
 
 def _unsqueezed(graph: Graph, node: Node, inner: _Strides) -> _Strides:
@@ -82,22 +140,25 @@ def _unsqueezed(graph: Graph, node: Node, inner: _Strides) -> _Strides:
     places = np.asarray(axes).reshape(-1)
     rank, rest = len(inner) + places.size, iter(inner)
     new = {int(a) % rank for a in places}
-    return tuple(0 if axis in new else next(rest) for axis in range(rank))
+    return tuple(_NONE if axis in new else next(rest) for axis in range(rank))
 
 
 def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:
     """Operands that are broadcast against one another: one grows along an axis only where it has the whole of it."""
-    whole = graph.type(node.outputs[0]).shape
-    if whole is None:
+    result = graph.type(node.outputs[0]).shape
+    if result is None:
         return None
-    total = [0] * len(whole)
+    total = [_NONE] * len(result)
     for operand, strides in zip(node.inputs, given, strict=False):
         own: Shape = graph.type(operand).shape
-        if strides is None or own is None or len(own) != len(strides) or len(own) > len(whole):
+        if strides is None or own is None or len(own) != len(strides) or len(own) > len(result):
             return None
-        for axis, stride in enumerate(strides, len(whole) - len(own)):
-            extent = own[axis - len(whole)]
-            if stride and extent != 1 and (extent is None or extent != whole[axis]):
+        for axis, stride in enumerate(strides, len(result) - len(own)):
+            extent = own[axis - len(result)]
+            if extent == 1:
+                continue
+            both = total[axis].plus(stride)
+            if both is None or (stride.number and (extent is None or extent != result[axis])):
                 return None
-            total[axis] += 0 if extent == 1 else stride
+            total[axis] = both
     return tuple(total)

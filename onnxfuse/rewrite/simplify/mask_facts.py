@@ -82,7 +82,7 @@ def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool
         return _spans(graph, node.inputs[0], axis, extent, depth - 1)
     # A table that is too short does not fit to the scores at all; only one of a single row would be repeated.
     longer = isinstance(table[axis], int) and table[axis] != 1
-    return longer and _extent(graph, node.inputs[2]) == extent
+    return longer and extent_of(graph, node.inputs[2]) == extent
 
 
 def _known(graph: Graph, value: str, depth: int) -> _Known:
@@ -149,12 +149,12 @@ def _is_zero(graph: Graph, value: str) -> bool:
     if node is None or node.domain:
         return False
     if node.op == "Sub":
-        first, second = (_extent(graph, v) for v in node.inputs)
+        first, second = (extent_of(graph, v) for v in node.inputs)
         return first is not None and first == second
     return node.op in _PASSING and _is_zero(graph, node.inputs[0])
 
 
-def _extent(graph: Graph, value: str) -> Dim:
+def extent_of(graph: Graph, value: str) -> Dim:
     """Return the extent that a number is, read from a shape."""
     node = graph.producer(value)
     while node is not None and node.op in _PASSING and not node.domain:
