@@ -35,12 +35,13 @@ from onnxfuse.runtime import cuda_unusable
 @click.option("--keep", is_flag=True, help="Leave the exports in OUT/exports.")
 @click.option("--list", "listing", is_flag=True, help="List subjects and ways, and stop.")
 @click.option("--again", is_flag=True, help="Do once more what failed.")
+@click.option("--compiled", is_flag=True, help="Time torch.compile, too, of what the stage gpu has timed.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as Markdown.")
 @click.option("--rows", "places", multiple=True, type=click.Path(exists=True, path_type=Path),
               help="Survey nothing: report on the rows of this folder or file, or of several.")  # fmt: skip
 def main(
     stage: str, folder: Path, only: str, ways: str, shard: str, jobs: int, cards: int, seconds: float, limit: float,
-    side: int, archs: tuple[str, ...], keep: bool, listing: bool, again: bool, report: Path | None,
+    side: int, archs: tuple[str, ...], keep: bool, listing: bool, again: bool, compiled: bool, report: Path | None,
     places: tuple[Path, ...],
 ) -> None:  # fmt: skip
     """Export models of every family, take each export through everything that onnxfuse promises, and report."""
@@ -76,7 +77,9 @@ def main(
 
     # Neighbours are alike: far ones first show the breadth where the time does not suffice.
     order = sorted(chosen, key=lambda s: zlib.crc32(s.name.encode()))
-    survey(order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again), tell)
+    survey(
+        order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again, compiled), tell
+    )
     click.echo(", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "nothing was left to do")
     if report is not None:
         report.write_text(written(read(folder)), encoding="utf-8")

@@ -102,8 +102,12 @@ class Examined:
         return [inputs.feeds(model, turn, seed) for seed, turn in enumerate(self.turns)]
 
     def timed(self) -> Mapping[str, Any]:
-        """Return the inputs that are timed: of a larger batch, where the original takes one."""
-        return inputs.feeds(self.original(), 0, **(inputs.TIMED if 1 in self.turns else {}))
+        """Return the inputs that are timed."""
+        return inputs.feeds(self.original(), 0, **self.sizes())
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes that are timed and no case has: a larger batch, where the original takes one."""
+        return inputs.TIMED if 1 in self.turns else {}
 
 
 Step = Callable[[Examined], None]

@@ -76,7 +76,7 @@ def raced(one: Examined) -> None:
     )  # fmt: skip
     if isinstance(found, Crash):
         raise Broken(_told(found))
-    one.facts |= found
+    one.facts |= found | {"sizes": one.sizes()}
 
 
 def surviving(
@@ -122,7 +122,7 @@ def race(
                     bound.run()
         except REFUSALS as error:
             sessions.raise_if_lost(error)
-            refused[f"{who}, {setting.name}"] = reason(error)[:120]
+            refused[f"{who}, {setting.name}"] = reason(error)[:300]
             continue
         calls.append(bound.run)
         names.append((who, setting))

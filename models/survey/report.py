@@ -34,6 +34,11 @@ def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
         mean = geometric_mean([r["over"] for r in timed])
         parts += [f"{len(timed)} were timed: {mean:.2f}x ONNX Runtime's best in the geometric mean, "
                   f"{len(slower)} slower than it.", ""]  # fmt: skip
+    against = [min(r["compiled_us"].values()) / r["fused_us"] for r in timed if r.get("compiled_us")]
+    if against:
+        behind = sum(o < ENOUGH for o in against)
+        parts += [f"{len(against)} of them were timed under torch.compile, too (reduce-overhead, the better layout): "
+                  f"{geometric_mean(against):.2f}x it in the geometric mean, {behind} slower than it.", ""]  # fmt: skip
     if stage == "cpu":
         parts += [f"{sum(r.get('compiled', 0) for r in rows)} kernels were compiled; planned they are for each of the "
                   "architectures, whether they were compiled or not.", ""]  # fmt: skip

@@ -49,6 +49,8 @@ class Settings:
     """The exports stay in the folder."""
     again: bool = False
     """What failed is done once more."""
+    compiled: bool = False
+    """What was timed is timed under torch.compile, too."""
 
 
 class Ended(Exception):  # noqa: N818 - it names what was found, no mistake in this program
@@ -120,6 +122,8 @@ def _row(subject: Subject, way: int, exporter: "Exporter", settings: Settings, s
         return row | {"verdict": "no export", "step": "export", "error": made["error"]}
     file = Path(made["file"])
     row |= {"bytes": file.stat().st_size} | _checked(file, settings, slot)
+    if settings.compiled and "over" in row:
+        row |= _compiled(subject.name, way, file, row["sizes"], settings, slot)
     if not settings.kept:
         file.unlink()
     return row
@@ -155,14 +159,9 @@ def _checked(path: Path, settings: Settings, slot: int) -> dict[str, Any]:
     """Return the row of one export, without what is known of it already."""
     command = ["models.survey.check", str(path), "--stage", settings.stage]
     command += [word for arch in settings.archs for word in ("--arch", arch)]
-    card = slot % max(settings.cards, 1)
-    environment = {
-        "CUDA_VISIBLE_DEVICES": str(card),
-        LOCK: f"{tempfile.gettempdir()}/onnxfuse-survey-{os.getpid()}-{card}.lock",
-    }
     steps: dict[str, float] = {}
     step, began = "start", time.monotonic()
-    child = Child(command, settings, environment if settings.stage == "gpu" else {})
+    child = Child(command, settings, _card(settings, slot) if settings.stage == "gpu" else {})
     try:
         while True:
             line = child.answer()
@@ -175,6 +174,28 @@ def _checked(path: Path, settings: Settings, slot: int) -> dict[str, Any]:
             return {"error": OUT_OF_TIME}
         verdict = "refused" if step in ("start", "original_on_cpu", "original_on_gpu") else "failed"
         return {"verdict": verdict, "step": step, "error": str(how), "seconds": steps}
+    finally:
+        child.end()
+
+
+def _card(settings: Settings, slot: int) -> dict[str, str]:
+    """Return the environment that gives a worker its card, and the clock that it shares there."""
+    card = slot % max(settings.cards, 1)
+    lock = f"{tempfile.gettempdir()}/onnxfuse-survey-{os.getpid()}-{card}.lock"
+    return {"CUDA_VISIBLE_DEVICES": str(card), LOCK: lock}
+
+
+def _compiled(
+    name: str, way: int, path: Path, sizes: Mapping[str, int], settings: Settings, slot: int
+) -> dict[str, Any]:
+    """Return what torch.compile adds to a row: its best time and ours over it, or why there is none."""
+    command = ["models.survey.compiling", name, str(way), str(path), "--side", str(settings.side)]
+    command += ["--sizes", json.dumps(dict(sizes))]
+    child = Child(command, settings, {**_card(settings, slot), "TORCHINDUCTOR_COMPILE_THREADS": "1"})
+    try:
+        return child.answer()
+    except Ended as how:
+        return {"not_compiled": str(how)}
     finally:
         child.end()
 

@@ -31,6 +31,18 @@ def test_what_is_slower_and_what_failed_is_on_the_page() -> None:
     assert "\n5 kernels were compiled;" in written(without_gpu)
 
 
+def test_torch_compile_stands_beside_it_where_it_was_timed() -> None:
+    """The better layout counts; a row that torch does not compile is none of the mean."""
+    timed = {"best": "NHWC", "best_us": 90.0, "fused_us": 100.0, "over": 0.9, "fused": 3}
+    page = written([
+        row("timm:a", "right", **timed, compiled_us={"compile": 400.0, "compile, channels_last": 200.0}),
+        row("timm:b", "right", **timed, compiled_us={"compile": 50.0}),
+        row("timm:c", "right", **timed, not_compiled="no"),
+    ])  # fmt: skip
+    assert "2 of them were timed under torch.compile, too" in page
+    assert "1.00x it in the geometric mean, 1 slower than it." in page
+
+
 def test_messages_of_one_cause_are_one_kind() -> None:
     """Names, numbers and shapes do not part them; words do."""
     assert kind("gemm_1: no kernel for 2x3") == kind("gemm_77: no kernel for 9x9")

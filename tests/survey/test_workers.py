@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,20 @@ def test_every_export_has_its_row_and_none_is_done_twice(tmp_path: Path, monkeyp
     assert (tmp_path / workers.ROWS).read_text().count("\n") == 6
     workers.survey(subjects, settings(tmp_path), told.append)
     assert len(told) == 6
+
+
+def test_what_torch_does_not_compile_keeps_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of the fused model is there, and why there is none to compare with; what was not timed is not asked."""
+    monkeypatch.setattr(workers, "Exporter", Exports)
+    timed = {"verdict": "right", "step": "", "error": "", "over": 2.0, "sizes": {"batch": 8}}
+    for checked in (timed, {"verdict": "refused", "step": "optimized", "error": "no"}):
+        monkeypatch.setattr(workers, "_checked", lambda *_, checked=checked: checked)
+        told: list[Any] = []
+        asked = replace(settings(tmp_path / checked["verdict"]), compiled=True, ways=(0,))
+        workers.survey([Subject("plain:none-of-this-name", "none")], asked, told.append)
+        (row,) = told
+        assert bool(row.pop("not_compiled", "")) == ("over" in checked)
+        assert row.items() >= checked.items()
 
 
 def test_rows_of_several_shards_are_read_together(tmp_path: Path) -> None:

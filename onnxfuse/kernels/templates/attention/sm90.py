@@ -118,9 +118,19 @@ LONG = 1024
 """Keys from which on more of them at a time are worth fewer blocks beside each other."""
 
 
+SHARED_WIDELY = Queries(8, 1, 1, 128, warpgroups=1, ahead=1)
+"""For heads of no multiple of 16, which end before their panels do: fetching bounds then, and two warpgroups share it.
+
+H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 / cuDNN (2026-11): 8x8x4096x40 986, 992,
+633, 681 / 585; 8x8x1024x40 72, 72, 54, 57 / 46; 8x16x729x72 114, -, 79, 74 / 78; 2x8x1024x24 20, 19.5, 15, 18 / 17.
+"""
+
+
 def choose(mine: Work, arch: Arch) -> Queries:
     """Return the way to share the queries."""
     found = ways(mine)
+    if mine.size != mine.padded and SHARED_WIDELY in found:
+        return SHARED_WIDELY
     return found[1] if len(found) > 1 and bool(mine.keys >= LONG) else found[0]
 
 

@@ -1,0 +1,105 @@
+"""Time torch.compile on a subject, in a process of its own: `python -m models.survey.compiling NAME WAY FILE`.
+
+FILE is the export that was timed: the inputs are its own, at the same sizes. Prints a line of JSON, the median
+microseconds in each layout, or what torch said.
+"""
+
+# mypy: disallow-untyped-calls=False
+# (torch says little of its types)
+
+import copy
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+import torch
+
+from models.survey import WAYS, Way, inputs
+from models.survey.catalogue import make
+from models.survey.racing import ROUNDS, RUNS, clock
+from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.model import io
+from onnxfuse.profiling.settings import WARM_UP
+
+LAYOUTS = {"compile": torch.contiguous_format, "compile, channels_last": torch.channels_last}
+"""Images are tried in both."""
+
+
+def compiled(
+    name: str, way: Way, side: int, feeds: Mapping[str, np.ndarray], device: str = "cuda", **options: Any
+) -> dict[str, float]:
+    """Return the median microseconds of a run under torch.compile, by layout; raises what torch raises.
+
+    Attention is torch's own (SDPA), where the source knows it. `options` go to torch.compile, by default CUDA graphs.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = True  # as ONNX Runtime by default, and as cuDNN's convolutions in torch
+    torch.manual_seed(0)
+    made = make(name, replace(way, dynamo=True), side)
+    element = getattr(torch, way.dtype)
+    module = made.module.to(element).eval().to(device)
+    given = [_tensor(feeds[n]) if n in feeds else x for n, x in made.inputs.items()]
+    given = [x.to(device, element if x.is_floating_point() else None) for x in given]
+    calls = dict[str, Callable[[], None]]()
+    with torch.inference_mode():
+        for layout, memory in LAYOUTS.items():
+            if memory is torch.channels_last and all(x.ndim != 4 for x in given):
+                continue
+            images = [x.to(memory_format=memory) if x.ndim == 4 else x for x in given]
+            # Of its own: what is compiled goes by the strides that its weights have then.
+            own = copy.deepcopy(module).to(memory_format=memory)
+            model = torch.compile(own, **(options or {"mode": "reduce-overhead"}))
+            calls[layout] = _call(model, images, device)
+            for _ in range(WARM_UP):
+                calls[layout]()
+        with clock():
+            times = interleaved(list(calls.values()), ROUNDS, RUNS)
+    return {layout: round(1e6 * median(t), 1) for layout, t in zip(calls, times, strict=True)}
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    """Return an array as torch has it; bfloat16, which numpy does not know, by its bits."""
+    if values.dtype.name == "bfloat16":
+        return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(np.array(values))
+
+
+def _call(module: Callable[..., Any], given: list[torch.Tensor], device: str) -> Callable[[], None]:
+    def call() -> None:
+        module(*given)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return call
+
+
+@click.command()
+@click.argument("name")
+@click.argument("way", type=int)
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--side", default=128)
+@click.option("--sizes", default="{}", help="The sizes of the open dimensions, as JSON.")
+def main(name: str, way: int, file: Path, side: int, sizes: str) -> None:
+    """Time way number WAY of the subject NAME, whose export is FILE."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what torch prints is not ours
+    feeds = inputs.feeds(io.load(file), 0, **json.loads(sizes))
+    try:
+        found: dict[str, Any] = {"compiled_us": compiled(name, WAYS[way], side, feeds)}
+    except Exception as error:  # whatever torch says of the model: its time is missing, and the row says why
+        found = {"not_compiled": f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]}
+    print(json.dumps(found), file=lines, flush=True)
+    os._exit(0)  # no tear-down of a library spoils it
+
+
+if __name__ == "__main__":
+    main()
