@@ -24,6 +24,13 @@ INPUT = """g (float[N,8] x) => (float[N,8] y) {
   s = Shape <start = 0, end = 1> (x)  n = Cast <to = 1> (s)  y = Mul (x, n) }"""
 """ONNX Runtime would keep the Mul on the CPU: it reads an input of the model and a number from a shape."""
 
+ANGLES = """g (float16[N,2,P,8] past, float16[N,1,8] x) => (float16[N,1,8] y)
+<int64 second = {2}, int64[1] none = {0}, float[4] speeds = {1.0, 0.5, 0.25, 0.125}, int64[1] front = {0}> {
+  s = Shape (past)  p = Gather (s, second)  at = Add (none, p)
+  row = Unsqueeze (at, front)  f = Cast <to = 1> (row)  a = Mul (f, speeds)  both = Concat <axis = -1> (a, a)
+  c = Cos (both)  h = Cast <to = 10> (c)  all = Unsqueeze (h, front)  y = Mul (x, all) }"""
+"""RoPE of one token behind a cache: its position is a number, its angles are not, and all of them on the CPU."""
+
 LEFT = {
     "arguments": """g (float[N,8] x) => (float[M,K] y) { s = Shape <start = 0, end = 1> (x)
       o = Constant <value = int64[1] {-1}> ()  d = Concat <axis = 0> (s, o)  r = Reshape (x, d)  y = Relu (r) }""",
@@ -82,6 +89,22 @@ def test_an_input_beside_a_number_is_read_on_the_gpu() -> None:
     x = np.ones((3, 8), np.float32)
     mine, theirs = both(made, parse(INPUT), {"x": x})
     np.testing.assert_array_equal(mine[0], theirs[0])
+
+
+def test_what_is_computed_of_one_number_is_computed_on_the_gpu() -> None:
+    """Angles of one position: the position is drawn, and what follows from it reads that."""
+    made = parse(ANGLES)
+    pipeline.run(made, rules=())
+    assert pipeline.count_ops(made)["Range"] == 1
+    assert pipeline.count_ops(made)["Cos"] == 1
+    (angle,) = (n for n in made.graph.node if n.op_type == "Cos")
+    assert angle.input[0].endswith("on_gpu")
+    rng = np.random.default_rng(0)
+    for past in (0, 7):
+        shapes = {"past": (3, 2, past, 8), "x": (3, 1, 8)}
+        feeds = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+        mine, theirs = both(made, parse(ANGLES), feeds)
+        np.testing.assert_array_equal(mine[0], theirs[0])
 
 
 @pytest.mark.parametrize("name", list(LEFT))

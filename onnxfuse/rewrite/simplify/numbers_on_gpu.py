@@ -28,8 +28,9 @@ RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
 """Element types of shapes that Range takes; what is computed from them in other types is computed on the GPU."""
 
 DATA: Mapping[str, Collection[int]] = {
-    "Expand": (0,), "Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "Reshape": (0,),
-    "ScatterElements": (0, 1, 2), "ScatterND": (0, 1, 2), "Tile": (0,),
+    "Expand": (0,), "Flatten": (0,), "Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "Reshape": (0,),
+    "ScatterElements": (0, 1, 2), "ScatterND": (0, 1, 2), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Tile": (0,),
+    "Transpose": (0,), "Unsqueeze": (0,),
 }  # fmt: skip
 """Inputs that CUDA kernels read on the GPU, beside all of elementwise operators and Concat."""
 
@@ -37,8 +38,12 @@ EITHER = frozenset({"Clip"})
 """Elementwise operators with inputs that CUDA's kernels read on the GPU or on the CPU: the limits of ONNX Runtime
 1.31's are on the GPU, those of older ones on the CPU."""
 
+MOVING = frozenset({"Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators beside the elementwise ones between integers and what is computed of them: RoPE's angles of a position."""
+
 FARTHEST = 8
-"""Nodes between a number of another type that a kernel reads and the integers that it is computed from, at most."""
+"""Nodes between what a kernel reads, of another type or of several elements, and the integers that it is computed from,
+at most."""
 
 
 def numbers_on_gpu(graph: Graph) -> bool:
@@ -140,14 +145,15 @@ class _Drawing:
     new: list[Node] = field(default_factory=list)
 
     def of(self, value: str, left: int) -> str | None:
-        """Return the name of `value` on the GPU, None where it is not one number, or cannot be computed there."""
+        """Return the name of `value` on the GPU, None where it cannot be computed there."""
         known = self.there.get(value)
         if known is not None and self._is_before(known):
             return known
         shape, dtype = self.graph.type(value).shape, self.graph.type(value).dtype
-        if shape is None or any(n != 1 for n in shape):
+        if shape is None:
             return None
-        made = self._drawn(value, dtype, len(shape)) if dtype in RANGED else self._computed(value, left)
+        is_integer = dtype in RANGED and all(n == 1 for n in shape)
+        made = self._drawn(value, dtype, len(shape)) if is_integer else self._computed(value, left)
         if made is not None:
             self.there[value], self.graph.types[made] = made, self.graph.type(value)
         return made
@@ -159,7 +165,7 @@ class _Drawing:
     def _computed(self, value: str, left: int) -> str | None:
         """Compute on the GPU what is no integer, as a Cast or a square root, of numbers that are."""
         graph, source = self.graph, self.graph.producer(value)
-        if source is None or not left or not is_pointwise(source.op, source.domain) or not is_repeatable(source):
+        if source is None or not left or not _is_computed(graph, source):
             return None
         names = {v: self.of(v, left - 1) for v in source.inputs if v in self.numbers}
         known = {v: name for v, name in names.items() if name is not None}
@@ -186,6 +192,15 @@ class _Drawing:
             nodes.insert(0, onnx.helper.make_node("Reshape", [value, scalar], [start], start))
         self.new += [Node(n) for n in nodes]
         return made
+
+
+def _is_computed(graph: Graph, node: Node) -> bool:
+    """Return whether a node may be computed on the GPU: its arguments, if it has any, are constants."""
+    if is_pointwise(node.op, node.domain):
+        return is_repeatable(node)
+    if node.domain or node.op not in MOVING:
+        return False
+    return node.op == "Concat" or all(graph.is_constant(v) for v in node.inputs[1:] if v)
 
 
 def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:
