@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ONNXFUSE_ABI 3
+#define ONNXFUSE_ABI 4
 #define ONNXFUSE_EXPORT __attribute__((visibility("default")))
 
 struct OrtSessionOptions;
@@ -137,6 +137,7 @@ typedef struct onnxfuse_op {
   const int32_t* outputs;
   size_t output_count;
   uint64_t may_alias;    /* bit i: output 0 may take over the buffer of input i */
+  uint64_t on_host;      /* bit i: input i stays on the CPU; it tells a shape, and no kernel reads it */
   void* planner;         /* the host's */
 } onnxfuse_op;
 

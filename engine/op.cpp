@@ -135,8 +135,8 @@ void read_inputs(const Kernel& kernel, const ort::KernelContext* context, Call& 
     check(ort::TensorShape::in(kernel.api)(value, &type, &dims, &rank));
     call.key.push_back(static_cast<int64_t>(rank));
     call.key.insert(call.key.end(), dims, dims + rank);
-    void* data = nullptr;
-    check(ort::TensorData::in(kernel.api)(const_cast<ort::Value*>(value), &data));
+    void* data = nullptr;  // what is on the CPU no kernel reads
+    if (!kernel.op.is_on_host(i)) check(ort::TensorData::in(kernel.api)(const_cast<ort::Value*>(value), &data));
     call.pointers.push_back(data);
   }
 }
@@ -324,6 +324,7 @@ Op::Op(SharedHost host, const onnxfuse_op& row, Held planner)
       op_name(row.name),
       inputs(row.inputs, row.inputs + row.input_count),
       outputs(row.outputs, row.outputs + row.output_count),
+      on_host(row.on_host),
       counts(counts_of(op_name)),
       planner_(std::move(planner)) {
   name = [](const CustomOp* op) { return of(op).op_name.c_str(); };
@@ -333,7 +334,7 @@ Op::Op(SharedHost host, const onnxfuse_op& row, Held planner)
   output_type = [](const CustomOp* op, size_t i) { return of(op).outputs[i]; };
   output_count = [](const CustomOp* op) { return of(op).outputs.size(); };
   input_arity = output_arity = [](const CustomOp*, size_t) { return ort::kRequired; };
-  input_memory = [](const CustomOp*, size_t) { return ort::kDeviceMemory; };
+  input_memory = [](const CustomOp* op, size_t i) { return of(op).is_on_host(i) ? ort::kHostInput : ort::kDeviceMemory; };
   start_version = [](const CustomOp*) { return 1; };
   end_version = [](const CustomOp*) { return INT_MAX; };
   may_inplace = kMayInplace[row.may_alias % kMayInplace.size()];

@@ -25,6 +25,7 @@ struct Op : ort::CustomOp {
   const SharedHost host;
   const std::string op_name;
   const std::vector<ort::ElementType> inputs, outputs;
+  const uint64_t on_host;  // bit i: input i stays on the CPU
   Counts& counts;
   Kept kept;
   std::mutex planning;   // one thread plans
@@ -35,6 +36,7 @@ struct Op : ort::CustomOp {
 
   Op(SharedHost host, const onnxfuse_op& row, Held planner);
 
+  bool is_on_host(size_t input) const { return input < 64 && (on_host >> input & 1); }
   void session_begins();
   void session_ends();
   void options_gone();

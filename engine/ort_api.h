@@ -26,7 +26,7 @@ struct CustomOp;
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 enum LogLevel : int { kWarning = 2 };
 enum Arity : int { kRequired = 0 };
-enum MemoryType : int { kDeviceMemory = 0 };
+enum MemoryType : int { kHostInput = -2, kDeviceMemory = 0 };
 // The numbers are those of onnx.TensorProto.DataType.
 using ElementType = int;
 

@@ -13,7 +13,7 @@
 namespace engine::pack {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kHeader = 8 + 4 + 4 + 8 + 8 + 32 + 32;
 constexpr uint64_t kMostIndex = 256'000'000, kMostBytes = 8'000'000'000;
 
@@ -126,7 +126,8 @@ void Pack::read_index(const std::string& index, uint64_t file_size, uint64_t fir
     reader.digest();  // of the op, for those who have its body
     op.inputs = reader.several([&] { return reader.number<int32_t>(); });
     op.outputs = reader.several([&] { return reader.number<int32_t>(); });
-    op.may_alias = reader.several([&] { return reader.number<uint32_t>(); });
+    for (auto* inputs : {&op.may_alias, &op.on_host})
+      *inputs = reader.several([&] { return reader.number<uint32_t>(); });
     op.programs = reader.several([&] {
       Program p;
       p.target = reader.below(targets.size(), "target");

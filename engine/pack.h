@@ -38,7 +38,7 @@ struct Program {
 struct Entry {
   std::string name;
   std::vector<int32_t> inputs, outputs;
-  std::vector<uint32_t> may_alias;
+  std::vector<uint32_t> may_alias, on_host;
   std::vector<Program> programs;
 };
 

@@ -121,6 +121,13 @@ struct Planner : Object {
   Planner(PackHost& host, const pack::Entry& op) : host(host), op(op) {}
 };
 
+// A bit for each number.
+uint64_t mask(const std::vector<uint32_t>& numbers) {
+  uint64_t bits = 0;
+  for (uint32_t number : numbers) bits |= number < 64 ? uint64_t{1} << number : 0;
+  return bits;
+}
+
 class PackHost {
  public:
   explicit PackHost(std::unique_ptr<const pack::Pack> pack) : pack_(std::move(pack)), host_(std::make_shared<const Host>(functions())) {
@@ -136,10 +143,9 @@ class PackHost {
         continue;
       planners.push_back(std::make_unique<Planner>(*this, op));
       for (const pack::Program& program : op.programs) planners.back()->programs.emplace_back(*pack_, host_, program, op);
-      uint64_t may_alias = 0;
-      for (uint32_t input : op.may_alias) may_alias |= input < 64 ? uint64_t{1} << input : 0;
       rows.push_back({sizeof(onnxfuse_op), op.name.c_str(), op.inputs.data(), op.inputs.size(), op.outputs.data(),
-                      op.outputs.size(), may_alias, static_cast<Object*>(planners.back().get())});
+                      op.outputs.size(), mask(op.may_alias), mask(op.on_host),
+                      static_cast<Object*>(planners.back().get())});
     }
     if (rows.empty()) throw std::runtime_error("the kernel pack " + pack_->path + " has no launch programs for any GPU of this machine");
     for (auto& planner : planners) planner.release();  // to the engine, from here on

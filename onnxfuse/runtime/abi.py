@@ -17,7 +17,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any, TypeVar
 
-VERSION = 3
+VERSION = 4
 """`ONNXFUSE_ABI`."""
 
 Sized_ = TypeVar("Sized_", bound=Structure)
@@ -83,7 +83,8 @@ class Host(Structure):
 class Op(Structure):
     _fields_ = (
         ("size", c_size_t), ("name", c_char_p), ("inputs", POINTER(c_int32)), ("input_count", c_size_t),
-        ("outputs", POINTER(c_int32)), ("output_count", c_size_t), ("may_alias", c_uint64), ("planner", c_void_p),
+        ("outputs", POINTER(c_int32)), ("output_count", c_size_t), ("may_alias", c_uint64),
+        ("on_host", c_uint64), ("planner", c_void_p),
     )  # fmt: skip
 
 

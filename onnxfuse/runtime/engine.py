@@ -162,7 +162,8 @@ class Engine:
             input_count=len(row.inputs),
             outputs=(ctypes.c_int32 * len(row.outputs))(*row.outputs),
             output_count=len(row.outputs),
-            may_alias=sum(1 << i for i in row.may_alias if i < 64),
+            may_alias=_mask(row.may_alias),
+            on_host=_mask(row.on_host),
             planner=self.objects.hand_over(row.planner),
         )
 
@@ -225,6 +226,11 @@ def _words(error: BaseException) -> str:
     """Return the message and the hint of an error of ours; anything else is a defect and keeps its traceback."""
     words = f"{error} {error.hint}" if isinstance(error, OnnxfuseError) else "".join(traceback.format_exception(error))
     return words.replace("\0", "\\0")
+
+
+def _mask(numbers: Iterable[int]) -> int:
+    """Return a bit for each number that is one of 64."""
+    return sum(1 << n for n in numbers if n < 64)
 
 
 def _array(struct: Any, values: Sequence[Any]) -> Any:

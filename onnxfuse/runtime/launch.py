@@ -111,3 +111,5 @@ class Row:
     """Inputs whose buffer output 0 may take over."""
     planner: Planner
     """Answers for shapes that the op has not seen."""
+    on_host: tuple[int, ...] = ()
+    """Inputs that stay on the CPU: they tell a shape, and no kernel reads them."""

@@ -19,6 +19,9 @@ from onnxfuse.runtime.packs import Packed
 from onnxfuse.runtime.programs import Programs
 from onnxfuse.runtime.variants import Variants
 
+RESHAPING = frozenset({"Expand", "Reshape"})
+"""Operators whose second input, which ONNX Runtime reads on the CPU, says what shape the output has."""
+
 
 def no_kernel(op: FusedOp, arch: Arch | None = None) -> str | None:
     """Return why no kernel can be made for `op` on a GPU, by default the first one, in one line; None if one can."""
@@ -36,6 +39,20 @@ def no_plan(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch | None = N
 def may_alias(op: FusedOp) -> tuple[int, ...]:
     """Return the inputs whose buffer output 0 may take over; ONNX Runtime does it where the shapes are the same."""
     return tuple(i for i, output in kernels.inplace(op) if output == 0)
+
+
+def on_host(op: FusedOp) -> tuple[int, ...]:
+    """Return the inputs that the body reads as the target of a Reshape or Expand alone, of the first 64.
+
+    Shapes of a launch follow from those of the other inputs, so no kernel reads them. What computes them is on the CPU,
+    and a copy to the GPU would refuse a CUDA graph.
+    """
+    found = []
+    for position, name in enumerate(op.body.input[:64]):
+        readers = [(n, i) for n in op.body.node for i, v in enumerate(n.input) if v == name]
+        if readers and all(n.op_type in RESHAPING and not n.domain and i == 1 for n, i in readers):
+            found.append(position)
+    return tuple(found)
 
 
 def planner(

@@ -22,7 +22,7 @@ from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.spread import Workers
 from onnxfuse.runtime.bridge import bridge
-from onnxfuse.runtime.loader import may_alias
+from onnxfuse.runtime.loader import may_alias, on_host
 from onnxfuse.runtime.programs import DEFECTS
 from onnxfuse.runtime.ranges import Range, domains, outside
 from onnxfuse.runtime.registration import with_forms
@@ -136,7 +136,7 @@ def make(
             one = Stored(place, task.aligned, mine, answer.tape, variant, task.general)
             programs[task.op.name].append(one)
     entries = [
-        Entry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]))
+        Entry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]), on_host(op))
         for name, op in ops.items()
     ]
     index, parts = packed(

@@ -18,7 +18,7 @@ from onnxfuse.runtime.ahead import Ahead
 from onnxfuse.runtime.bridge import bridge
 from onnxfuse.runtime.cuda import cuda_unusable
 from onnxfuse.runtime.launch import Row
-from onnxfuse.runtime.loader import may_alias, no_kernel, no_plan, planner
+from onnxfuse.runtime.loader import may_alias, no_kernel, no_plan, on_host, planner
 from onnxfuse.runtime.packs import Kernels, Packed, pack_of
 from onnxfuse.runtime.placement import Model, Placement, node_counts, path_of, read
 from onnxfuse.runtime.shape_math import shape_math
@@ -116,8 +116,8 @@ def with_forms(
     """
     told = fused_ops(model)
     ops = {name: replace(op, library=None, tf32=tf32) for name, op in told.items()}
-    on_host = "works on shapes, which ONNX Runtime keeps on the CPU"
-    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), on_host)
+    why = "works on shapes, which ONNX Runtime keeps on the CPU"
+    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), why)
     for name, op in ops.items():
         if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
             refusals[name] = no_kernel(op, arch)
@@ -199,4 +199,5 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
 
 
 def _row(op: FusedOp, variants: Variants, ahead: Ahead, packed: Packed | None, waits: bool) -> Row:
-    return Row(op.name, op.inputs, op.outputs, may_alias(op), planner(op, variants, ahead, packed, waits=waits))
+    answers = planner(op, variants, ahead, packed, waits=waits)
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), answers, on_host(op))

@@ -9,6 +9,8 @@ import onnxruntime
 import pytest
 
 import onnxfuse
+from models.survey import samples
+from models.survey.inputs import feeds
 from onnxfuse import runtime
 from tests.gpu.test_session import chain_feeds
 from tests.rewrite.small import parse
@@ -51,6 +53,21 @@ def test_numbers_from_shapes_are_right_in_replays() -> None:
             found = run(given)
             for output, wanted in zip(plain.get_outputs(), plain.run(None, given), strict=True):
                 np.testing.assert_allclose(found[output.name], wanted, rtol=2e-3, atol=2e-3)  # one is of float16
+    assert run.why_not == ""
+    assert run.replayed > 0
+
+
+def test_heads_repeated_to_a_computed_shape_are_captured() -> None:
+    """Grouped queries as torch's exporter traces them: the shape stays on the CPU, and a replay gives the same bits."""
+    (file,) = samples.FOLDER.glob("*qwen2-trace*")
+    model = onnxfuse.optimize(samples.unpacked(file.read_bytes()))
+    plain = runtime.session(model, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    run = onnxfuse.runner(model)
+    for seed in range(4):
+        for batch in (2, 3):
+            given = feeds(model, 0, seed, batch=batch)
+            for output, wanted in zip(plain.get_outputs(), plain.run(None, dict(given)), strict=True):
+                np.testing.assert_array_equal(run(given)[output.name], wanted)
     assert run.why_not == ""
     assert run.replayed > 0
 

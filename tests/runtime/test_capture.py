@@ -40,11 +40,14 @@ BLOCKED = {
       [choice] y = If (c) <then_branch = a () => (float[N,8] t) { t = Relu (x) },
                            else_branch = b () => (float[N,8] e) { e = Neg (x) }> }""",
     "waits": "g (float[N,8] x) => (int64[2,K] y) { [found] y = NonZero (x) }",
+    "angles": """g (float[N,2,P,8] past, float[N,1,8] x) => (float[N,1,8] y) {
+      s = Shape <start = 2, end = 3> (past)  speeds = Constant <value = float[8] {1, 2, 3, 4, 5, 6, 7, 8}> ()
+      f = Cast <to = 1> (s)  a = Mul (f, speeds)  [angle] c = Cos (a)  [act] r = Relu (x)  [turned] y = Mul (r, c) }""",
     "read at capture": "g (float[N,8] x, int64[2] s) => (float[A,B] y) { [as_told] y = Reshape (x, s) }",
     "random": "g (float[N,8] x) => (float[N,8] y) { [noise] r = RandomNormalLike (x)  [sum] y = Add (x, r) }",
 }
 
-EXPORTS = ("gpt2+cache", "bert")
+EXPORTS = ("gpt2+cache", "bert", "qwen2")
 """Of the survey's samples."""
 
 
@@ -92,6 +95,7 @@ def test_each_reason_is_told_with_its_nodes(on_fake_cuda: FakeCuda) -> None:
         "shapes alone": [],
         "control flow": [["control flow", ["If choice"]]],
         "waits": [["waits", ["NonZero found"]]],
+        "angles": [["copied shape", ["Cos angle"]]],
         "read at capture": [],
         "random": [],
     }
@@ -125,7 +129,7 @@ def of_exports() -> Any:
 
 
 def test_exports_can_be_captured(on_fake_cuda: FakeCuda) -> None:
-    """With positions behind a cache and a mask that is gathered by row, and with heads that torch's exporter merges."""
+    """Positions behind a cache, a mask gathered by row, heads that are merged, heads repeated to a computed shape."""
     assert on_fake_cuda(of_exports) == [True] * len(EXPORTS)
 
 

@@ -72,6 +72,15 @@ def test_the_ops_of_these_tests_have_kernels() -> None:
     assert "Resize" in (loader.no_kernel(resize) or "")
 
 
+def test_what_only_tells_a_shape_stays_on_the_cpu() -> None:
+    """The target of a Reshape or Expand, unless something else reads it, too."""
+    repeated = "k = Expand (x, t)  y = Reshape (k, s)"
+    for more, expected in (("", (1, 2)), ("  z = Cast <to = 1> (s)", (1,)), ("  z = Reshape (s, t)", (1,))):
+        op = models.fused_op(f"Repeat_9 (x, t, s) => (y) {{ {repeated}{more} }}", inputs=3)
+        assert loader.on_host(op) == expected
+    assert loader.on_host(models.BIAS_RELU) == ()
+
+
 def test_only_output_zero_takes_over_a_buffer() -> None:
     """Both operands of the sum may become its output."""
     assert loader.may_alias(models.BIAS_RELU) == (0, 1)

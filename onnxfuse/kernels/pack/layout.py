@@ -18,7 +18,7 @@ from onnxfuse.model.counted import counted
 
 T = TypeVar("T")
 
-MAGIC, VERSION = b"OFKERNEL", 1
+MAGIC, VERSION = b"OFKERNEL", 2
 HEADER = struct.Struct("<8sIIQQ32s32s")
 """Magic, version, version of the launch programs; bytes of the file and of the index; SHA-256 of the index, and of the
 planners that made it."""
@@ -93,6 +93,8 @@ class Entry:
     may_alias: tuple[int, ...]
     """Inputs whose buffer output 0 may take over."""
     programs: tuple[Stored, ...]
+    on_host: tuple[int, ...] = ()
+    """Inputs that stay on the CPU: they tell a shape, and no kernel reads them."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _index_bytes(index: Index) -> bytes:
     for op in index.ops:
         out.blob(op.name.encode())
         out.parts.append(op.digest)
-        for numbers in (op.inputs, op.outputs, op.may_alias):
+        for numbers in (op.inputs, op.outputs, op.may_alias, op.on_host):
             out.several(numbers)
         out.u32(len(op.programs))
         for p in op.programs:
@@ -291,9 +293,9 @@ def _kernel(reader: _Reader, head: Head, targets: int) -> Kernel:
 
 def _entry(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel]) -> Entry:
     name, digest = reader.text(), reader.take(32)
-    inputs, outputs, may_alias = (reader.several(reader.u32) for _ in range(3))
+    inputs, outputs, may_alias, on_host = (reader.several(reader.u32) for _ in range(4))
     programs = reader.several(lambda: _stored(reader, targets, kernels))
-    return Entry(name, digest, inputs, outputs, may_alias, programs)
+    return Entry(name, digest, inputs, outputs, may_alias, programs, on_host)
 
 
 def _stored(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel]) -> Stored:

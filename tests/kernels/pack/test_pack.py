@@ -19,7 +19,7 @@ from onnxfuse.kernels.programs.tape import VERSION
 TARGETS = (Target(Arch("sm_90a", 132)), Target(Arch("sm_86", 132, 1536), PTX))
 OPS = (
     Entry("Gelu_1", b"g" * 32, (10, 10), (10,), (0,), (Stored(0, True, (0, 1), b"tape"), Stored(1, False, (2,), b""))),
-    Entry("Norm_2", b"n" * 32, (1,), (1, 1), (), ()),
+    Entry("Norm_2", b"n" * 32, (1, 7), (1, 1), (), (), (1,)),
 )
 KERNELS = [("gelu", 0, b"first image"), ("gelu", 0, b"second"), ("gelu", 1, b"first image")]
 
@@ -114,12 +114,14 @@ def test_what_says_that_it_has_much_takes_no_memory() -> None:
             read(sealed(index, b""))
     with pytest.raises(PackError, match="more behind its end"):
         read(sealed(struct.pack("<IIII", 0, 0, 0, 0) + b"more", b""))
-    head = HEADER.pack(layout.MAGIC, 1, VERSION, 2**50, 2**40, b"", b"")
+    head = HEADER.pack(layout.MAGIC, layout.VERSION, VERSION, 2**50, 2**40, b"", b"")
     with pytest.raises(PackError, match="more than there can be"):
         layout.head_of(head, 2**50)
 
 
-@pytest.mark.parametrize(("at", "words"), [(8, f"version 2.{VERSION}"), (12, f"version 1.{VERSION + 1}")])
+@pytest.mark.parametrize(
+    ("at", "words"), [(8, f"version {layout.VERSION + 1}.{VERSION}"), (12, f"version {layout.VERSION}.{VERSION + 1}")]
+)
 def test_another_version_is_told(at: int, words: str) -> None:
     data = bytearray(parts())
     data[at] += 1
