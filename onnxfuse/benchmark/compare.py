@@ -218,7 +218,7 @@ def _run(
     ready: list[tuple[Contender, Bound, int | None]] = []
     refused = []
     longest = 0.0
-    for contender in race.contenders:
+    for contender in sorted(race.contenders, key=_turn):
         name, setting = contender.name, contender.setting
         if name == "original" and setting.name in race.left_out:
             refused.append(race.left_out[setting.name])
@@ -237,6 +237,9 @@ def _run(
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
         why = next(r.reason for r in refused if r.model == name)
         raise ModelError(f"the {name} model runs at none of the settings: {why}", "Try onnxfuse verify.")
+    places = {(c.name, c.setting.name): n for n, c in enumerate(race.contenders)}
+    ready.sort(key=lambda one: places[one[0].name, one[0].setting.name])
+    refused.sort(key=lambda one: places[one.model, one.setting])
     calls = [bound.run for _, bound, _ in ready]
     times = interleaved(
         calls, race.rounds, race.runs,
@@ -255,6 +258,14 @@ def _run(
         refused=tuple(refused),
         work={name: Work(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in work.items()},
     )
+
+
+def _turn(contender: Contender) -> int:
+    """Return when a contender is opened: all are open at once, and where a GPU has no room for them it is a further
+    setting of the original that is refused, not the fused model."""
+    if contender.setting.name == DEFAULT.name:
+        return 0
+    return 1 if contender.name == "fused" else 2
 
 
 def _launches(contender: Contender, bound: Bound) -> int:

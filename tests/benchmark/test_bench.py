@@ -57,8 +57,13 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert found.fused_ops.kernels == 0
     assert found.fused_ops.launches is None
     assert list(dict.fromkeys((done, total) for _, done, total in steps)) == [(n, 9) for n in range(9)]
-    assert [step for step, _, _ in steps][-3:] == [
-        f"shape 2 of 2: warming up fused: {settings[-1]}", "shape 2 of 2: round 1 of 2", "shape 2 of 2: round 2 of 2",
+    said = list(dict.fromkeys(step for step, _, _ in steps if "shape 2 of 2: " in step))
+    # The original's further settings last: it is one of them that a GPU may have no room for.
+    turns = [(m, s) for m in ("original", "fused") for s in settings[:1]]
+    turns += [(m, s) for m in ("fused", "original") for s in settings[1:]]
+    assert said[-len(turns) - 2 :] == [
+        *(f"shape 2 of 2: warming up {m}: {s}" for m, s in turns), "shape 2 of 2: round 1 of 2",
+        "shape 2 of 2: round 2 of 2",
     ]  # fmt: skip
     assert set(found.environment) == {"device", "onnxruntime"}
 
