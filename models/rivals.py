@@ -10,7 +10,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -97,29 +97,50 @@ def compiled(
 
     torch.backends.cuda.matmul.allow_tf32 = True  # as ONNX Runtime by default, and as cuDNN's convolutions in torch
     others = [f"{package}:{name}" for package in TWINS.get(name, ()) if importlib.util.find_spec(package)]
-    calls = {}
+    calls = dict[str, Callable[[], None]]()
     with torch.inference_mode():
         for twin in others if others and name in INSTEAD else (name, *others):
             make, feeds = _twin(twin, dtype, batch, sequence)
             inputs = [torch.from_numpy(values).to(device) for values in feeds.values()]
-            layouts = {"": torch.contiguous_format}
-            if inputs[0].ndim == 4:
-                layouts[", channels_last"] = torch.channels_last
-            for layout, memory_format in layouts.items():
-                module = make().to(device, getattr(torch, dtype)).to(memory_format=memory_format)
-                by_sdpa(module, masked="attention_mask" in feeds)
-                made = torch.compile(module, **(options or {"mode": "reduce-overhead"}))
-                turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
-                who = f"{twin.partition(':')[0]}, " if twin in others else ""
-                calls[f"{who}compile{layout}"] = _call(made, turned, device)
-        _warm(calls.values())
+
+            def module(make: Callable[[], Any] = make, *, masked: bool = "attention_mask" in feeds) -> Any:
+                made = make().to(device, getattr(torch, dtype))
+                by_sdpa(made, masked=masked)
+                return made
+
+            who = f"{twin.partition(':')[0]}, " if twin in others else ""
+            made = by_layout(module, inputs, device, images=inputs[0].ndim == 4, **options)
+            calls |= {f"{who}{setting}": call for setting, call in made.items()}
+        warm(calls.values())
         turn()
-        _warm(calls.values())
+        warm(calls.values())
         times = interleaved(list(calls.values()), rounds, runs)
     return {setting: 1e6 * median(seconds) for setting, seconds in zip(calls, times, strict=True)}
 
 
-def _warm(calls: Iterable[Callable[[], None]]) -> None:
+def by_layout(
+    make: Callable[[], Any], inputs: Sequence[Any], device: str, *, images: bool, **options: Any
+) -> dict[str, Callable[[], None]]:
+    """Return what runs a module under torch.compile to its end, by setting: with `images` in both layouts.
+
+    Each has a module of its own, which `make` gives: what is compiled goes by the strides that its weights have then.
+    `options` go to torch.compile, by default CUDA graphs.
+    """
+    import torch
+
+    layouts = {"compile": torch.contiguous_format}
+    if images:
+        layouts["compile, channels_last"] = torch.channels_last
+    calls = {}
+    for setting, memory_format in layouts.items():
+        made = torch.compile(make().to(memory_format=memory_format), **(options or {"mode": "reduce-overhead"}))
+        turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
+        calls[setting] = _call(made, turned, device)
+    return calls
+
+
+def warm(calls: Iterable[Callable[[], None]]) -> None:
+    """Run each a few times: what is compiled is compiled in the first run, and captured in the next."""
     for call in calls:
         for _ in range(WARM_UP):
             call()
@@ -153,7 +174,7 @@ def by_sdpa(module: Any, *, masked: bool) -> None:
     inner.set_attn_implementation("sdpa" if masked else UNMASKED)
 
 
-def _call(module: Any, inputs: list[Any], device: str) -> Any:
+def _call(module: Any, inputs: list[Any], device: str) -> Callable[[], None]:
     import torch
 
     def call() -> None:

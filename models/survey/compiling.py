@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,15 +22,12 @@ import click
 import numpy as np
 import torch
 
+from models.rivals import by_layout, warm
 from models.survey import WAYS, Way, inputs
 from models.survey.catalogue import make
 from models.survey.racing import ROUNDS, RUNS, clock
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.model import io
-from onnxfuse.profiling.settings import WARM_UP
-
-LAYOUTS = {"compile": torch.contiguous_format, "compile, channels_last": torch.channels_last}
-"""Images are tried in both."""
 
 
 def compiled(
@@ -47,18 +44,10 @@ def compiled(
     module = made.module.to(element).eval().to(device)
     given = [_tensor(feeds[n]) if n in feeds else x for n, x in made.inputs.items()]
     given = [x.to(device, element if x.is_floating_point() else None) for x in given]
-    calls = dict[str, Callable[[], None]]()
     with torch.inference_mode():
-        for layout, memory in LAYOUTS.items():
-            if memory is torch.channels_last and all(x.ndim != 4 for x in given):
-                continue
-            images = [x.to(memory_format=memory) if x.ndim == 4 else x for x in given]
-            # Of its own: what is compiled goes by the strides that its weights have then.
-            own = copy.deepcopy(module).to(memory_format=memory)
-            model = torch.compile(own, **(options or {"mode": "reduce-overhead"}))
-            calls[layout] = _call(model, images, device)
-            for _ in range(WARM_UP):
-                calls[layout]()
+        images = any(x.ndim == 4 for x in given)
+        calls = by_layout(lambda: copy.deepcopy(module), given, device, images=images, **options)
+        warm(calls.values())
         with clock():
             times = interleaved(list(calls.values()), ROUNDS, RUNS)
     return {layout: round(1e6 * median(t), 1) for layout, t in zip(calls, times, strict=True)}
@@ -69,15 +58,6 @@ def _tensor(values: np.ndarray) -> torch.Tensor:
     if values.dtype.name == "bfloat16":
         return torch.from_numpy(values.view(np.int16).copy()).view(torch.bfloat16)
     return torch.from_numpy(np.array(values))
-
-
-def _call(module: Callable[..., Any], given: list[torch.Tensor], device: str) -> Callable[[], None]:
-    def call() -> None:
-        module(*given)
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    return call
 
 
 @click.command()
