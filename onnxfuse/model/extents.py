@@ -118,7 +118,7 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
 
     quotient(("b", "s", 64), ("b", "s", 16)) = 4
     """
-    above, below = (_product(source) if source is not None else None), _product(divisor)
+    above, below = (product(source) if source is not None else None), product(divisor)
     if above is None or below is None or below[0] == 0 or above[0] % below[0] or below[1] - above[1]:
         return None
     number, names = above[0] // below[0], sorted((above[1] - below[1]).elements())
@@ -175,7 +175,12 @@ MOST = 8
 """Factors that a power is written out as: one for each axis of a tensor."""
 
 
-def _product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
+def product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
+    """Return the product of extents as a number and how often each name is a factor; None where one is not known.
+
+    >>> product((4, "2*b", "s"))
+    (8, Counter({'b': 1, 's': 1}))
+    """
     number, names = 1, Counter[str]()
     for extent in shape:
         if extent is None:

@@ -42,13 +42,13 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
 
 
 def on_host(op: FusedOp) -> tuple[int, ...]:
-    """Return the inputs that the body reads as the target of a Reshape or Expand alone, of the first 64.
+    """Return the inputs that the body reads as the target of a Reshape or Expand alone.
 
     Shapes of a launch follow from those of the other inputs, so no kernel reads them. What computes them is on the CPU,
     and a copy to the GPU would refuse a CUDA graph.
     """
     found = []
-    for position, name in enumerate(op.body.input[:64]):
+    for position, name in enumerate(op.body.input):
         readers = [(n, i) for n in op.body.node for i, v in enumerate(n.input) if v == name]
         if readers and all(n.op_type in RESHAPING and not n.domain and i == 1 for n, i in readers):
             found.append(position)

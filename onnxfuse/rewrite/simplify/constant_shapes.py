@@ -8,15 +8,14 @@ known by name, it is read from the first value that has it, and nothing is chose
 without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
 """
 
-import math
-
 import numpy as np
 import onnx
 
 from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.extents import product
 from onnxfuse.model.fold import homes_of
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim, factors, whole
+from onnxfuse.model.types import Dim
 
 
 def fix_targets(graph: Graph) -> bool:
@@ -77,14 +76,8 @@ def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
 
     Exporters bake the length of an example into one of two places: [s, b, 64] -> [16, 4*b, 16] says more than -1 would.
     """
-    counted = []
-    for shape in (source, result):
-        parts = [f for extent in shape for f in factors(str(extent))]
-        if "None" in parts:
-            return True
-        numbers = [n for f in parts if (n := whole(f)) is not None]
-        counted.append((math.prod(numbers), sorted(f for f in parts if whole(f) is None)))
-    return counted[0] == counted[1]
+    before, after = product(source), product(result)
+    return before is None or after is None or before == after
 
 
 def _extent(wanted: Dim, own: Dim) -> int | None:

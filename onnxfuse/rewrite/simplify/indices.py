@@ -6,16 +6,15 @@ grow by along an axis is a product of numbers and of extents that are known by n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from onnxfuse.model.extents import Shape
+from onnxfuse.model.extents import Shape, product
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim, factors, is_unknown, whole
+from onnxfuse.model.types import Dim, is_unknown
 from onnxfuse.rewrite.simplify.mask_facts import extent_of
 
 DEPTH = 20
@@ -37,11 +36,11 @@ class _Step:
     @classmethod
     def of(cls, extent: Dim) -> _Step | None:
         """Return an extent as a step, None for one of which nothing is known."""
-        if extent is None or (isinstance(extent, str) and is_unknown(extent)):
+        found = product((extent,))
+        if found is None or is_unknown(extent):
             return None
-        parts = factors(str(extent))
-        numbers = [n for part in parts if (n := whole(part)) is not None]
-        return cls(math.prod(numbers), tuple(sorted(part for part in parts if whole(part) is None)))
+        number, names = found
+        return cls(number, tuple(sorted(names.elements())))
 
     def times(self, other: _Step | None) -> _Step | None:
         """Return the product; None where a factor is not known."""
