@@ -222,7 +222,9 @@ def test_long_kernels_one_behind_another():
     run_one_behind_another(6, 4096, 768)
 
 
-@pytest.mark.parametrize("name", ["written head by head", "written by windows"])
+@pytest.mark.parametrize("name", [
+    "written head by head", "of different columns, head by head", "written by windows",
+])  # fmt: skip
 @pytest.mark.parametrize("tile", [t for t in TILES if t.split == 1], ids=str)
 def test_every_tile_is_written_where_it_belongs(name, tile):
     """Chunks that end in the middle of a sequence, a head or a window; several tiles for each block.
@@ -233,6 +235,17 @@ def test_every_tile_is_written_where_it_belongs(name, tile):
     for rows in [(7 * 72,)] if len(x) == 2 else [(40, 197), (40, 200)]:
         given = [(*rows, s[-1]) if s[:-1] == x[:-1] else s for s in others]
         run(fused, [(*rows, x[-1]), *given], tile, times=20)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+@pytest.mark.parametrize("tile", [*TILES, *few.STRIPS], ids=str)
+def test_products_of_different_columns(tile, dtype):
+    """Each ends in a tile of its own, over and over; several tiles for each block, the last one of fewer columns."""
+    rows = 7 if isinstance(tile, Strip) else 3000
+    for columns in [(520, 8, 136), (8, 264, 72)]:
+        weights, biases = [(520, n) for n in columns], [(rows, n) for n in columns]
+        fused = ops.op(products.UNEVEN, (dtype,) * 7, (dtype,) * 3, "gemm")
+        run(fused, [(rows, 520), *weights, *biases], tile, times=20)
 
 
 @pytest.mark.parametrize("perm", ["0, 2, 1, 3", "0, 2, 3, 1"])

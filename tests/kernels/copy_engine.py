@@ -15,6 +15,7 @@ from tests.kernels import emulate
 ASKED = """
 #include <cstring>
 #define DEVICE inline
+#define UNROLLED
 using Index = unsigned;
 struct TensorMap {};
 struct Matrices { Index a, b; };
@@ -34,7 +35,7 @@ template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, 
   ask(x, y, z, w);
 }
 """
-PARAMETERS = "struct Parameters { Index m, n, rows, columns; };\n"
+PARAMETERS = "struct Parameters { Sides<SIBLINGS, EVEN> sides; Index m, rows; };\n"
 LAUNCH = """
 extern "C" void place(unsigned number, const Parameters* p, unsigned* to) {
   const Tile tile(number, 0, *p);
@@ -53,7 +54,7 @@ extern "C" void fetch(const void* words, unsigned row, unsigned group, unsigned 
 }
 """
 CONSTANTS = ("TILE_M", "TILE_N", "TILE_K", "CLUSTER", "SLICES", "GROUPED", "VOLUME", "EVERY_BLOCK",
-             "SIBLINGS", "BATCHED", "B_TRANSPOSED", "PANEL")  # fmt: skip
+             "SIBLINGS", "EVEN", "BATCHED", "B_TRANSPOSED", "PANEL")  # fmt: skip
 
 
 def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -64,27 +65,29 @@ def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     text = "".join(f"constexpr int {n} = {v};\n" for n, v in fixed.items())
     kernel = files["gemm/sm90.cuh"]
     tile = kernel[kernel.index("struct Tile {") : kernel.index("// The steps of a block")]
-    text = ASKED + text + PARAMETERS + tile + files["gemm/window.cuh"] + files["gemm/fetch_window.cuh"] + LAUNCH
+    head = files["gemm/gemm.cuh"]
+    sides = head[head.index("template <int NUMBER, bool EVEN> struct Sides") : head.index("// Groups of channels")]
+    text = ASKED + text + sides + PARAMETERS + tile + files["gemm/window.cuh"] + files["gemm/fetch_window.cuh"] + LAUNCH
     library = emulate.library(text)
     ask = library.fetch
     images, filters, put = plan.tensor_maps[:3]
     columns, rows, groups = (*put.extents, 1)[:3]
     terms = fixed["TILE_K"] * fixed["SLICES"] // 4
     count = filters.extents[1] * -(-filters.extents[0] // terms)
-    sides = len(images.extents) - 2
-    each = (2 + 2 * sides, len(filters.extents))
+    axes = len(images.extents) - 2
+    each = (2 + 2 * axes, len(filters.extents))
     found = np.full((rows, columns * groups), np.nan)
     below, beside = -(-rows // fixed["TILE_M"]), -(-columns // fixed["TILE_N"])
     for number in range(below * beside * groups):
         place = (ctypes.c_uint * 3)()
-        library.place(number, (ctypes.c_uint * 4)(rows, columns, below, beside), place)
+        library.place(number, (ctypes.c_uint * 4)(columns, beside, rows, below), place)
         row, column, group = place
         sums = np.zeros((fixed["TILE_M"], fixed["TILE_N"]))
         for first, steps in ((0, count // 2), (count // 2, count - count // 2)):
             to = (ctypes.c_int * (steps * sum(each)))()
             ask(plan.parameters, row, group, column, first, steps, to)
             for at in np.asarray(to).reshape(steps, sum(each)):
-                left = pixels(x, images, at[: 2 + sides], at[2 + sides : each[0]])
+                left = pixels(x, images, at[: 2 + axes], at[2 + axes : each[0]])
                 right = box(w, filters, at[each[0] :])[..., :terms].reshape(-1, terms)
                 sums[:, : len(right)] += left[:, :terms] @ right.T
         # What lies beyond the rows or the columns of a group is not written.

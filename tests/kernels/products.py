@@ -32,6 +32,12 @@ HEADS = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k
   y = Transpose <perm = [0, 2, 1, 3]> (g) z = Transpose <perm = [0, 2, 3, 1]> (h)
   t = Transpose <perm = [2, 0, 1]> (f) }"""
 """Queries and keys of each head by itself, keys turned over; of values a column at a time."""
+UNEVEN = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) o = MatMul(x, v)
+  y = Add(m, a) z = Add(b, n) t = Add(o, c) }"""
+"""Products side by side, each of columns of its own."""
+UNEVEN_HEADS = HEADS.replace("f = Add(o, c)", "f = Add(o, c) u = Constant <value = int64[4] {0, 0, 1, 16}> ()").replace(
+    "t = Transpose <perm = [2, 0, 1]> (f)", "i = Reshape(f, u) t = Transpose <perm = [0, 2, 1, 3]> (i)"
+)
 WINDOWS = """(x, w, r) => (y) { m = MatMul(x, w) a = Add(m, r) s = Constant <value = int64[6] {-1, 4, 3, 3, 2, 20}> ()
   g = Reshape(a, s) y = Transpose <perm = [4, 0, 2, 3, 1, 5]> (g) }"""
 """As Swin writes it: rows of three digits, columns of two."""
@@ -68,6 +74,14 @@ TABLE = {
     "a bias for each row of some": (BATCHED, [(2, 3, 20, 40), (40, 24), (20, 1)]),
     "a bias for each row of a batch": (BATCHED, [(2, 3, 20, 40), (3, 40, 24), (1, 20, 1)]),
     "written head by head": (HEADS, [(2, 40, 40), *[(40, 48)] * 3, *[(48,)] * 3]),
+    "of different columns": (UNEVEN, [
+        (2, 20, 40), (40, 200), (40, 8), (40, 72), (2, 20, 200), (2, 20, 8), (2, 20, 72),
+    ]),
+    "of different columns, odd": (UNEVEN, [(33, 19), (19, 7), (19, 70), (19, 3), (33, 1), (33, 1), (33, 1)]),
+    "of different columns, some none": (UNEVEN, [(20, 40), (40, 0), (40, 24), (40, 8), (0,), (24,), (8,)]),
+    "of different columns, head by head": (UNEVEN_HEADS, [
+        (2, 40, 40), (40, 48), (40, 48), (40, 16), (48,), (48,), (16,),
+    ]),
     "written by windows": (WINDOWS, [(72, 40), (40, 40), (72, 40)]),
 }  # fmt: skip
 """Bodies and the shapes of their inputs: every layout, batch, scale and extreme of a product."""

@@ -131,6 +131,8 @@ class Template:
     """The same of what a prologue computes a value of the second shape from; absent: it has no such prologue."""
     beside: int = 1
     """Anchors side by side that one launch is meant for, at most: each with an operand and an output of its own."""
+    uneven_columns: int = 0
+    """Of what the columns of anchors side by side are multiples where they differ; 0: they are equal."""
     looks_up_rows: bool = False
     """Whether it reads rows of a table by numbers known as it runs: a Gather joins."""
     moves_runs: bool = False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from onnxfuse.kernels import Growth
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim, ValueType
+from onnxfuse.model.types import Dim, ValueType, shapes_differ
 from onnxfuse.rewrite.fuse.choices import Choices
 from onnxfuse.rewrite.fuse.make_op import Realization
 from onnxfuse.rewrite.language.fuse_table import Anchor, Fuse
@@ -77,6 +77,12 @@ class Region:
     """Nodes that no kernel may take: they were measured faster as they are."""
     siblings: tuple[Node, ...] = ()
     """Anchors that joined the first one: each may have as many tensors as one alone."""
+    uneven: tuple[ValueType, ...] = ()
+    """What those compute that have other columns than the first one: nodes inside may be of these shapes, too."""
+
+    def work_of(self, shape: tuple[Dim, ...] | None) -> ValueType | None:
+        """Return the work that a node which computes a value of this shape is part of, None where of none."""
+        return next((w for w in (self.work, *self.uneven) if not shapes_differ(shape, w.shape)), None)
 
 
 @dataclass
@@ -89,6 +95,8 @@ class Attempt:
     start: Start
     around: Surroundings
     region: Region
+    even: bool = False
+    """Whether anchors beside the first one have as many columns."""
     nodes: list[Node] = field(default_factory=list)
     """What the op is made of, in order, once the region grows no more."""
     given: list[Node] = field(default_factory=list)

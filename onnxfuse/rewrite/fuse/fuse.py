@@ -183,21 +183,34 @@ def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundin
     if isinstance(outcome, Refusal) and attempt.region.axes is not None and outcome.cause.kind == "no kernel":
         # With the reductions that joined there is none: the anchor by itself.
         _, outcome = _fuse_from(graph, rule, how, start, around, Growth.REDUCTIONS)
-    siblings = attempt.region.siblings
-    if isinstance(outcome, Refusal) and siblings and node not in around.alone:
-        _, alone = _fuse_from(graph, rule, how, start, around, Growth.SIBLINGS)
-        if isinstance(alone, Refusal):
-            return alone
-        op, applied = alone
-        return op, replace(applied, stops=(replace(outcome, node=siblings[0].name), *applied.stops))
-    return outcome
+    # Where there is no kernel of all anchors that read one value: of those with as many columns, then of this one.
+    told: list[Refusal] = []
+    for without, even in ((None, True), (Growth.SIBLINGS, False)):
+        siblings = attempt.region.siblings
+        if not isinstance(outcome, Refusal) or not siblings or node in around.alone:
+            break
+        if even and not attempt.region.uneven:
+            continue
+        told.append(replace(outcome, node=siblings[0].name))
+        attempt, outcome = _fuse_from(graph, rule, how, start, around, without, even=even)
+    if isinstance(outcome, Refusal) or not told:
+        return outcome
+    op, applied = outcome
+    return op, replace(applied, stops=(*told, *applied.stops))
 
 
 def _fuse_from(
-    graph: Graph, rule: Rule, how: Fuse, start: Start, around: Surroundings, without: Growth | None = None
+    graph: Graph,
+    rule: Rule,
+    how: Fuse,
+    start: Start,
+    around: Surroundings,
+    without: Growth | None = None,
+    *,
+    even: bool = False,
 ) -> tuple[Attempt, Outcome]:
-    """Fuse what grows from `start` by the steps of the rule but one."""
-    attempt, refusal = grown(graph, rule.name, how, start, around, without)
+    """Fuse what grows from `start` by the steps of the rule but one; `even`: beside anchors of as many columns."""
+    attempt, refusal = grown(graph, rule.name, how, start, around, without, even=even)
     outcome = refusal or _made(attempt)
     if isinstance(outcome, Refusal):
         _give_back(graph, attempt.nodes, attempt.given)

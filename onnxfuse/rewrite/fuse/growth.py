@@ -111,11 +111,21 @@ FINISHING: Steps = (
 
 
 def grown(
-    graph: Graph, rule: str, how: Fuse, start: Start, around: Surroundings, without: Growth | None = None
+    graph: Graph,
+    rule: str,
+    how: Fuse,
+    start: Start,
+    around: Surroundings,
+    without: Growth | None = None,
+    *,
+    even: bool = False,
 ) -> tuple[Attempt, Refusal | None]:
-    """Return what grows from `start` by the steps of a rule but one, and why nothing is fused there."""
+    """Return what grows from `start` by the steps of a rule but one, and why nothing is fused there.
+
+    `even`: anchors beside the first one have as many columns.
+    """
     region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, alone=around.alone)
-    attempt = Attempt(graph, rule, how, start, around, region)
+    attempt = Attempt(graph, rule, how, start, around, region, even)
     wanted = {s.kind for s in how.steps} - {without}
     before, after = ([step for kinds, step in steps if wanted.intersection(kinds)] for steps in (GROWING, FINISHING))
     for step in (*before, enough, *after):

@@ -138,7 +138,8 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
     elif not (
         _reshapes(region, node)
         or _is_of_mask(graph, region, node)
-        or any(not shapes_differ(shape, s) for s in (region.work.shape, *region.reduced))
+        or region.work_of(shape) is not None
+        or any(not shapes_differ(shape, s) for s in region.reduced)
     ):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
     if region.reduced and (reason := _mixed(graph, region, node)) is not None:
@@ -268,14 +269,15 @@ def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
     """Return why the kernel does not read what `node` reads, None where it does."""
     made = {o for n in region.nodes for o in n.outputs}
     tables = {n.inputs[0] for n in region.nodes if _is_gather(n)}
+    work = region.work_of(graph.type(node.outputs[0]).shape) or region.work
     for value in node.reads:
         if value in tables:
             return f"'{value}' is read in two ways"
         if value in made or graph.element_count(value) == 1:
             continue
-        reason = kernels.unreadable(region.template, graph.type(value).shape, region.work.shape)
+        reason = kernels.unreadable(region.template, graph.type(value).shape, work.shape)
         if reason is not None:
-            return f"'{value}' {reason} ({graph.type(value)}, {region.work})"
+            return f"'{value}' {reason} ({graph.type(value)}, {work})"
     return None
 
 

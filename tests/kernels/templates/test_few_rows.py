@@ -52,6 +52,12 @@ def test_leading_dimensions_are_rows_and_cells_go_where_they_belong():
     emulated(fused, [(2, 3, 40), (40, 72), (40, 72)])
 
 
+@pytest.mark.parametrize("strip", few.STRIPS)
+def test_products_side_by_side_may_have_different_columns(strip):
+    fused, shapes = products.table("of different columns", HALF)
+    emulated(fused, [(7, 40), *shapes[1:4], (7, 200), (7, 8), (7, 72)], strip)
+
+
 def test_lines_of_the_left_factor_may_hold_more():
     fused = ops.op(products.TOKENS.replace("TERMS", "40"), (HALF,) * 4, (HALF,), "gemm")
     emulated(fused, [(7, 48), (40, 24), (7, 1), (7, 24)])

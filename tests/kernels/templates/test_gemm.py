@@ -402,6 +402,21 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     assert plan.shared_bytes <= sm90.SHARED_LIMIT
 
 
+@pytest.mark.parametrize("tile", [t for t in (*sm90_costs.COSTS, *sm90.SPLIT[2::4]) if t.n % 64 == 0], ids=str)
+def test_products_of_different_columns_compile_for_hopper(tile):
+    """The copy engine is told of each one's own columns; every tile of each is there once."""
+    fused, _ = products.table("of different columns", HALF)
+    columns = (200, 8, 72)
+    shapes = [(700, 1600), *[(1600, n) for n in columns], *[(700, n) for n in columns]]
+    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    assert [m.extents[0] for m in plan.tensor_maps[1:]] == [*columns, *columns, *columns]
+    sides = np.frombuffer(plan.parameters, np.uint32)[:6].tolist()
+    ends = np.cumsum([-(-n // tile.n) for n in columns])
+    assert sides == [*columns, *ends]
+    _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert all(int(s) <= 160 for s in re.findall(r"(\d+) bytes spill stores", log)), log
+
+
 @pytest.mark.parametrize(
     "tile", [Tile(64, 64, 1), Tile(128, 128, 1), Tile(192, 192, 1, warpgroups=3, teams=1)], ids=str
 )

@@ -96,6 +96,7 @@ def kernel(
     """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
     text = constants({
         **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
+        "EVEN": not work.size.uneven,
         "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
         "BATCHED": bool(work.product_words), "GROUPED": work.size.groups > 1,
         "VOLUME": work.size.places is not None and len(work.size.places.kernel) == 3,

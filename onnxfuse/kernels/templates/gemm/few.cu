@@ -15,7 +15,7 @@
 // are its part of two products of fragments, in an order of the terms that B's lines are put into shared memory by.
 //
 // The body reads ACCUMULATED products of a strip at once (a gate). SIBLINGS of such bodies lie side by side, as more strips,
-// each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
+// each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 constexpr int TERMS = 32;                               // of a step of a warp: two products of fragments
 constexpr int PIECES = COLUMNS / 8;                     // of 16 bytes in a line of a strip
@@ -35,8 +35,8 @@ static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= WA
 DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
 struct Parameters : Stores {
-  Index m, n, k, steps;  // steps: STEP_TERMS each
-  Index columns;         // strips side by side, of one product
+  Sides<SIBLINGS, EVEN> sides;
+  Index m, k, steps;     // steps: STEP_TERMS each
   Index pitch;           // elements from one line of A to the next
   Index lines;           // rows of the innermost matrix of the output
 };
@@ -171,11 +171,11 @@ struct Cells {
   CellHeld<WIDTH> cells;
   RowHeld rows;
 
-  DEVICE void load(const Pointers& operands, int turn, Index first_column, const Parameters& p) {
+  DEVICE void load(const Pointers& operands, int turn, Index first_column, Index n, const Parameters& p) {
     const int number = turn * THREADS + thread_index();
     row = number / ACROSS;
     column = number % ACROSS * WIDTH;
-    at = {(Index)row, first_column + column, p.m, p.n, p.lines, p.n};
+    at = {(Index)row, first_column + column, p.m, n, p.lines, n};
     there = at.row < at.m && at.column < at.n;
     if (!there) return;
     columns = load_column<WIDTH>(operands, at, 0);
@@ -197,12 +197,13 @@ struct Cells {
 };
 
 DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
-  const int sibling = SIBLINGS == 1 ? 0 : (int)(block_index() / p.columns), warp = thread_index() / 32;
-  const Index first_column = (block_index() - sibling * p.columns) * COLUMNS, first = warp * TERMS;
+  const int sibling = p.sides.sibling(block_index()), warp = thread_index() / 32;
+  const Index first_column = p.sides.own(block_index(), sibling) * COLUMNS, n = p.sides.columns_of(sibling);
+  const Index first = warp * TERMS;
   const SharedAddress ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
   Right b[ACCUMULATED];
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    b[g] = Right(right_factor(operands, sibling + g), first_column, p.n, first, p.k);
+    b[g] = Right(right_factor(operands, sibling + g), first_column, n, first, p.k);
   const auto fetch = [&](int stage) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
       b[g].fetch(ring + (stage * STAGE_BYTES + g * STRIP_BYTES));
@@ -219,7 +220,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   UNROLLED for (int i = 0; i < AHEAD; ++i) a.load(held[i]);
   const Pointers mine = operands.of(sibling);
   Cells cells[TURNS];
-  UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, p);
+  UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, n, p);
 
   Sums sums = {};
   int here = 0, free = STAGES - 1;  // the stage that is multiplied; the one that no lane needs any more

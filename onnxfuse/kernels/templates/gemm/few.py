@@ -44,9 +44,9 @@ def takes(work: Work, aligned: bool, arch: Arch) -> bool:
         or parts.products[0].turned
     ):
         return False
-    if size.m > MOST_ROWS or 0 in (size.m, size.n, size.k):
+    if size.m > MOST_ROWS or 0 in (size.m, size.k, *size.widths):
         return False
-    return size.n % 8 == 0 and size.k % 8 == 0 and size.pitch % 8 == 0 and bool(fitting(work, arch))
+    return gcd(8, size.k, size.pitch, *size.widths) == 8 and bool(fitting(work, arch))
 
 
 def fitting(work: Work, arch: Arch) -> list[Strip]:
@@ -68,7 +68,7 @@ def choose(work: Work, arch: Arch) -> Strip:
 
 
 def _count(work: Work, strip: Strip) -> int:
-    return -(-work.size.n // strip.columns) * len(work.parts.epilogues)
+    return work.size.across(strip.columns)
 
 
 def _step_bytes(work: Work, strip: Strip) -> int:
@@ -96,15 +96,14 @@ def plan(work: Work, strip: Strip) -> LaunchPlan:
         gcd(WIDTH, *(s.width for s in work.stored)),
         all(product.b in work.op.constants for product in parts.products),
     )
-    columns = -(-size.n // strip.columns)
     return LaunchPlan(
         kernel=gemm_cpp.few(work, fit),
-        grid=(columns * len(parts.epilogues), 1, 1),
+        grid=(_count(work, strip), 1, 1),
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, size.m, size.n, size.k, -(-size.k // (TERMS * strip.warps)), columns, size.pitch,
-             size.lines), 32,
+            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, -(-size.k // (TERMS * strip.warps)),
+             size.pitch, size.lines), 32,
         ),
         output_shapes=work.output_shapes,
     )  # fmt: skip

@@ -25,6 +25,23 @@ struct Batch {
     return {z * a_outer + y * a_middle + x * a_inner, z * b_outer + y * b_middle + x * b_inner};
   }
 };
+// The columns of each of the NUMBER bodies side by side, EVEN where all have as many, and where its tiles end among those
+// of all, from left to right.
+template <int NUMBER, bool EVEN> struct Sides {
+  Index columns[NUMBER], ends[NUMBER];
+
+  DEVICE Index across() const { return ends[NUMBER - 1]; }
+  // Which body a tile is of.
+  DEVICE int sibling(Index tile) const {
+    int found = 0;
+    UNROLLED for (int i = 0; i < NUMBER - 1; ++i) found += tile >= ends[i];
+    return found;
+  }
+  DEVICE Index columns_of(int sibling) const { return columns[EVEN ? 0 : sibling]; }
+  // Which of its own tiles.
+  DEVICE Index own(Index tile, int sibling) const { return sibling == 0 ? tile : tile - ends[sibling - 1]; }
+};
+
 // Groups of channels: of each the next channels of the images and filters, and the next columns of the output.
 struct ChannelGroups {
   Index groups;

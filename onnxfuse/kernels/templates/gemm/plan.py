@@ -106,10 +106,11 @@ def _plain(work: Work) -> LaunchPlan:
                 *gemm_cpp.source_fields(size),
                 *work.store_words,
                 *work.product_words,
+                *size.side_words(size.n),
                 size.m,
-                size.n,
                 size.k,
                 size.lines,
+                size.n * size.groups,
             ),
             32,
         ),
@@ -175,7 +176,10 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
 
 def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
     """Return how each operand of an epilogue lies in the output; the epilogues agree."""
-    found = {tuple(kind_of(input_shapes[i], size.full) for i in epilogue.operands) for epilogue in parts.epilogues}
+    found = {
+        tuple(kind_of(input_shapes[i], size.full_of(body)) for i in epilogue.operands)
+        for body, epilogue in enumerate(parts.epilogues)
+    }
     if len(found) > 1:
         raise UnsupportedError("products side by side with operands of different shapes")
     return found.pop()
@@ -183,3 +187,5 @@ def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tu
 
 MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
 """Products of one input that Hopper's kernel takes, each a right factor and an output; more run by that for sm_80."""
+COLUMNS_BESIDE = 8
+"""Of such products where their columns differ: one of any other number would take the others' kernel from them."""

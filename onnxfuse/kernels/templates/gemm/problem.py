@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +12,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.strides import Shape
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.ir.window import Places, Sliding
-from onnxfuse.kernels.programs.choice import settled, smaller
+from onnxfuse.kernels.programs.choice import larger, settled, smaller
 from onnxfuse.kernels.templates.gemm.body import JOINED, Anatomy, Product, anatomy
 from onnxfuse.kernels.templates.gemm.output_layout import stored
 from onnxfuse.model.fused import FusedOp
@@ -52,9 +54,10 @@ class Problem:
 
     m: int
     n: int
+    """Of the widest of the bodies side by side."""
     k: int
     full: Shape
-    """Shape of the outputs: m is all of it but the last dimension."""
+    """Shape of the outputs, of the widest body's: m is all of it but the last dimension."""
     places: Places | None = None
     """Of a convolution: a row for each place, k = all elements of the window * channels."""
     groups: int = 1
@@ -63,6 +66,32 @@ class Problem:
     """Of products of several right matrices; then m is the rows of each."""
     pitch: int = 0
     """Elements from one line of the left factor to the next: k or more of them; m where it is [k, m]."""
+    bodies: int = 1
+    """Side by side, each of products of its own."""
+    uneven: tuple[int, ...] = ()
+    """Columns of each of them where they differ: of matrices of one batch."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The numbers of columns that there are."""
+        return self.uneven or (self.n,)
+
+    def columns(self, product: int) -> int:
+        """Return the columns of a product, by its number."""
+        return self.uneven[product] if self.uneven else self.n
+
+    def full_of(self, body: int) -> Shape:
+        """Return the shape of the outputs of a body, by its number."""
+        return (*self.full[:-1], self.uneven[body]) if self.uneven else self.full
+
+    def across(self, columns: int) -> int:
+        """Return how many tiles of so many columns lie side by side, of all bodies."""
+        return sum(-(-n // columns) for n in self.widths) * (1 if self.uneven else self.bodies)
+
+    def side_words(self, columns: int) -> tuple[int, ...]:
+        """Return the fields of the kernels' `Sides`, for tiles of so many columns."""
+        sides = self.uneven or (self.n,) * self.bodies
+        return (*sides, *itertools.accumulate(-(-n // columns) for n in sides))
 
     @property
     def products(self) -> int:
@@ -85,11 +114,16 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
     """Return the size of the products for these shapes of the op's inputs."""
     if parts.prologue is not None:
         input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
-    first, *others = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
-    if any(other != first for other in others):
-        columns = ", ".join(map(str, sorted({first.n, *(s.n for s in others)})))
-        raise UnsupportedError(f"products side by side of {columns} columns")
-    return first
+    found = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
+    first, bodies = found[0], len(parts.epilogues)
+    columns = tuple(size.n for size in found)
+    if all(size == first for size in found[1:]):
+        return replace(first, bodies=bodies)
+    if bodies == 1 or any(size.places is not None or size.batch is not None for size in found):
+        told = ", ".join(map(str, sorted(set(columns))))
+        raise UnsupportedError(f"products side by side of {told} columns")
+    widest = functools.reduce(larger, columns)
+    return replace(first, n=widest, full=(*first.full[:-1], widest), bodies=bodies, uneven=columns)
 
 
 def _problem(product: Product, a: Shape, b: Shape) -> Problem:
@@ -189,19 +223,16 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     """Return the shape of each output of `op` for these shapes of its inputs."""
     parts = anatomy(op)
     size = problem(parts, input_shapes)
-    for epilogue in parts.epilogues:
+    found: dict[int, Shape] = {}
+    for body, epilogue in enumerate(parts.epilogues):
+        full = size.full_of(body)
         shapes = epilogue.program.shapes(
-            (*(size.full for _ in epilogue.products), *(input_shapes[i] for i in epilogue.operands))
+            (*(full for _ in epilogue.products), *(input_shapes[i] for i in epilogue.operands))
         )
-        if any(shapes[o.value] != size.full for o in epilogue.program.outputs):
+        if any(shapes[o.value] != full for o in epilogue.program.outputs):
             raise UnsupportedError("an output of another shape than its product")
-    moved = {
-        o: stored(size.full, epilogue.moves).shape
-        for epilogue in parts.epilogues
-        if epilogue.moves
-        for o in epilogue.outputs
-    }
-    return tuple(moved.get(o, size.full) for o in range(len(op.outputs)))
+        found.update(dict.fromkeys(epilogue.outputs, stored(full, epilogue.moves).shape if epilogue.moves else full))
+    return tuple(found[o] for o in range(len(op.outputs)))
 
 
 def kind_of(shape: Shape, full: Shape) -> str:

@@ -15,7 +15,7 @@
 // the body, so that operands and outputs move in 16 bytes.
 //
 // The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
-// tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
+// tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 // ---- products
 
@@ -82,8 +82,8 @@ struct Fetching {
       : a(left_of(from, p, tile.of.a, GROUPED ? 1 : A_TURNED ? p.k : p.m, GROUPED ? CHANNELS : pitch_of(p)), tile.row,
           p.m, p.k, pitch_of(p), p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * p.n, tile.column, p.n, p.k,
-                   B_TRANSPOSED ? p.k : p.n, p);
+      b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * tile.n, tile.column,
+                   tile.n, p.k, B_TRANSPOSED ? p.k : tile.n, p);
   }
   // One share of a stage, of `shares`: so that copies do not stand in line before the fragments that are due.
   DEVICE void fetch(SharedAddress stage, int share, int shares) const {
@@ -209,9 +209,9 @@ static_assert(ROWS_AT_ONCE > 0, "a block has a thread for each column");
 
 DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile, const Parameters& p) {
   const int column = thread_index() % ACROSS * WIDTH, first = thread_index() / ACROSS;
-  const Index above = GROUPED ? 0 : tile.batch * p.m, before = GROUPED ? tile.batch * p.n : 0;
-  const Index pitch = GROUPED ? p.products() * p.n : p.n;
-  Place at = {above + tile.row + first, before + tile.column + column, above + p.m, before + p.n, p.lines, pitch};
+  const Index above = GROUPED ? 0 : tile.batch * p.m, before = GROUPED ? tile.batch * tile.n : 0;
+  const Index pitch = GROUPED ? p.products() * tile.n : tile.n;
+  Place at = {above + tile.row + first, before + tile.column + column, above + p.m, before + tile.n, p.lines, pitch};
   // A thread stays in its columns: those beyond the last whole row have none.
   if (at.column >= at.n || first >= ROWS_AT_ONCE) return;
   const ColumnHeld<WIDTH> columns = load_column<WIDTH>(operands, at, 0);

@@ -21,8 +21,9 @@ static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES &&
 DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
 struct Parameters : Source, Stores, Groups, Products {
-  Index m, n, k, steps;           // steps: STAGE_TERMS each
-  Index rows, columns;            // tiles below each other; side by side, of one product
+  Sides<SIBLINGS, EVEN> sides;
+  Index m, k, steps;              // steps: STAGE_TERMS each
+  Index rows;                     // tiles below each other
   Index pitch;                    // A_CUT: elements from one line of A to the next
   Index lines;                    // rows of the innermost matrix of the output
 };
@@ -32,11 +33,12 @@ DEVICE Index pitch_of(const Parameters& p) { return A_CUT ? p.pitch : A_TURNED ?
 struct Tile {
   Index row, column;  // of the product
   int sibling;           // which of the bodies side by side
+  Index n;            // columns of its products
   Index batch;        // which product
   Matrices of;
 
   DEVICE Tile(Index number, const Parameters& p) : batch(0), of{0, 0} {
-    const Index across = p.columns * SIBLINGS;
+    const Index across = p.sides.across();
     if constexpr (BATCHED) {
       batch = number / (p.rows * across);
       number -= batch * (p.rows * across);
@@ -45,9 +47,10 @@ struct Tile {
     const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
     const Index x = inside / height;
-    sibling = SIBLINGS == 1 ? 0 : (int)(x / p.columns);
+    sibling = p.sides.sibling(x);
+    n = p.sides.columns_of(sibling);
     row = (first + inside % height) * TILE_M;
-    column = (x - sibling * p.columns) * TILE_N;
+    column = p.sides.own(x, sibling) * TILE_N;
   }
 };
 

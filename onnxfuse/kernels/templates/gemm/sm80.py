@@ -99,11 +99,9 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
     size = work.size
     fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
     block = fit.block
-    rows, columns = -(-size.m // block.m), -(-size.n // block.n)
-    steps = _steps(block, work.parts, size)
     return LaunchPlan(
         kernel=gemm_cpp.sm80(work, fit),
-        grid=(_tiles(block, work.parts, size), 1, 1),
+        grid=(_tiles(block, size), 1, 1),
         block=(block.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
@@ -112,12 +110,11 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
                 *work.store_words,
                 *work.group_words,
                 *work.product_words,
+                *size.side_words(block.n),
                 size.m,
-                size.n,
                 size.k,
-                steps,
-                rows,
-                columns,
+                _steps(block, work.parts, size),
+                -(-size.m // block.m),
                 size.pitch,
                 size.lines,
             ),
@@ -169,8 +166,8 @@ def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
     return [block for block, time in estimates.items() if time <= NEAR * min(estimates.values())]
 
 
-def _tiles(block: Block, parts: Anatomy, size: Problem) -> int:
-    return -(-size.m // block.m) * -(-size.n // block.n) * len(parts.epilogues) * size.products
+def _tiles(block: Block, size: Problem) -> int:
+    return -(-size.m // block.m) * size.across(block.n) * size.products
 
 
 def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
@@ -190,7 +187,7 @@ def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> flo
     pace, (_, resident) = _pace(block, parts), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
     computed = prologue_cpp.microseconds(parts, block.m * block.warps_k)
-    rounds, rest = divmod(_tiles(block, parts, size), arch.sm_count * resident)
+    rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
 
     def among(count: int) -> float:
         share = (count - 1) / (pace.resident - 1) if pace.resident > 1 else 0.0
@@ -234,12 +231,12 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     stages, resident = _ring(parts, block, arch)
     item = types.TYPES[parts.dtype].size
     product = parts.products[0]
-    along_a, along_b = size.pitch, (size.k if product.transposed else size.n)
-    a_piece = _piece(along_a, item, aligned)
+    along_b = size.k if product.transposed else gcd(*size.widths)
+    a_piece = _piece(size.pitch, item, aligned)
     if product.terms is not None and a_piece < 16:  # a whole piece is cut where the terms end, no part of one
         a_piece = gcd(a_piece, size.k * item)
     stored = [types.TYPES[o.dtype].size for o in work.program.outputs]
-    width = gcd(size.n, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
+    width = gcd(*size.widths, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
     return Fit(
         block,
         stages,

@@ -36,7 +36,7 @@
 // several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
 //
 // The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
-// tiles, each with factors, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
+// tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 // ---- the body
 
@@ -68,9 +68,9 @@ struct ChunkHeld {
 
 DEVICE Place place_in(const Tile& tile, const Parameters& p) {
   const int lane = thread_index() % 32, warp = thread_index() / 32 % 4;
-  const Index above = GROUPED ? 0 : tile.batch * p.m, before = GROUPED ? tile.batch * p.n : 0;
+  const Index n = tile.columns(p), above = GROUPED ? 0 : tile.batch * p.m, before = GROUPED ? tile.batch * n : 0;
   const Index row = above + tile.row + warp * CHUNK_ROWS + lane / 4, column = before + tile.column + lane % 4 * 2;
-  return {row, column, above + p.m, before + p.n, p.lines, GROUPED ? p.products() * p.n : p.n};
+  return {row, column, above + p.m, before + n, p.lines, GROUPED ? p.products() * n : n};
 }
 
 DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place& at) {
@@ -139,7 +139,8 @@ DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const Colum
   if constexpr (MOVED) {
     wait_for_warp();
     const Place& at = f.at;
-    put_moved(f.to, f.p, f.tile.sibling, at.n - f.p.n + column, at.m - f.p.m + row, at.m, at.n, here);
+    const Index before = GROUPED ? at.n - f.tile.columns(f.p) : 0;
+    put_moved(f.to, f.p, f.tile.sibling, before + column, at.m - f.p.m + row, at.m, at.n, here);
     if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
       show_to_copy_engine();
       wait_for_warp();
@@ -225,7 +226,8 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     barriers_made();
   }
   if (thread_index() == CONSUMERS * 128) prefetch_maps(maps);
-  if constexpr (PROLOGUE && FETCHED_LEFT == 0) bring_near(operands.b<0>(), p.n * p.k * (unsigned)sizeof(Factor));
+  if constexpr (PROLOGUE && FETCHED_LEFT == 0)
+    bring_near(operands.b<0>(), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
   if constexpr (LONG) wait_for_kernel_ahead();
   else join_stream();
   if constexpr (TOGETHER > 1) wait_for_cluster();

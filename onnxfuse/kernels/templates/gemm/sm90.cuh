@@ -36,8 +36,9 @@ DEVICE constexpr int first_column(int number) {
 }
 
 struct Parameters : Source, Stores, Groups, Products {
-  Index m, n, steps;          // steps: TILE_K terms each
-  Index rows, columns;        // cluster tiles below each other; tiles side by side, of one product
+  Sides<SIBLINGS, EVEN> sides;
+  Index m, steps;             // steps: TILE_K terms each
+  Index rows;                 // cluster tiles below each other
   Index k;
   Index lines;                // rows of the innermost matrix of the output
 };
@@ -48,7 +49,7 @@ struct Tile {
   Index batch;        // which product
 
   DEVICE Tile(Index number, unsigned rank, const Parameters& p) : batch(0) {
-    const Index across = p.columns * SIBLINGS;
+    const Index across = p.sides.across();
     if constexpr (BATCHED) {
       batch = number / (p.rows * across);
       number -= batch * (p.rows * across);
@@ -56,13 +57,16 @@ struct Tile {
     const Index panel = number / (PANEL * across), inside = number - panel * (PANEL * across);
     const Index first = panel * PANEL, height = p.rows - first < PANEL ? p.rows - first : PANEL;
     const Index x = inside / height;
-    sibling = SIBLINGS == 1 ? 0 : (int)(x / p.columns);
+    sibling = p.sides.sibling(x);
     row = ((first + inside % height) * CLUSTER + (CLUSTER > 1 ? rank : 0)) * TILE_M;
-    column = (x - sibling * p.columns) * TILE_N;
+    column = p.sides.own(x, sibling) * TILE_N;
     // The last one ends with the columns and computes some of the one before it again: of a factor's rows that there are
     // not the copy engine writes zeros, 7 ns for each, where it brings one in 1.2 (128x128 of 320 filters, H200, 2026-11).
-    if (B_TRANSPOSED && p.n >= TILE_N && column + TILE_N > p.n) column = p.n - TILE_N;
+    const Index n = columns(p);
+    if (B_TRANSPOSED && n >= TILE_N && column + TILE_N > n) column = n - TILE_N;
   }
+  // Of its body's products: looked up, since beside the sums no register is left for it.
+  DEVICE Index columns(const Parameters& p) const { return p.sides.columns_of(sibling); }
 };
 
 // The steps of a block: all of them, or its share.
@@ -75,7 +79,7 @@ struct Steps {
   }
 };
 
-DEVICE Index tiles(const Parameters& p) { return p.rows * p.columns * SIBLINGS * p.products(); }
+DEVICE Index tiles(const Parameters& p) { return p.rows * p.sides.across() * p.products(); }
 DEVICE Index first_tile() { return block_index() / TOGETHER; }
 DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 

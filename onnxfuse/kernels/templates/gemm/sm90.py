@@ -11,7 +11,7 @@ from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Apply
 from onnxfuse.kernels.ir.types import UnsupportedError
 from onnxfuse.kernels.launch_plan import LaunchPlan, Tile
-from onnxfuse.kernels.programs.choice import larger, least, merged, smaller
+from onnxfuse.kernels.programs.choice import gcd, larger, least, merged, smaller
 from onnxfuse.kernels.templates.gemm import cpp as gemm_cpp
 from onnxfuse.kernels.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.kernels.templates.gemm.body import ROW_BYTES, Anatomy
@@ -29,8 +29,8 @@ def takes(work: Work, arch: Arch) -> bool:
     if (
         not arch.has_warpgroups
         or tensor_maps.count(work) > limits.TENSOR_MAPS
-        or size.n % 8
-        or 0 in (size.m, size.n, size.k)
+        or gcd(8, *size.widths) != 8
+        or 0 in (size.m, size.k, *size.widths)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].turned
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
@@ -69,9 +69,8 @@ def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
     if not _has_registers(work.parts, tile, tile.n * work.first_operand):
         raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
     stages = _stages(work, tile)
-    rows, columns = -(-size.m // (tile.m * tile.cluster)), -(-size.n // tile.n)
-    together = tile.cluster * tile.split
-    count = rows * columns * len(work.parts.epilogues) * size.products
+    rows, together = -(-size.m // (tile.m * tile.cluster)), tile.cluster * tile.split
+    count = rows * size.across(tile.n) * size.products
     clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
     threads = _threads(work.parts, tile)
     return LaunchPlan(
@@ -85,11 +84,10 @@ def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
                 *work.store_words,
                 *work.group_words,
                 *work.product_words,
+                *size.side_words(tile.n),
                 size.m,
-                size.n,
                 _steps(size, work.parts.terms),
                 rows,
-                columns,
                 size.k,
                 size.lines,
             ),
@@ -265,7 +263,7 @@ def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
 
 def _count(work: Work, tile: Tile) -> int:
     """Return how many tiles there are, those of a cluster together."""
-    across = -(-work.size.n * work.first_operand // tile.n) * len(work.parts.epilogues)
+    across = work.size.across(tile.n // work.first_operand)
     return -(-work.size.m // (tile.m * tile.cluster)) * across * work.size.products
 
 

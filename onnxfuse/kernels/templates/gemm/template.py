@@ -2,6 +2,7 @@
 
 from onnxfuse.kernels.templates.gemm.body import anatomy
 from onnxfuse.kernels.templates.gemm.plan import (
+    COLUMNS_BESIDE,
     MOST_BESIDE,
     candidates,
     plan,
@@ -22,5 +23,6 @@ TEMPLATES = (
             Growth.PADDED_ROWS, Growth.JOINED_INPUT,
         }),
         reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True,
+        uneven_columns=COLUMNS_BESIDE,
     ),
 )  # fmt: skip

@@ -20,25 +20,26 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
     op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
     maps = _left_maps(parts, size, left_rows)
     right = None if size.batch is None else size.batch.right
-    for product in parts.products:
+    for number, product in enumerate(parts.products):
         if size.places is not None:
             maps.append(_filters_map(product.b, parts, size, size.places, tile))
             continue
-        lies, box = (size.k, size.n), (64, terms // tile.cluster)
+        n = size.columns(number)
+        lies, box = (size.k, n), (64, terms // tile.cluster)
         if product.transposed:
-            lies, box = (size.n, size.k), (terms, tile.n // tile.cluster)
+            lies, box = (n, size.k), (terms, tile.n // tile.cluster)
         maps.append(_map(product.b, dtype, *lies, box, matrices=right, to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // types.TYPES[output.dtype].size
-        for epilogue in parts.epilogues:
+        for body, epilogue in enumerate(parts.epilogues):
             position = len(op.inputs) + epilogue.outputs[n]
-            maps.append(_beside_map(position, output.dtype, size, (columns, 16), op.slot))
+            maps.append(_beside_map(position, output.dtype, size, body, (columns, 16), op.slot))
     if work.staged is not None:
-        for epilogue in parts.epilogues:
+        for body, epilogue in enumerate(parts.epilogues):
             position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
             box = (ROW_BYTES // types.TYPES[staged].size, 16)
-            maps.append(_beside_map(position, staged, size, box))
+            maps.append(_beside_map(position, staged, size, body, box))
     return tuple(maps)
 
 
@@ -50,14 +51,16 @@ def count(work: Work) -> int:
     return left + len(parts.products) + of_sibling * len(parts.epilogues)
 
 
-def _beside_map(pointer: int, dtype: int, size: Problem, box: tuple[int, int], slot: Slot | None = None) -> TensorMap:
-    """Return the map of what lies as the products do: one below the other, or the columns of groups side by side.
+def _beside_map(
+    pointer: int, dtype: int, size: Problem, body: int, box: tuple[int, int], slot: Slot | None = None
+) -> TensorMap:
+    """Return the map of what lies as a body's products do: one below the other, or the columns of groups side by side.
 
     `slot`: all that is some columns of a wider matrix.
     """
-    pitch, item = size.full[-1] if slot is None else slot.total, types.TYPES[dtype].size
+    pitch, item = size.full_of(body)[-1] if slot is None else slot.total, types.TYPES[dtype].size
     matrices = None if size.batch is None else size.products
-    whole = _map(pointer, dtype, size.m, size.n, box, pitch, matrices=matrices)
+    whole = _map(pointer, dtype, size.m, size.columns(body), box, pitch, matrices=matrices)
     if size.groups > 1:
         strides = (pitch * item, size.n * item)
         whole = TensorMap(pointer, dtype, (size.n, size.m, size.groups), strides, (*box, 1))

@@ -48,7 +48,7 @@ class Work:
         """Of each epilogue, where its cells go; none where all outputs are written as the products lie."""
         if not any(epilogue.moves for epilogue in self.parts.epilogues):
             return ()
-        return tuple(stored(self.size.full, epilogue.moves) for epilogue in self.parts.epilogues)
+        return tuple(stored(self.size.full_of(i), e.moves) for i, e in enumerate(self.parts.epilogues))
 
     @property
     def store_words(self) -> tuple[int, ...]:
