@@ -4,7 +4,7 @@ And extents are read where they first appear: exporters ask for the shape of nea
 keep those values from being computed inside a kernel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -220,17 +220,17 @@ def drop_own_expands(graph: Graph) -> None:
             graph.reroute(result, source)
 
 
-def share_equal(graph: Graph) -> bool:
-    """Let nodes that compute the same from the same be one: the first of them."""
+def share_equal(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
+    """Let nodes that compute the same from the same be one, the first of them: of those that `among` holds for."""
     first: dict[tuple[object, ...], Node] = {}
     changed = False
     for index in range(len(graph.nodes)):  # a reader that is rerouted keeps its place
         node = graph.nodes[index]
-        if node.op == "Constant" or not (node.domain == DOMAIN or is_repeatable(node)):
+        if node.op == "Constant" or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
             continue
         attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
         said = (node.domain, node.op, tuple(map(bool, node.outputs)), tuple(attributes))
-        key = (*said, *(_token(graph, v) for v in node.inputs))
+        key = (*said, *(known_by(graph, v) for v in node.inputs))
         known = first.setdefault(key, node)
         for value, source in zip(node.outputs, known.outputs, strict=True):
             changed |= known is not node and bool(value) and bool(graph.readers(value)) and graph.reroute(value, source)
@@ -246,7 +246,7 @@ def _plain(value: AttributeValue) -> str:
     return value.SerializeToString(deterministic=True).hex() if isinstance(value, Message) else repr(value)
 
 
-def _token(graph: Graph, value: str) -> object:
+def known_by(graph: Graph, value: str) -> object:
     """Return what `value` is known by: a small constant by its numbers, all else by its name."""
     if (graph.element_count(value) or FEW + 1) > FEW:
         return value

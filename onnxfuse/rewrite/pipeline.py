@@ -35,6 +35,7 @@ from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
+from onnxfuse.rewrite.simplify.equal_nodes import share_elementwise
 from onnxfuse.rewrite.simplify.join_tables import join_tables
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
@@ -111,6 +112,8 @@ STEPS = (
          "copy, which would refuse a CUDA graph.", numbers_on_gpu),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
+    Step("share_elementwise", "layout", "What several elementwise nodes compute of the same value is computed once, "
+         "before kernels grow.", share_elementwise),
     Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
          store_k_major),
     Step("padded_rows", "fuse", "Rows of weights that a product has as its left factor are stored with zeros behind "
@@ -193,6 +196,7 @@ def _optimize(
         numbers_on_gpu(graph)
         lay_out(graph, rules=rules, report=report)
         late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
+        share_elementwise(graph)
 
     def grow(graph: Graph) -> None:
         fuse(graph, rules, report, ops, choices)

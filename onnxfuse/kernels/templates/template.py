@@ -36,6 +36,8 @@ class Growth(StrEnum):
     """Pointwise nodes that read outputs join."""
     MOVEMENT = "movement"
     """Data movement joins beside pointwise nodes, where that saves traffic."""
+    TWINS = "twins"
+    """What does the same to other values, beside something that both read, joins."""
     LEFT_OPERAND = "left operand"
     """What computes one input joins, for the anchor alone."""
     JOINED_INPUT = "joined input"

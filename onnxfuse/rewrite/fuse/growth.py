@@ -21,6 +21,7 @@ from onnxfuse.rewrite.fuse.pointwise import take_pointwise
 from onnxfuse.rewrite.fuse.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
 from onnxfuse.rewrite.fuse.siblings import take_siblings
 from onnxfuse.rewrite.fuse.transposed_io import take_transposed_inputs, take_transposed_outputs
+from onnxfuse.rewrite.fuse.twins import offer_twins
 from onnxfuse.rewrite.language.fuse_table import NOWHERE_ELSE, THROUGH_LIBRARY, Fuse
 from onnxfuse.rewrite.match.match import Refusal
 
@@ -106,6 +107,7 @@ FINISHING: Steps = (
     ({Growth.PADDED_ROWS}, pad_rows),
     ({Growth.EXTRA_OUTPUTS}, offer_endings),
     ({Growth.CACHES}, offer_caches),
+    ({Growth.TWINS}, offer_twins),
 )
 """Those of a region that is worth a kernel."""
 

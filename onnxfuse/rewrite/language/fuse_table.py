@@ -186,7 +186,7 @@ def _steps(reader: Reader, table: dict[str, Any], anchor: str, anchors: tuple[An
     by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
     by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CACHES, Growth.CONCAT]
     found: list[tuple[str, Step]] = [("template", Step(kind)) for kind in by_itself if kind in allowed]
-    found += [("anchor", Step(Growth.MOVEMENT))] if anchor == ANY_MOVEMENT else []
+    found += [("anchor", Step(k)) for k in (Growth.MOVEMENT, Growth.TWINS)] if anchor == ANY_MOVEMENT else []
     found += [("anchor", Step(Growth.LIBRARY_ANCHOR))] if _left_to_the_library(reader, allowed, anchors) else []
     for key, kind in OF_INPUTS.items():
         name = _common_input(reader, table, key, anchors)

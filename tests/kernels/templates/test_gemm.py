@@ -70,6 +70,13 @@ def test_products_of_no_terms_are_zero(arch):
     check(fused, shapes, arch=arch)
 
 
+@pytest.mark.parametrize("arch", [OLD, A100, H200])
+def test_products_of_no_columns_launch_nothing(arch):
+    fused, shapes = products.case(QKV, HALF, (3,), 0, 8)
+    plan = kernels.plan(fused, tuple(shapes), True, arch)
+    assert (plan.grid[0], plan.output_shapes) == (0, ((3, 0),) * 3)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -41,7 +41,6 @@ template <int NUMBER, bool EVEN> struct Sides {
   // Which of its own tiles.
   DEVICE Index own(Index tile, int sibling) const { return sibling == 0 ? tile : tile - ends[sibling - 1]; }
 };
-
 // Groups of channels: of each the next channels of the images and filters, and the next columns of the output.
 struct ChannelGroups {
   Index groups;

@@ -106,7 +106,7 @@ def _plain(work: Work) -> LaunchPlan:
                 *gemm_cpp.source_fields(size),
                 *work.store_words,
                 *work.product_words,
-                *size.side_words(size.n),
+                *size.side_words(1),
                 size.m,
                 size.k,
                 size.lines,

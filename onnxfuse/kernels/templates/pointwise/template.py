@@ -8,7 +8,8 @@ TEMPLATES = (
         "pointwise", 70, "elementwise work and data movement",
         Planner(program, output_shapes, plan, inplace=inplace, candidates=candidates),
         growth=frozenset({
-            Growth.PROLOGUE, Growth.EPILOGUE, Growth.MOVEMENT, Growth.BROADCAST_INPUT, Growth.LIBRARY_ANCHOR,
+            Growth.PROLOGUE, Growth.EPILOGUE, Growth.MOVEMENT, Growth.TWINS, Growth.BROADCAST_INPUT,
+            Growth.LIBRARY_ANCHOR,
         }),
     ),
 )  # fmt: skip
