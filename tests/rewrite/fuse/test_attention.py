@@ -477,3 +477,12 @@ def test_attention_comes_before_the_other_rules() -> None:
     assert set(report.by_rule()) == {"attention"}
     assert len(ops(made)) == 1
     assert pipeline.run(parse(attention()), rules("attention")).by_rule() == {"attention": 1}
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (3, 1)])
+def test_one_query_or_one_key_is_attention_too(rows, columns):
+    """A product of one term is no Mul there: with all rules it stays in the pattern."""
+    text = parse(attention(rows=rows, columns=columns))
+    made, report = optimize(text)
+    assert "attention" in report.by_rule()
+    assert_same_numbers(text, made)
