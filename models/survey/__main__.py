@@ -77,10 +77,14 @@ def main(
 
     # Neighbours are alike: far ones first show the breadth where the time does not suffice.
     order = sorted(chosen, key=lambda s: zlib.crc32(s.name.encode()))
-    survey(
+    left = survey(
         order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again, compiled), tell
     )
-    click.echo(", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common()) or "nothing was left to do")
+    done = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common())
+    click.echo(done or ("nothing was done" if left else "nothing was left to do"))
+    if left:
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        click.echo(f"left after {seconds:.0f} s: {left[0]}{more}; the same command goes on")
     if report is not None:
         report.write_text(written(read(folder)), encoding="utf-8")
 

@@ -83,14 +83,16 @@ def read(*places: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapping[str, Any]], None]) -> None:
-    """Do what is not done yet; `tell(row)` hears of each row as it is written."""
+def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapping[str, Any]], None]) -> list[str]:
+    """Do what is not done yet, and return what is left at the deadline; `tell(row)` hears of each row."""
     rows = Rows(settings.folder, again=settings.again)
     work: queue.SimpleQueue[tuple[Subject, int]] = queue.SimpleQueue()
     for number in settings.ways:  # each subject in one way before any in the next one
         for subject in subjects:
             if (subject.name, str(WAYS[number]), settings.stage) not in rows.done:
                 work.put((subject, number))
+
+    left: list[str] = []
 
     def worker(slot: int) -> None:
         with tempfile.TemporaryDirectory(prefix="onnxfuse-survey-") as scratch:
@@ -103,13 +105,19 @@ def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapp
                 except queue.Empty:
                     break
                 row = _row(subject, way, exporter, settings, slot)
-                if row["error"] != OUT_OF_TIME:
-                    rows.add(row)
-                    tell(row)
+                if row["error"] == OUT_OF_TIME:
+                    left.append(f"{subject.name}, {WAYS[way]}")
+                    continue
+                rows.add(row)
+                tell(row)
             exporter.end()
 
     with ThreadPoolExecutor(settings.jobs) as pool:
         list(pool.map(worker, range(settings.jobs)))
+    while not work.empty():
+        subject, way = work.get_nowait()
+        left.append(f"{subject.name}, {WAYS[way]}")
+    return left
 
 
 def _row(subject: Subject, way: int, exporter: "Exporter", settings: Settings, slot: int) -> dict[str, Any]:

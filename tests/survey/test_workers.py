@@ -70,7 +70,8 @@ def test_every_export_has_its_row_and_none_is_done_twice(tmp_path: Path, monkeyp
     monkeypatch.setattr(workers, "Exporter", Exports)
     subjects = [Subject(f"plain:{name}", name) for name in ("mlp", "refused", "endless", "broken")]
     told: list[Any] = []
-    workers.survey(subjects, settings(tmp_path), told.append)
+    left = workers.survey(subjects, settings(tmp_path), told.append)
+    assert left == [f"plain:endless, {WAYS[n]}" for n in (0, 2)]
     rows = {(r["subject"], r["way"]): r for r in workers.read(tmp_path)}
     assert len(rows) == len(told) == 6
     for way in (str(WAYS[0]), str(WAYS[2])):
@@ -81,6 +82,7 @@ def test_every_export_has_its_row_and_none_is_done_twice(tmp_path: Path, monkeyp
     assert (tmp_path / workers.ROWS).read_text().count("\n") == 6
     workers.survey(subjects, settings(tmp_path), told.append)
     assert len(told) == 6
+    assert workers.survey(subjects, settings(tmp_path, seconds=0.0), told.append) == left
 
 
 def test_what_torch_does_not_compile_keeps_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
