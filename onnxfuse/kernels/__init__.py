@@ -40,7 +40,7 @@ from onnxfuse.kernels.emit.source import KernelSource
 from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
-from onnxfuse.kernels.ir.types import TYPES
+from onnxfuse.kernels.ir.types import TYPES, DisagreeingError
 from onnxfuse.kernels.ir.window import CENTRES
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.proof import Case, unplanned
@@ -88,6 +88,7 @@ __all__ = [
     "TEMPLATES",
     "Arch",
     "Case",
+    "DisagreeingError",
     "Growth",
     "KernelSource",
     "LaunchPlan",

@@ -10,6 +10,7 @@ from onnx import helper
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.dispatch import output_shapes, plan, planner_of
 from onnxfuse.kernels.ir.strides import Shape
+from onnxfuse.kernels.ir.types import DisagreeingError
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp, Meaning
 
@@ -25,12 +26,15 @@ def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> 
     """Return why `op` has no plan for inputs of these shapes in one of the cases; None where it has, or needs none.
 
     A GPU on which the body or the library does the work needs no plan, and no shapes do that the body does not take.
+    Where the planner says that such shapes never come together, and the body's inference does not: DisagreeingError.
     """
     asked = [case for case in cases if _is_planned(op, shapes, case[0])]
     failed = [(arch, reason) for arch, aligned in asked if (reason := _failure(op, shapes, aligned, arch)) is not None]
     if not failed or _is_beyond(op, shapes) or not takes(op, shapes):
         return None
     arch, reason = failed[0]
+    if isinstance(reason, DisagreeingError):
+        raise reason
     sizes = ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
     return f"for inputs of {sizes} there is no kernel on {arch.name}: {reason}"
 
@@ -52,12 +56,12 @@ def _is_beyond(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
     return any(math.prod(shape) >= MOST for shape in (*shapes, *made))
 
 
-def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> str | None:
+def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> BaseException | None:
     """Return why there is no plan, None where there is one."""
     try:
         plan(op, shapes, aligned, arch)
     except KernelError as error:
-        return f"{error.__cause__}"
+        return error.__cause__ or error
     return None
 
 

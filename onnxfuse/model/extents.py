@@ -204,11 +204,16 @@ def times(a: Dim, b: Dim) -> Dim:
 
 
 def added(a: Dim, b: Dim) -> Dim:
-    return a + b if isinstance(a, int) and isinstance(b, int) else None
+    """Return a + b where one of them is a number.
+
+    >>> added("past", 1), added(1, "past"), added("past", "new")
+    ('(past+1)', '(past+1)', None)
+    """
+    return shifted(a, b) if isinstance(b, int) else shifted(b, a) if isinstance(a, int) else None
 
 
 def subtracted(a: Dim, b: Dim) -> Dim:
-    return a - b if isinstance(a, int) and isinstance(b, int) else None
+    return shifted(a, -b) if isinstance(b, int) else None
 
 
 def remainder(a: Dim, b: Dim) -> Dim:

@@ -135,6 +135,50 @@ def share_extents(graph: Graph) -> bool:
     return changed
 
 
+def sum_extents(graph: Graph) -> bool:
+    """Let the length of a cache be the sum of the lengths of its parts, of which it is put together for the caller.
+
+    What is computed from it for the kernel that reads the cache does not wait for the cache then: one kernel does both.
+    """
+    changed = False
+    for node in list(graph.nodes):
+        source, indices, whole = _extents(graph, node) or ("", [], False)
+        made = graph.producer(source)
+        if made is None or made.op != "Concat" or made.domain or not graph.is_output(source):
+            continue
+        axis, rank = graph.attributes(made).get("axis"), graph.type(source).rank
+        if isinstance(axis, int) and rank is not None and indices == [axis % rank]:
+            _add_up(graph, node, list(made.inputs), axis % rank, whole=whole)
+            changed = True
+    return changed
+
+
+def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole: bool) -> None:
+    """Put the sum of the extents of `parts` along an axis in the place of `node`."""
+    form = (1,) if whole else ()
+    type_ = ValueType(onnx.TensorProto.INT64, form)
+    lengths, new = [], list[onnx.NodeProto]()
+    for part in parts:
+        length, known = graph.fresh(f"{part}.length"), (graph.type(part).shape or {axis: None})[axis]
+        if isinstance(known, int):
+            graph.add_constant(length, np.full(form, known, np.int64))
+        else:
+            shape, number = graph.fresh(f"{part}.shape"), graph.fresh(f"{part}.axis")
+            graph.types |= {shape: ValueType(onnx.TensorProto.INT64, (graph.type(part).rank,)), length: type_}
+            graph.add_constant(number, np.full(form, axis, np.int64))
+            new.append(onnx.helper.make_node("Shape", [part], [shape]))
+            new.append(onnx.helper.make_node("Gather", [shape, number], [length], axis=0))
+        lengths.append(length)
+    total, *rest = lengths
+    for count, length in enumerate(rest, 1):
+        result = node.outputs[0] if count == len(rest) else graph.fresh(f"{node.outputs[0]}.{count}")
+        graph.types[result] = type_
+        new.append(onnx.helper.make_node("Add", [total, length], [result]))
+        total = result
+    new[-1].name = node.proto.name
+    graph.replace([node], [Node(n) for n in new])
+
+
 def homes_of(graph: Graph) -> dict[str, Home]:
     """Return the first value that has an extent, by its name: of the inputs, and of those asked for their shape."""
     homes: dict[str, Home] = {}

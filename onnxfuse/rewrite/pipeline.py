@@ -13,7 +13,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto
 
 from onnxfuse.model import normalize
-from onnxfuse.model.fold import drop_identities, fold_constants, share_equal, share_extents
+from onnxfuse.model.fold import drop_identities, fold_constants, share_equal, share_extents, sum_extents
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
@@ -85,6 +85,8 @@ STEPS = (
     Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
          "file much bigger.", fold_constants),
+    Step("sum_extents", "rewrite", "The length of a cache that the model gives out is the sum of its parts' lengths.",
+         sum_extents),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),

@@ -13,6 +13,14 @@ class UnsupportedError(KernelError):
     """No kernel can be generated for an op; the message is the reason, in one line."""
 
 
+class DisagreeingError(UnsupportedError):
+    """Inputs of these shapes never come together: an extent of one is `found`, another one makes it `expected`."""
+
+    def __init__(self, message: str, found: int, expected: int) -> None:
+        super().__init__(message)
+        self.found, self.expected = found, expected
+
+
 @dataclass(frozen=True)
 class ElementType:
     """An element type that kernels read, compute and write."""

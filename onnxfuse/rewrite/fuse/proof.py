@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from onnxfuse import kernels
-from onnxfuse.kernels import Case
+from onnxfuse.kernels import Case, DisagreeingError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.named import number
@@ -64,18 +64,39 @@ class _Named:
 
 @lru_cache(maxsize=4096)
 def _unproven(named: _Named, types: tuple[ValueType, ...], later: bool) -> str | None:
-    asked: dict[Shapes, dict[Case, None]] = {}
+    asked: dict[Shapes, tuple[dict[str, int], dict[Case, None]]] = {}
     for sizes, cases in zip(SIZES, LATER if later else FIRST, strict=True):
-        shapes = _sized(types, sizes)
+        given: dict[str, int] = {}
+        shapes = _sized(types, given, sizes)
         if shapes is not None:
-            asked.setdefault(shapes, {}).update(dict.fromkeys(cases))
-    reasons = (kernels.unplanned(named.op, shapes, cases) for shapes, cases in asked.items())
+            asked.setdefault(shapes, (given, {}))[1].update(dict.fromkeys(cases))
+    reasons = (_unplanned(named.op, types, given, tuple(cases)) for given, cases in asked.values())
     return next((r for r in reasons if r is not None), None)
 
 
-def _sized(types: Sequence[ValueType], sizes: Sequence[int]) -> Shapes | None:
-    """Return shapes in which each name has a number of `sizes`; None where they do not come out."""
-    given: dict[str, int] = {}
+def _unplanned(
+    op: FusedOp,
+    types: Sequence[ValueType],
+    given: dict[str, int],
+    cases: Sequence[Case],
+    settled: frozenset[str] = frozenset(),
+) -> str | None:
+    """Return why the op has no plan where names have the `given` sizes, or such as go together.
+
+    The length of a mask has a name of its own, though it is that of a cache and of what is new: where the shapes never
+    come together, each name that may be to blame and is not `settled` gets the size that the others ask for.
+    """
+    shapes = _sized(types, given)
+    try:
+        return None if shapes is None else kernels.unplanned(op, shapes, cases)
+    except DisagreeingError as wrong:
+        blamed = [n for n, size in given.items() if size == wrong.found and n not in settled]
+        tries = (_unplanned(op, types, {**given, n: wrong.expected}, cases, settled | {n}) for n in blamed)
+        return next((reason for reason in tries if reason is not None), None)
+
+
+def _sized(types: Sequence[ValueType], given: dict[str, int], sizes: Sequence[int] = (1,)) -> Shapes | None:
+    """Return shapes in which each name has the `given` number, or the next one of `sizes`; None where none come out."""
     shapes = []
     for type_ in types:
         if type_.shape is None:

@@ -8,7 +8,7 @@ from onnxfuse.kernels.templates.attention.body import take_apart
 from onnxfuse.model.errors import NoPlanError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite.fuse.realize import realize
-from tests.rewrite.small import fuses, optimize, parse
+from tests.rewrite.small import assert_same_numbers, fuses, optimize, parse
 
 H200 = Arch("sm_90a", 132)
 ATTENTION = "Unsqueeze Expand Reshape Unsqueeze Expand Reshape Transpose MatMul Div Softmax MatMul Transpose Reshape"
@@ -57,6 +57,32 @@ def test_a_kernel_for_groups_repeats_nothing():
     op = next(op for op in fused_ops(made).values() if op.rule == "attention")
     assert op.template == "attention"
     assert take_apart(op).k.group == 2
+
+
+EXPORTED = """g (float16[N,4,1,16] q, float16[N,2,P,16] k, float16[N,2,1,16] kn, float16[N,2,P,16] v,
+      float16[N,2,1,16] vn, float16[N,1,1,C] mask) => (float16[N,2,K,16] ka, float16[N,2,V,16] va, float16[N,1,64] y)
+    <int64[1] two = {2}, int64[5] times = {1,1,2,1,1}, int64[3] flat = {0,-1,64}, int64[1] heads = {4},
+     int64[1] size = {16}, int64[1] zero = {0}, int64 axis = {2}, float16 root = {17408}> {
+      ka = Concat <axis = 2> (k, kn)  va = Concat <axis = 2> (v, vn)
+      batch = Shape <start = 0, end = 1> (q)
+      kl = Shape (ka)  kn1 = Gather (kl, axis)  kn2 = Unsqueeze (kn1, zero)
+      vl = Shape (va)  vn1 = Gather (vl, axis)  vn2 = Unsqueeze (vn1, zero)
+      k4 = Concat <axis = 0> (batch, heads, kn2, size)  v4 = Concat <axis = 0> (batch, heads, vn2, size)
+      k5 = Unsqueeze (ka, two)  kr = Expand (k5, times)  kw = Reshape (kr, k4)
+      v5 = Unsqueeze (va, two)  vr = Expand (v5, times)  vw = Reshape (vr, v4)
+      kt = Transpose <perm = [0,1,3,2]> (kw)  m = MatMul (q, kt)  s = Div (m, root)  b = Add (s, mask)
+      p = Softmax <axis = -1> (b)  c = MatMul (p, vw)  ct = Transpose <perm = [0,2,1,3]> (c)  y = Reshape (ct, flat)
+    }"""
+"""As the tracing exporter writes a step of transformers: the length of a cache is asked of the cache that has grown,
+for the target of the repeated heads, and the mask has a length by a name of its own."""
+
+
+def test_caches_grow_where_their_length_is_asked_and_a_mask_has_its_own():
+    (op,) = (op for op in fuses(EXPORTED) if "Softmax" in op)
+    assert op == "{Concat Concat " + ATTENTION.replace("Softmax", "Add Softmax") + "}"
+    model = parse(EXPORTED)
+    made, _ = optimize(parse(EXPORTED))
+    assert_same_numbers(model, made)
 
 
 @pytest.mark.parametrize(

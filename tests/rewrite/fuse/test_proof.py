@@ -14,6 +14,7 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.rewrite import pipeline
 from tests.kernels import ops
 from tests.kernels.ops import HALF
+from tests.rewrite.fuse.test_caches import EXPORTED
 from tests.rewrite.shared_input import products
 from tests.rewrite.small import assert_same_numbers, fuses, parse
 from tests.rewrite.small import ops as operators
@@ -50,6 +51,26 @@ def test_products_of_one_input_are_as_many_launches_as_they_need(count, launches
     assert len(operators(made)) == 1 + len(launches)
     plan_everywhere(made, positions=33)
     assert_same_numbers(model, made)
+
+
+def test_sizes_that_never_come_together_say_nothing():
+    """The planner tells which two: a name that the model does not relate to others takes the size that they ask for."""
+    made, _ = optimized(parse(EXPORTED))
+    ((name, (node,)),) = (
+        (n, nodes) for n, nodes in concrete_shapes.fused_nodes(made.graph).items() if n.startswith("Attention")
+    )
+
+    def reason(total: int) -> str | None:
+        sized = concrete_shapes.with_sizes(made, {"N": 3, "P": 9, "C": total})[0]
+        types = concrete_shapes.every_type(onnx.shape_inference.infer_shapes(sized).graph)
+        shapes = concrete_shapes.input_shapes(node, types)
+        assert shapes is not None
+        return kernels.unplanned(fused_ops(made)[name], shapes, [(arch, True) for arch in SUPPORTED])
+
+    assert reason(10) is None
+    with pytest.raises(kernels.DisagreeingError) as wrong:
+        reason(9)
+    assert (wrong.value.found, wrong.value.expected) == (9, 10)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 9])

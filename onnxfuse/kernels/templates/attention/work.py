@@ -11,7 +11,7 @@ from onnxfuse.kernels.emit.access import Pointer
 from onnxfuse.kernels.emit.source import constants
 from onnxfuse.kernels.ir import strides, types
 from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.types import DisagreeingError, UnsupportedError
 from onnxfuse.kernels.templates.attention.body import Attention, Operand, take_apart
 from onnxfuse.model.fused import FusedOp
 
@@ -78,8 +78,12 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
                 raise UnsupportedError(f"a bias of shape {list(shape)} for the windows of a batch of {batch}")
             shape, windows = shape[1:], shape[1]
             full = (windows, *full[1:])
-        if len(shape) > 4 or any(n not in (1, m) for n, m in zip(strides.padded(shape, 4), full, strict=True)):
-            raise UnsupportedError(f"a bias of shape {list(shape)} beside scores of shape {list(full)}")
+        beside = zip(strides.padded(shape, 4), full, strict=True) if len(shape) <= 4 else ()
+        wrong = [(n, m) for n, m in beside if n not in (1, m)]
+        if len(shape) > 4 or wrong:
+            told = f"a bias of shape {list(shape)} beside scores of shape {list(full)}"
+            never = next(((n, m) for n, m in wrong if m != 1), None)
+            raise UnsupportedError(told) if never is None else DisagreeingError(told, *never)
         found.append((position, strides.strides_in(shape, full)))
     if len(found) == 2 and bool(found[0][1][2] == 0):
         found.reverse()
