@@ -25,13 +25,15 @@ LONGEST_NAME = 1000
 
 def rename(graph: onnx.GraphProto) -> None:
     """Call the extents that `graph` declares by what is left of their expressions: one extent has one name."""
-    for value in (*graph.value_info, *graph.output):
+    for value in (*graph.input, *graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
-            left = reduced(dim.dim_param) if "//" in dim.dim_param else ""
+            left = reduced(dim.dim_param)
+            if left == dim.dim_param:
+                continue
             number = whole(left)
             if number is not None:
                 dim.dim_value = number
-            elif left:
+            else:
                 dim.dim_param = left
 
 

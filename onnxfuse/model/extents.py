@@ -74,6 +74,7 @@ def shifted(extent: Dim, more: int) -> Dim:
 
 
 _ENDS_IN_A_NUMBER = re.compile(r"(.*[\w)])([+-]\d+)")
+_SUM = re.compile(r"(?:(\d+) *\+ *)?([A-Za-z_]\w*)(?(1)| *([+-]) *(\d+))")
 
 
 def floored(extent: Dim, parts: int) -> Dim:
@@ -132,13 +133,17 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
 
 
 def reduced(name: str) -> str:
-    """Return the name of an extent; of a quotient whose divisor cancels, what is left.
+    """Return the name of an extent; of a quotient whose divisor cancels, what is left, of a sum as `shifted` writes it.
 
     Torch's exporter names extents by the expressions that the program computed them by.
 
-    >>> reduced("((sequence*batch)//batch)"), reduced("((s**2)//s)"), reduced("((s + 1)//s)")
-    ('sequence', 's', '((s + 1)//s)')
+    >>> reduced("((sequence*batch)//batch)"), reduced("((s**2)//s)"), reduced("((s + 1)//s)"), reduced("past + 1")
+    ('sequence', 's', '((s + 1)//s)', '(past+1)')
     """
+    added_to = _SUM.fullmatch(_bare(name))
+    if added_to is not None:
+        before, first, sign, number = added_to.groups()
+        return str(shifted(first, int(before or f"{sign}{number}")))
     above, slashes, below = (part.strip() for part in _bare(name).partition("//"))
     if not slashes or any(part.count("(") != part.count(")") for part in (above, below)) or "//" in below:
         return name

@@ -144,7 +144,7 @@ def sum_extents(graph: Graph) -> bool:
     for node in list(graph.nodes):
         source, indices, whole = _extents(graph, node) or ("", [], False)
         made = graph.producer(source)
-        if made is None or made.op != "Concat" or made.domain or not graph.is_output(source):
+        if made is None or made.op != "Concat" or made.domain or len(made.inputs) < 2 or not graph.is_output(source):
             continue
         axis, rank = graph.attributes(made).get("axis"), graph.type(source).rank
         if isinstance(axis, int) and rank is not None and indices == [axis % rank]:
@@ -159,9 +159,9 @@ def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole:
     type_ = ValueType(onnx.TensorProto.INT64, form)
     lengths, new = [], list[onnx.NodeProto]()
     for part in parts:
-        length, known = graph.fresh(f"{part}.length"), (graph.type(part).shape or {axis: None})[axis]
-        if isinstance(known, int):
-            graph.add_constant(length, np.full(form, known, np.int64))
+        length, extents = graph.fresh(f"{part}.length"), graph.type(part).shape
+        if extents is not None and isinstance(extents[axis], int):
+            graph.add_constant(length, np.full(form, extents[axis], np.int64))
         else:
             shape, number = graph.fresh(f"{part}.shape"), graph.fresh(f"{part}.axis")
             graph.types |= {shape: ValueType(onnx.TensorProto.INT64, (graph.type(part).rank,)), length: type_}

@@ -106,3 +106,33 @@ def test_the_general_kernel_takes_the_caches_too():
     with pytest.raises(NoPlanError, match="expected 1 to 16"):
         kernels.plan(op, shapes, True, H200)
     assert kernels.general(op, shapes, H200).output_shapes[:2] == ((3, 2, 22, 16),) * 2
+
+
+def test_the_length_of_a_value_that_is_put_together_of_one_stays():
+    """Nothing is added up, and nothing breaks."""
+    text = """g (float16[N,P,4] k) => (float16[N,L,4] y, int64 n) <int64 axis = {1}> {
+      y = Concat <axis = 1> (k)  s = Shape (y)  n = Gather (s, axis) }"""
+    made, _ = optimize(parse(text))
+    assert_same_numbers(parse(text), made)
+
+
+def test_a_cache_of_three_parts_is_as_long_as_all_of_them():
+    """Its length is read of the parts, of one of them as the number that it is."""
+    text = """g (float16[N,P,4] a, float16[N,2,4] b, float16[N,C,4] c) => (float16[N,L,4] y, float16[M,2] z)
+    <int64[1] two = {2}> {
+      y = Concat <axis = -2> (a, b, c)  n = Shape <start = 1, end = 2> (y)  t = Concat <axis = 0> (n, two)
+      o = ConstantOfShape <value = float16[1] {1}> (t)  z = Identity (o) }"""
+    made, _ = optimize(parse(text))
+    assert not any(n.op_type == "Shape" and n.input[0] == "y" for n in made.graph.node)
+    assert_same_numbers(parse(text), made)
+
+
+def test_the_exporters_name_of_a_length_is_the_one_that_a_concat_gives():
+    """Torch calls it by the expression that computed it: past + 1."""
+    model = parse(EXPORTED)
+    mask, (keys, values) = model.graph.input[5], model.graph.output[:2]
+    for value, axis, name in ((keys, 2, "P + 1"), (values, 2, "1 + P"), (mask, 3, "(P + 1)")):
+        value.type.tensor_type.shape.dim[axis].dim_param = name
+    made, _ = optimize(model)
+    assert [op.template for op in fused_ops(made).values()] == ["attention"]
+    assert [d.dim_param for d in made.graph.output[0].type.tensor_type.shape.dim if d.dim_param] == ["N", "P + 1"]
