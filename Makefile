@@ -106,7 +106,7 @@ survey: $(READY)
 	  --cards $$(nvidia-smi --list-gpus | wc -l) --report models/SURVEY.md
 
 test-gpu: $(READY)
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m gpu
 
 bench: $(READY)
 	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
