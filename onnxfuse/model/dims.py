@@ -27,7 +27,7 @@ def rename(graph: onnx.GraphProto) -> None:
     """Call the extents that `graph` declares by what is left of their expressions: one extent has one name."""
     for value in (*graph.input, *graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
-            left = reduced(dim.dim_param)
+            left = reduced(dim.dim_param) if len(dim.dim_param) <= LONGEST_NAME else dim.dim_param
             if left == dim.dim_param:
                 continue
             number = whole(left)

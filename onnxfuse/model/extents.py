@@ -74,7 +74,7 @@ def shifted(extent: Dim, more: int) -> Dim:
 
 
 _ENDS_IN_A_NUMBER = re.compile(r"(.*[\w)])([+-]\d+)")
-_SUM = re.compile(r"(?:(\d+) *\+ *)?([A-Za-z_]\w*)(?(1)| *([+-]) *(\d+))")
+_SUM = re.compile(r"(?:(\d{1,18}) *\+ *)?([A-Za-z_]\w*)(?(1)| *([+-]) *(\d{1,18}))")
 
 
 def floored(extent: Dim, parts: int) -> Dim:

@@ -1,5 +1,7 @@
 """Extents are carried through the arithmetic that exporters write on shapes."""
 
+import time
+
 import numpy as np
 import onnx
 import pytest
@@ -264,11 +266,24 @@ def test_what_is_flattened_has_as_many_elements(axis: int, flat: tuple[Dim, ...]
         # What does not come out, or is no quotient of two products, keeps its name.
         ("((s + 1)//s)", "((s + 1)//s)"), ("7*b//2", "7*b//2"), ("a*b*c//c*b", "a*b*c//c*b"), ("(a)//(b)", "(a)//(b)"),
         ("((s//2)//s)", "((s//2)//s)"), ("a*c//c + 1", "a*c//c + 1"), ("a//0", "a//0"), ("a//", "a//"), ("s", "s"),
+        # A name and a number are written as one adds them here.
+        ("past + 1", "(past+1)"), ("(1 + past)", "(past+1)"), ("s - 2", "(s-2)"), ("s + 0", "s"),
+        ("a + b", "a + b"), ("2*s + 1", "2*s + 1"), ("4", "4"), ("s + " + "9" * 5000, "s + " + "9" * 5000),
     ],
 )  # fmt: skip
-def test_a_quotient_is_called_what_is_left_of_it(name: str, left: str) -> None:
+def test_a_quotient_or_sum_is_called_what_is_left_of_it(name: str, left: str) -> None:
     """As torch's exporter names what a program divided again."""
     assert reduced(name) == left
+
+
+def test_a_name_of_a_million_letters_is_left_as_it_is() -> None:
+    """It is no expression that an exporter wrote."""
+    model = parse("g (float[B,S] x) => (float[B,Q] y) { y = Relu (x) }")
+    long = "(" * 500_000 + "s" + ")" * 500_000
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = long
+    began = time.monotonic()
+    assert types.value_types(types.infer(model).graph)["x"].shape == ("B", long)
+    assert time.monotonic() - began < 5
 
 
 def test_one_extent_has_one_name_whatever_an_exporter_declared() -> None:
