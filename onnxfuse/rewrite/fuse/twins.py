@@ -9,8 +9,9 @@ from onnxfuse.rewrite.fuse.attempt import Attempt
 from onnxfuse.rewrite.fuse.movement import MAX_READ, one_shape
 from onnxfuse.rewrite.fuse.pointwise import MAX_NODES, MAX_OUTPUTS, convex
 
-NEAREST = 8
-"""Readers of a value that are asked, those nearest to the kernel: what is far depends on it, as a rule."""
+NEAREST, CROWD = 8, 512
+"""Readers of a value that are asked, those nearest to the kernel: what is far depends on it, as a rule. A value that a
+crowd reads is a number of the whole model's, and asking them all for each kernel would take as many times as long."""
 
 
 def offer_twins(attempt: Attempt) -> None:
@@ -18,7 +19,7 @@ def offer_twins(attempt: Attempt) -> None:
     graph, own = attempt.graph, attempt.nodes
     together = dict.fromkeys(own)
     for value in graph.inputs_of(own):
-        if graph.is_constant(value):
+        if graph.is_constant(value) or len(graph.readers(value)) > CROWD:
             continue
         readers = sorted(graph.readers(value), key=lambda n: abs(n.order - own[0].order))
         inside = [n for n in readers if n in attempt.region.nodes]
@@ -73,12 +74,8 @@ def _twin(graph: Graph, own: list[Node], node: Node, other: Node) -> tuple[Node,
 
 def _are_alike(graph: Graph, one: Node, two: Node) -> bool:
     """Return whether two nodes do the same to values of the same types and to the same constants."""
-    if (one.op, one.domain, len(one.inputs), len(one.outputs)) != (
-        two.op,
-        two.domain,
-        len(two.inputs),
-        len(two.outputs),
-    ):
+    first, second = ((n.op, n.domain, len(n.inputs), len(n.outputs)) for n in (one, two))
+    if first != second:
         return False
     constants = ((a, b) for a, b in zip(one.inputs, two.inputs, strict=True) if a and graph.is_constant(a))
     return (
