@@ -140,15 +140,19 @@ def sum_extents(graph: Graph) -> bool:
 
     What is computed from it for the kernel that reads the cache does not wait for the cache then: one kernel does both.
     """
+    caches = {
+        n.outputs[0]: n
+        for n in graph.nodes
+        if n.op == "Concat" and not n.domain and len(n.inputs) > 1 and graph.is_output(n.outputs[0])
+    }
     changed = False
-    for node in list(graph.nodes):
+    for node in list(graph.nodes) if caches else ():
         source, indices, whole = _extents(graph, node) or ("", [], False)
-        made = graph.producer(source)
-        if made is None or made.op != "Concat" or made.domain or len(made.inputs) < 2 or not graph.is_output(source):
+        if source not in caches:
             continue
-        axis, rank = graph.attributes(made).get("axis"), graph.type(source).rank
+        axis, rank = graph.attributes(caches[source]).get("axis"), graph.type(source).rank
         if isinstance(axis, int) and rank is not None and indices == [axis % rank]:
-            _add_up(graph, node, list(made.inputs), axis % rank, whole=whole)
+            _add_up(graph, node, list(caches[source].inputs), axis % rank, whole=whole)
             changed = True
     return changed
 
