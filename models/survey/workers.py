@@ -92,7 +92,7 @@ def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapp
             if (subject.name, str(WAYS[number]), settings.stage) not in rows.done:
                 work.put((subject, number))
 
-    left: list[str] = []
+    left: list[tuple[Subject, int]] = []
 
     def worker(slot: int) -> None:
         with tempfile.TemporaryDirectory(prefix="onnxfuse-survey-") as scratch:
@@ -106,7 +106,7 @@ def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapp
                     break
                 row = _row(subject, way, exporter, settings, slot)
                 if row["error"] == OUT_OF_TIME:
-                    left.append(f"{subject.name}, {WAYS[way]}")
+                    left.append((subject, way))
                     continue
                 rows.add(row)
                 tell(row)
@@ -115,9 +115,8 @@ def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapp
     with ThreadPoolExecutor(settings.jobs) as pool:
         list(pool.map(worker, range(settings.jobs)))
     while not work.empty():
-        subject, way = work.get_nowait()
-        left.append(f"{subject.name}, {WAYS[way]}")
-    return left
+        left.append(work.get_nowait())
+    return [f"{subject.name}, {WAYS[way]}" for subject, way in left]
 
 
 def _row(subject: Subject, way: int, exporter: "Exporter", settings: Settings, slot: int) -> dict[str, Any]:

@@ -167,11 +167,8 @@ def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole:
         if extents is not None and isinstance(extents[axis], int):
             graph.add_constant(length, np.full(form, extents[axis], np.int64))
         else:
-            shape, number = graph.fresh(f"{part}.shape"), graph.fresh(f"{part}.axis")
-            graph.types |= {shape: ValueType(onnx.TensorProto.INT64, (graph.type(part).rank,)), length: type_}
-            graph.add_constant(number, np.full(form, axis, np.int64))
-            new.append(onnx.helper.make_node("Shape", [part], [shape]))
-            new.append(onnx.helper.make_node("Gather", [shape, number], [length], axis=0))
+            graph.types[length] = type_
+            new += _asked(graph, (part, axis), length, whole=whole)
         lengths.append(length)
     total, *rest = lengths
     for count, length in enumerate(rest, 1):
@@ -246,17 +243,23 @@ def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole:
         if isinstance(place, int):
             graph.add_constant(part, np.asarray([place], np.int64))
             continue
-        home, axis = place
-        number = graph.fresh(f"{home}.axis")
-        graph.add_constant(number, np.full((1,) if whole else (), axis, np.int64))
-        shape = graph.fresh(f"{home}.shape")
-        graph.types[shape] = ValueType(onnx.TensorProto.INT64, (graph.type(home).rank,))
-        new.append(onnx.helper.make_node("Shape", [home], [shape]))
-        new.append(onnx.helper.make_node("Gather", [shape, number], [part], axis=0))
+        new += _asked(graph, place, part, whole=whole)
     if len(parts) > 1:
         new.append(onnx.helper.make_node("Concat", parts, [output], axis=0))
     new[-1].name = node.proto.name
     graph.replace([node], [Node(n) for n in new])
+
+
+def _asked(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:
+    """Return the nodes that give an extent of a value: as a vector of one, or alone."""
+    value, axis = home
+    number, shape = graph.fresh(f"{value}.axis"), graph.fresh(f"{value}.shape")
+    graph.add_constant(number, np.full((1,) if whole else (), axis, np.int64))
+    graph.types[shape] = ValueType(onnx.TensorProto.INT64, (graph.type(value).rank,))
+    return [
+        onnx.helper.make_node("Shape", [value], [shape]),
+        onnx.helper.make_node("Gather", [shape, number], [output], axis=0),
+    ]
 
 
 def drop_own_expands(graph: Graph) -> None:
