@@ -1,13 +1,13 @@
 """A model at numbers for its dynamic dimensions, and the shapes that its fused ops see there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 from onnx import GraphProto, NodeProto
 
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
-from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.model.types import UNKNOWN, ValueType, infer, value_types
 
 Shape = tuple[int, ...]
 
@@ -78,3 +78,22 @@ def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape
     if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
         return None
     return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
+
+
+def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, ValueType]) -> bool:
+    """Return whether the inputs of a node may have these shapes: where an extent is known they have it.
+
+    An extent with a name is one number wherever it stands.
+    """
+    sizes = dict[str, int]()
+    for value, given in zip(node.input, shapes, strict=True):
+        shape = types.get(value, UNKNOWN).shape
+        if shape is None:
+            continue
+        if len(shape) != len(given):
+            return False
+        for extent, size in zip(shape, given, strict=True):
+            known = sizes.setdefault(extent, size) if isinstance(extent, str) else extent
+            if known not in (None, size):
+                return False
+    return True

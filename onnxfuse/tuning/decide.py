@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto
 
 from onnxfuse.kernels import measurements
 from onnxfuse.kernels.measurements import Key, Kind, Measured
-from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, may_have, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.types import ValueType, infer
@@ -123,14 +123,14 @@ class _Search:
         return declined
 
     def at(self, node: NodeProto, proposed: Applied, seen: "_Trial") -> tuple[Measured, ...]:
-        """Return what is known of a fused node, on inputs of any shapes where its own are not known."""
+        """Return what is known of a fused node, on all shapes that its inputs may have where theirs are not known."""
         found: dict[Measured, None] = {}
         for types in seen.types:
             shapes = input_shapes(node, types)
             key = measurements.key(proposed.op, shapes or ())
             if shapes is None:
                 of_op = (m for (name, _), measured in self.known.items() if name == key[0] for m in measured)
-                found.update(dict.fromkeys(of_op))
+                found.update(dict.fromkeys(m for m in of_op if may_have(node, m.shapes, types)))
                 continue
             if key not in self.known and key not in self.new and self.measure is not None:
                 self.progress(f"measure {len(self.new) + 1}: {proposed.op} {measurements.extents(shapes)}")

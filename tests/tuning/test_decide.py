@@ -162,6 +162,24 @@ def test_a_file_decides_where_shapes_are_dynamic(monkeypatch: pytest.MonkeyPatch
     assert reuse(model, RULES, found.book).decisions.choices == found.decisions.choices
 
 
+def test_what_is_known_of_a_shape_tells_which_times_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of one body by weights of two sizes, of an open batch: slower for one, it stays for the other."""
+    monkeypatch.setattr("onnxruntime.__version__", HERE.onnxruntime)
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 20]>
+    g (float16[N,64] x, float16[64,64] w, float16[64,256] v) => (float16[N,256] z) {
+      m = MatMul (x, w)  y = Relu (m)  n = MatMul (y, v)  z = Relu (n)
+    }""")
+
+    def times(work: Work, candidate: Candidate) -> float:
+        return {"fused": 3.0 if work.shapes[1] == (64, 256) else 1.0, "split": 2.5, "alone": 2.0}[candidate.kind]
+
+    found = tune(model, RULES, {}, ({"N": 8},), stopwatch(times))
+    assert sorted(d.verdict for d in found.decisions.decided) == ["alone", "fused"]
+    later = reuse(model, RULES, found.book)
+    assert later.decisions.choices == found.decisions.choices
+    assert ops(optimized(model, later)) == ["<gemm>", "MatMul", "Relu"]
+
+
 @pytest.mark.parametrize(
     ("sizes", "told"),
     [({}, "dimensions are dynamic (N)"), ({"N": 1, "M": 2}, "no dynamic dimension called 'M'")],
