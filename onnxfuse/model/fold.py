@@ -46,7 +46,8 @@ Home = tuple[str, int]
 def drop_identities(graph: Graph) -> bool:
     """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
 
-    A product with the number 1, and a quotient by it, are identities, too, and so is a Concat or a sum of one value.
+    A product with the number 1, and a quotient by it, are identities, too, and so are a Concat or a sum of one value,
+    and a Cast to the type that is there.
     """
     changed = False
     for node in graph.nodes[:]:
@@ -75,6 +76,8 @@ def _passed_on(graph: Graph, node: Node) -> str | None:
         return None
     if node.op == "Identity" or (node.op in ALONE and len(node.inputs) == 1):
         return node.inputs[0]
+    if node.op == "Cast":
+        return node.inputs[0] if graph.attributes(node)["to"] == graph.type(node.inputs[0]).dtype else None
     if node.op in ("Mul", "Div"):
         sides = [node.inputs, node.inputs[::-1]] if node.op == "Mul" else [node.inputs]
         return next((x for x, one in sides if _is_one(graph, one, graph.type(x).rank)), None)

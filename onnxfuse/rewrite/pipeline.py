@@ -50,6 +50,7 @@ from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
 from onnxfuse.rewrite.simplify.transposes import cast_before_turning, merge_transposes
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
+from onnxfuse.rewrite.simplify.written_slices import write_slices
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
@@ -73,8 +74,8 @@ class Step:
 STEPS = (
     Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
          "order, domains imported, foreign functions inlined.", normalize.normalize),
-    Step("drop_identities", "rewrite", "What reads an Identity, or a product with 1, reads what it passes on.",
-         drop_identities),
+    Step("drop_identities", "rewrite", "What reads an Identity, a product with 1 or a Cast to the same type reads what "
+         "it passes on.", drop_identities),
     Step("flatten_known_flow", "rewrite", "The branch that an If is known to take, and the few known trips of a Loop, "
          "stand in its place.", flatten_known_flow),
     Step("take_known_elements", "rewrite", "What is taken from a sequence by a known position is read where it was put "
@@ -90,6 +91,8 @@ STEPS = (
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
+    Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
+         write_slices),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
          spread_tiles),
     Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "

@@ -31,6 +31,16 @@ ANGLES = """g (float16[N,2,P,8] past, float16[N,1,8] x) => (float16[N,1,8] y)
   c = Cos (both)  h = Cast <to = 10> (c)  all = Unsqueeze (h, front)  y = Mul (x, all) }"""
 """RoPE of one token behind a cache: its position is a number, its angles are not, and all of them on the CPU."""
 
+FAR = """g (float[N,2,P,8] past, float16[N,1,8] x) => (float16[N,1,8] y, float16[N,1,8] z)
+<int64 second = {2}, int64[1] none = {0}, int64[1] front = {0}, int64[2] both = {0, 1}, float most = {4.0},
+ float one = {1.0}, float some = {0.5}> {
+  s = Shape (past)  p = Gather (s, second)  again = Cast <to = 7> (p)
+  at = Add (again, none)  row = Unsqueeze (at, front)  f = Cast <to = 1> (row)
+  d = Div (f, most)  w = Floor (d)  a = Add (w, one)  l = Log (a)  m = Mul (l, some)
+  b = Add (m, one)  u = Unsqueeze (b, front)  h = Cast <to = 10> (u)  y = Mul (x, h)
+  other = Unsqueeze (p, both)  g = Cast <to = 10> (other)  z = Add (x, g) }"""
+"""Queries that are scaled by the logarithm of their position (Ministral 3), and another view of the position."""
+
 LEFT = {
     "arguments": """g (float[N,8] x) => (float[M,K] y) { s = Shape <start = 0, end = 1> (x)
       o = Constant <value = int64[1] {-1}> ()  d = Concat <axis = 0> (s, o)  r = Reshape (x, d)  y = Relu (r) }""",
@@ -105,6 +115,23 @@ def test_what_is_computed_of_one_number_is_computed_on_the_gpu() -> None:
         feeds = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
         mine, theirs = both(made, parse(ANGLES), feeds)
         np.testing.assert_array_equal(mine[0], theirs[0])
+
+
+def test_views_of_one_number_are_drawn_once_and_what_is_far_from_it_is_computed() -> None:
+    made = parse(FAR)
+    pipeline.run(made, rules=())
+    counted = pipeline.count_ops(made)
+    assert (counted["Range"], counted["Log"]) == (1, 1)
+    (log,) = (n for n in made.graph.node if n.op_type == "Log")
+    assert log.input[0].endswith("on_gpu")
+    rng = np.random.default_rng(0)
+    for length in (0, 1, 11):
+        feeds = {
+            "past": rng.standard_normal((3, 2, length, 8)).astype(np.float32),
+            "x": rng.standard_normal((3, 1, 8)).astype(np.float16),
+        }
+        for mine, theirs in zip(*both(made, parse(FAR), feeds), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("name", list(LEFT))

@@ -38,12 +38,15 @@ EITHER = frozenset({"Clip"})
 """Elementwise operators with inputs that CUDA's kernels read on the GPU or on the CPU: the limits of ONNX Runtime
 1.31's are on the GPU, those of older ones on the CPU."""
 
-MOVING = frozenset({"Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+MOVING = frozenset({"Concat", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators beside the elementwise ones between integers and what is computed of them: RoPE's angles of a position."""
 
-FARTHEST = 8
+VIEWS = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators behind which one number is the same number."""
+
+FARTHEST = 24
 """Nodes between what a kernel reads, of another type or of several elements, and the integers that it is computed from,
-at most."""
+at most: ten where queries are scaled by the logarithm of their position (Ministral 3). One kernel computes them all."""
 
 
 def numbers_on_gpu(graph: Graph) -> bool:
@@ -143,6 +146,8 @@ class _Drawing:
     """Numbers that are on the GPU already, and what they are called there."""
     reader: Node
     new: list[Node] = field(default_factory=list)
+    never: set[str] = field(default_factory=set)
+    """What cannot be computed there."""
 
     def of(self, value: str, left: int) -> str | None:
         """Return the name of `value` on the GPU, None where it cannot be computed there."""
@@ -150,11 +155,13 @@ class _Drawing:
         if known is not None and self._is_before(known):
             return known
         shape, dtype = self.graph.type(value).shape, self.graph.type(value).dtype
-        if shape is None:
+        if shape is None or value in self.never:
             return None
         is_integer = dtype in RANGED and all(n == 1 for n in shape)
         made = self._drawn(value, dtype, len(shape)) if is_integer else self._computed(value, left)
-        if made is not None:
+        if made is None:
+            self.never.add(value)
+        else:
             self.there[value], self.graph.types[made] = made, self.graph.type(value)
         return made
 
@@ -167,7 +174,7 @@ class _Drawing:
         graph, source = self.graph, self.graph.producer(value)
         if source is None or not left or not _is_computed(graph, source):
             return None
-        names = {v: self.of(v, left - 1) for v in source.inputs if v in self.numbers}
+        names = {v: self.of(v, left - 1) for v in _operands(source) if v in self.numbers}
         known = {v: name for v, name in names.items() if name is not None}
         if len(known) < len(names):
             return None
@@ -177,30 +184,63 @@ class _Drawing:
 
     def _drawn(self, value: str, dtype: int, rank: int) -> str:
         """Write an integer on the GPU: of the same shape, `rank` axes of extent 1."""
-        graph, name = self.graph, f"{value}.on_gpu"
-        one = _constant(graph, "on_gpu.one", np.asarray(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
-        scalar = _constant(graph, "on_gpu.scalar", np.zeros(0, np.int64))
-        shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else scalar
-        start = graph.fresh(f"{name}.number") if rank else value
-        limit, drawn, made = (graph.fresh(n) for n in (f"{name}.next", f"{name}.drawn", name))
-        nodes = [
-            onnx.helper.make_node("Add", [start, one], [limit], limit),
-            onnx.helper.make_node("Range", [start, limit, one], [drawn], drawn),
-            onnx.helper.make_node("Reshape", [drawn, shape], [made], made),
-        ]
-        if rank:
-            nodes.insert(0, onnx.helper.make_node("Reshape", [value, scalar], [start], start))
-        self.new += [Node(n) for n in nodes]
+        graph, drawn = self.graph, self._in_list(_number(self.graph, value), dtype)
+        shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else self._scalar()
+        made = graph.fresh(f"{value}.on_gpu")
+        self.new.append(Node(onnx.helper.make_node("Reshape", [drawn, shape], [made], made)))
         return made
+
+    def _in_list(self, number: str, dtype: int) -> str:
+        """Write an integer on the GPU as a list of one, once for all that are views of it."""
+        graph, name = self.graph, f"{number}.on_gpu"
+        known = self.there.get(f"{name}.drawn")
+        if known is not None and self._is_before(known):
+            return known
+        one = _constant(graph, "on_gpu.one", np.asarray(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
+        start = number if graph.type(number).rank == 0 else graph.fresh(f"{name}.number")
+        limit, drawn = graph.fresh(f"{name}.next"), graph.fresh(f"{name}.drawn")
+        if start != number:
+            self.new.append(Node(onnx.helper.make_node("Reshape", [number, self._scalar()], [start], start)))
+        self.new += [
+            Node(onnx.helper.make_node("Add", [start, one], [limit], limit)),
+            Node(onnx.helper.make_node("Range", [start, limit, one], [drawn], drawn)),
+        ]
+        self.there[f"{name}.drawn"] = drawn
+        return drawn
+
+    def _scalar(self) -> str:
+        return _constant(self.graph, "on_gpu.scalar", np.zeros(0, np.int64))
+
+
+def _number(graph: Graph, value: str) -> str:
+    """Return the value of which one is a view: the same number with other axes, or with 0 added."""
+    while (node := graph.producer(value)) is not None and not node.domain:
+        if node.op in VIEWS:
+            source = node.inputs[0]
+        elif node.op == "Add":
+            sides = (node.inputs, node.inputs[::-1])
+            source = next((x for x, zero in sides if (a := graph.constant(zero)) is not None and not a.any()), value)
+        else:
+            return value
+        shape = graph.type(source).shape
+        if source == value or shape is None or any(n != 1 for n in shape):
+            return value
+        value = source
+    return value
 
 
 def _is_computed(graph: Graph, node: Node) -> bool:
-    """Return whether a node may be computed on the GPU: its arguments, if it has any, are constants."""
+    """Return whether a node may be computed on the GPU: its arguments, if it has any, are constants or a target."""
     if is_pointwise(node.op, node.domain):
         return is_repeatable(node)
     if node.domain or node.op not in MOVING:
         return False
-    return node.op == "Concat" or all(graph.is_constant(v) for v in node.inputs[1:] if v)
+    return node.op in ("Concat", "Expand") or all(graph.is_constant(v) for v in node.inputs[1:] if v)
+
+
+def _operands(node: Node) -> tuple[str, ...]:
+    """Return what a node that may be computed on the GPU reads there."""
+    return node.inputs if is_pointwise(node.op, node.domain) or node.op == "Concat" else node.inputs[:1]
 
 
 def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:

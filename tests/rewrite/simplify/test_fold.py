@@ -77,3 +77,14 @@ def test_a_long_product_of_weights_stays() -> None:
     del model.graph.initializer[:]
     model.graph.initializer.append(weight)
     assert [n.op_type for n in onnxfuse.optimize(model).graph.node] == ["MatMul", "Add"]
+
+
+def test_a_cast_to_the_type_that_is_there_is_no_node() -> None:
+    model = onnx.parser.parse_model(
+        f"""{HEAD} g (float[N] x) => (float[N] y, int64[1] z) {{
+          s = Shape (x) z = Cast <to = 7> (s)
+          w = Cast <to = 1> (x) h = Cast <to = 10> (w) b = Cast <to = 1> (h) y = Neg (b)
+        }}"""
+    )
+    made = onnxfuse.optimize(model, only=["softmax"])
+    assert [n.op_type for n in made.graph.node] == ["Shape", "Cast", "Cast", "Neg"]
