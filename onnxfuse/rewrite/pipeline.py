@@ -35,7 +35,7 @@ from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
-from onnxfuse.rewrite.simplify.equal_nodes import share_elementwise
+from onnxfuse.rewrite.simplify.equal_nodes import share_elementwise, share_positions
 from onnxfuse.rewrite.simplify.join_tables import join_tables
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
@@ -90,6 +90,8 @@ STEPS = (
          sum_extents),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
          share_extents),
+    Step("share_positions", "rewrite", "Extents and positions that several nodes compute of the same values are one.",
+         share_positions),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
          write_slices),

@@ -1,14 +1,21 @@
-"""Elementwise nodes that compute the same of the same value are one before kernels grow.
+"""Nodes that compute the same of the same values are one: extents and positions from the start, others later.
 
-An exporter writes a Cast for each reader, and an Unsqueeze before it. What moves data, or calls it another shape, stays
-each reader's own: where layouts meet, or heads begin, a kernel takes it in.
+Elementwise ones before kernels grow: an exporter writes a Cast for each reader, and an Unsqueeze before it. What moves
+data, or calls it another shape, stays each reader's own: where layouts meet, or heads begin, a kernel takes it in.
 """
+
+from onnx import TensorProto
 
 from onnxfuse import kernels
 from onnxfuse.model.fold import share_equal
 from onnxfuse.model.graph import Graph, Node
 
 AXES = frozenset({"Squeeze", "Unsqueeze"})
+
+
+def share_positions(graph: Graph) -> bool:
+    """Compute extents and positions once: values that are one have the same extents, and more is equal then."""
+    return share_equal(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
 
 
 def share_elementwise(graph: Graph) -> None:
