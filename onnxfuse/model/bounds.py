@@ -60,7 +60,7 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
 
 _NO_LARGER = frozenset({
     "Abs", "Cast", "Ceil", "Exp", "Flatten", "Floor", "Identity", "Neg", "Not", "Reciprocal", "ReduceProd", "ReduceSum",
-    "Relu", "Reshape", "Slice", "Sqrt", "Squeeze", "Transpose", "Trilu", "Unsqueeze",
+    "Relu", "Reshape", "ScatterElements", "ScatterND", "Slice", "Sqrt", "Squeeze", "Transpose", "Trilu", "Unsqueeze",
 })  # fmt: skip
 
 _BROADCAST = frozenset({

@@ -9,8 +9,8 @@ FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Einsum", "Equal", "Exp", "Expand",
     "Flatten", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min",
     "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum",
-    "Relu", "Reshape", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze",
-    "Where",
+    "Relu", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Tile",
+    "Transpose", "Trilu", "Unsqueeze", "Where",
 })  # fmt: skip
 """Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import pytest
 
 import onnxfuse
 
@@ -88,3 +89,22 @@ def test_a_cast_to_the_type_that_is_there_is_no_node() -> None:
     )
     made = onnxfuse.optimize(model, only=["softmax"])
     assert [n.op_type for n in made.graph.node] == ["Shape", "Cast", "Cast", "Neg"]
+
+
+@pytest.mark.parametrize(
+    ("write", "wanted"),
+    [
+        ("ScatterND (w, places, u)", [7, 2, 8]),
+        ("ScatterElements (w, order, u)", [8, 2, 7]),
+        ('ScatterND <reduction = "add"> (w, places, u)', [8, 2, 11]),
+        ("ScatterND (w, nowhere, nothing)", [1, 2, 3]),
+    ],
+)
+def test_what_is_written_into_weights_is_a_weight(write: str, wanted: list[int]) -> None:
+    """The masks of shifted windows, region by region, some of them empty (Swin3D: 43 launches of each run)."""
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[N,3] x) => (float[N,3] y)
+    <float[3] w = {{1, 2, 3}}, int64[2,1] places = {{0, 2}}, int64[2] order = {{2, 0}}, float[2] u = {{7, 8}},
+     int64[0,1] nowhere = {{}}, float[0] nothing = {{}}> {{ h = {write} y = Add (h, x) }}"""
+    made = onnxfuse.optimize(onnx.parser.parse_model(text))
+    assert [n.op_type for n in made.graph.node] == ["Add"]
+    assert [onnx.numpy_helper.to_array(t).tolist() for t in made.graph.initializer] == [wanted]
