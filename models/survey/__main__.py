@@ -72,6 +72,7 @@ def main(
     def tell(row: Mapping[str, Any]) -> None:
         verdicts[row["verdict"]] += 1
         shown = f" {row['over']}x" if "over" in row else ""
+        shown += f", batch 1 {row['alone']['over']}x" if "alone" in row else ""
         why = f" {row['step']}: {row['error'][:160]}" if row["error"] else ""
         click.echo(f"{row['verdict']:9} {row['subject']}, {row['way']}{shown}{why}")
 

@@ -101,13 +101,14 @@ class Examined:
         model = self.original()
         return [inputs.feeds(model, turn, seed) for seed, turn in enumerate(self.turns)]
 
-    def timed(self) -> Mapping[str, Any]:
-        """Return the inputs that are timed."""
-        return inputs.feeds(self.original(), 0, **self.sizes())
+    def timed(self) -> list[tuple[Mapping[str, int], Mapping[str, Any]]]:
+        """Return the sizes that are timed, and the inputs of each.
 
-    def sizes(self) -> Mapping[str, int]:
-        """Return the sizes that are timed and no case has: a larger batch, where the original takes one."""
-        return inputs.TIMED if 1 in self.turns else {}
+        Where the original takes another batch than that of its cases, a larger one comes first, and one alone.
+        """
+        model = self.original()
+        sizes = inputs.TIMED if 1 in self.turns and "batch" in concrete_shapes.open_dims(model) else ({},)
+        return [(one, inputs.feeds(model, 0, **one)) for one in sizes]
 
 
 Step = Callable[[Examined], None]

@@ -12,8 +12,8 @@ SIZES = {
 }  # fmt: skip
 """The sizes of open dimensions by their names in the exports; `total` is `past` and one token more."""
 
-TIMED = {"batch": 8}
-"""What is timed where the batch is open."""
+TIMED = ({"batch": 8}, {"batch": 1})
+"""What is timed where the batch is open: the first is what the row's own figures are of."""
 
 
 ONES = ({"batch": 1}, {"sequence": 1, "target": 1}, {"past": 1, "total": 2})

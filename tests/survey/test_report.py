@@ -27,8 +27,18 @@ def test_what_is_slower_and_what_failed_is_on_the_page() -> None:
     assert "| timm | trace float16 | 4 of 5 | 2 |" in page
     assert "| timm b | 1 | 1 | 3-3 | 2.00x-2.00x |" in page
     assert "compiled" not in page
+    assert "batch 1" not in page
     without_gpu = [row("timm:a", "right", compiled=5) | {"stage": "cpu"}, row("timm:b", "right") | {"stage": "cpu"}]
     assert "\n5 kernels were compiled;" in written(without_gpu)
+
+
+def test_one_alone_is_told_beside_the_larger_batch() -> None:
+    timed = {"best": "NHWC", "best_us": 90.0, "fused_us": 45.0, "over": 2.0, "fused": 3}
+    slow = {"best": "default", "best_us": 9.0, "fused_us": 10.0, "over": 0.9}
+    page = written([row("timm:a", "right", **timed, alone=slow), row("timm:b", "right", **timed)])
+    assert "2 were timed: 2.00x ONNX Runtime's best in the geometric mean, 0 slower than it." in page
+    assert "1 of them at batch 1, too: 0.90x, 1 slower." in page
+    assert "| timm:a | trace 17 float16 dynamic, batch 1 | 9.0 (default) | 10.0 | 0.90x |" in page
 
 
 def test_torch_compile_stands_beside_it_where_it_was_timed() -> None:
