@@ -338,7 +338,7 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
         return None
     size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
     kept = size <= SMALL or _looks_up(node, known, size)
-    return known if kept or _frees(graph, node, size) or _fills(graph, node, size) else None
+    return known if kept or frees(graph, node, size) or _fills(graph, node, size) else None
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
@@ -353,7 +353,7 @@ def _fills(graph: Graph, node: Node, size: int) -> bool:
     return any(r.op in WEIGHED and node.outputs[0] in r.inputs[1:] for r in graph.readers(node.outputs[0]))
 
 
-def _frees(graph: Graph, node: Node, size: int) -> bool:
+def frees(graph: Graph, node: Node, size: int) -> bool:
     """Return whether folding `node` lets go of a weight as big as its result."""
     for value in node.inputs:
         array = graph.constant(value)

@@ -48,6 +48,7 @@ from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
+from onnxfuse.rewrite.simplify.standardized_weights import standardize_weights
 from onnxfuse.rewrite.simplify.transposes import cast_before_turning, merge_transposes
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
 from onnxfuse.rewrite.simplify.written_slices import write_slices
@@ -86,6 +87,8 @@ STEPS = (
     Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
          "file much bigger.", fold_constants),
+    Step("standardize_weights", "rewrite", "Weights that are standardized by their own statistics in every run are "
+         "standardized weights.", standardize_weights),
     Step("sum_extents", "rewrite", "The length of a cache that the model gives out is the sum of its parts' lengths.",
          sum_extents),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
