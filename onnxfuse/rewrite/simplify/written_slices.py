@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
-from onnxfuse.rewrite.simplify.indices import LARGEST
+from onnxfuse.rewrite.simplify.indices import LARGEST, WHOLE
 from onnxfuse.rewrite.simplify.known_flow import along_one
 from onnxfuse.rewrite.simplify.mask_facts import extent_of
 
@@ -195,6 +195,8 @@ def _columns(graph: Graph, indices: str) -> list[_Run] | None:
 
 def _run(graph: Graph, value: str, depth: int) -> _Run | None:
     """Return what positions count, None where that is not known."""
+    if graph.type(value).dtype not in WHOLE:  # how many numbers a Range of others has is more than its ends say
+        return None
     if graph.is_constant(value):
         array = graph.constant(value)
         return _of_numbers(array) if array is not None and _fits(array) else None

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
+from onnxfuse.model.graph import Graph
+from onnxfuse.model.types import infer
+from onnxfuse.rewrite.simplify.written_slices import write_slices
 from tests.rewrite.small import fuses, parse
 
 COUNT = """size = Shape (x)  length = Gather (size, p1)  places = Range (p0, length, p1)"""
@@ -109,6 +112,19 @@ def test_of_an_open_axis_what_may_be_anywhere_stays(cut: str) -> None:
       w = ScatterND (x, i, u)  y = Neg (w)
     }}"""
     assert "ScatterND" in alone(text)
+
+
+def test_positions_that_are_cast_from_other_numbers_stay() -> None:
+    """A Range up to 3.2 has four numbers."""
+    text = """g (float[5,3] x, float[4,3] u) => (float[5,3] y)
+    <float none = {0}, float most = {3.2}, float step = {1}, int64[1] last = {-1}> {
+      places = Range (none, most, step)  whole = Cast <to = 7> (places)  i = Unsqueeze (whole, last)
+      s = ScatterND (x, i, u)  y = Neg (s)
+    }"""
+    model = parse(text, 18)
+    graph = Graph(model.graph, infer(model).graph, 18)
+    assert not write_slices(graph)
+    assert fuses(model, "softmax")[-1] == "Neg"
 
 
 def test_positions_as_the_tracing_exporter_computes_them() -> None:
