@@ -27,17 +27,17 @@ def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
     ran = [r for r in rows if r["verdict"] not in ("no export", "refused")]
     timed = [r for r in ran if "over" in r]
     alone = [r | r["alone"] | {"way": f"{r['way']}, batch 1"} for r in timed if "alone" in r]
-    slower = sorted((r for r in [*timed, *alone] if r["over"] < ENOUGH), key=lambda r: r["over"])
+    slower = sorted(_slower([*timed, *alone]), key=lambda r: r["over"])
     subjects = {r["subject"] for r in rows}
     parts = [f"## Stage {stage}", "", f"{len(rows)} exports of {len(subjects)} models: "
              + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) + ".", ""]  # fmt: skip
     if timed:
         mean = geometric_mean([r["over"] for r in timed])
         parts += [f"{len(timed)} were timed: {mean:.2f}x ONNX Runtime's best in the geometric mean, "
-                  f"{sum(r['over'] < ENOUGH for r in timed)} slower than it.", ""]  # fmt: skip
+                  f"{len(_slower(timed))} slower than it.", ""]  # fmt: skip
     if alone:
         parts += [f"{len(alone)} of them at batch 1, too: {geometric_mean([r['over'] for r in alone]):.2f}x, "
-                  f"{sum(r['over'] < ENOUGH for r in alone)} slower.", ""]  # fmt: skip
+                  f"{len(_slower(alone))} slower.", ""]  # fmt: skip
     against = [min(r["compiled_us"].values()) / r["fused_us"] for r in timed if r.get("compiled_us")]
     if against:
         behind = sum(o < ENOUGH for o in against)
@@ -55,6 +55,10 @@ def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
     parts += _grouped("refused by ONNX Runtime itself", [r for r in rows if r["verdict"] == "refused"])
     parts += _grouped("not exported", [r for r in rows if r["verdict"] == "no export"])
     return parts + _table("families", ["family", "exports", "right", "fused ops", "over best"], _families(rows))
+
+
+def _slower(timed: Sequence[Row]) -> list[Row]:
+    return [r for r in timed if r["over"] < ENOUGH]
 
 
 def _exporters(rows: Sequence[Row]) -> list[list[str]]:

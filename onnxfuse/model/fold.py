@@ -171,7 +171,7 @@ def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole:
             graph.add_constant(length, np.full(form, extents[axis], np.int64))
         else:
             graph.types[length] = type_
-            new += _asked(graph, (part, axis), length, whole=whole)
+            new += ask_extent(graph, (part, axis), length, whole=whole)
         lengths.append(length)
     total, *rest = lengths
     for count, length in enumerate(rest, 1):
@@ -246,14 +246,14 @@ def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole:
         if isinstance(place, int):
             graph.add_constant(part, np.asarray([place], np.int64))
             continue
-        new += _asked(graph, place, part, whole=whole)
+        new += ask_extent(graph, place, part, whole=whole)
     if len(parts) > 1:
         new.append(onnx.helper.make_node("Concat", parts, [output], axis=0))
     new[-1].name = node.proto.name
     graph.replace([node], [Node(n) for n in new])
 
 
-def _asked(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:
+def ask_extent(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:
     """Return the nodes that give an extent of a value: as a vector of one, or alone."""
     value, axis = home
     number, shape = graph.fresh(f"{value}.axis"), graph.fresh(f"{value}.shape")

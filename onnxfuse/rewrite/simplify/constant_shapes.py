@@ -13,7 +13,7 @@ import onnx
 
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.extents import product
-from onnxfuse.model.fold import homes_of
+from onnxfuse.model.fold import ask_extent, homes_of
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
 
@@ -114,10 +114,7 @@ def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tu
         if isinstance(place, int):
             graph.add_constant(parts[-1], np.asarray([place], np.int64))
             continue
-        number, shape = (graph.fresh(f"{parts[-1]}.{what}") for what in ("axis", "shape"))
-        graph.add_constant(number, np.asarray([place[1]], np.int64))
-        new.append(onnx.helper.make_node("Shape", [place[0]], [shape]))
-        new.append(onnx.helper.make_node("Gather", [shape, number], [parts[-1]], axis=0))
+        new += ask_extent(graph, place, parts[-1], whole=True)
     target = graph.fresh(f"{node.outputs[0]}.target")
     new.append(onnx.helper.make_node("Concat", parts, [target], axis=0))
     expand = onnx.NodeProto()

@@ -15,7 +15,7 @@ import onnx
 from onnxfuse.model.extents import Shape, product
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, is_unknown
-from onnxfuse.rewrite.simplify.mask_facts import extent_of
+from onnxfuse.rewrite.simplify.mask_facts import extent_of, unsqueezed_axes
 
 DEPTH = 20
 """Nodes between indices and what they count; exporters write two for each axis."""
@@ -125,21 +125,25 @@ def _of_constant(graph: Graph, value: str) -> _Strides:
     array = graph.constant(value) if graph.type(value).dtype in WHOLE else None
     if array is None or not 0 < array.size <= LARGEST:
         return None
+    strides = growth(array)
+    return tuple(map(_Step, strides)) if strides is not None and not array.reshape(-1)[0] else None
+
+
+def growth(array: np.ndarray) -> tuple[int, ...] | None:
+    """Return what numbers grow by along each axis from the first one on, None where they do not grow evenly."""
+    first = int(array.reshape(-1)[0])
     ends = [tuple(int(a == axis) for a in range(array.ndim)) for axis in range(array.ndim)]
-    strides = tuple(int(array[end]) if n > 1 else 0 for end, n in zip(ends, array.shape, strict=True))
+    strides = tuple(int(array[end]) - first if n > 1 else 0 for end, n in zip(ends, array.shape, strict=True))
     grid = [np.arange(n).reshape(-1, *(1,) * (array.ndim - 1 - axis)) for axis, n in enumerate(array.shape)]
-    line = sum((s * g for s, g in zip(strides, grid, strict=True)), np.zeros((), np.int64))
-    return tuple(map(_Step, strides)) if (array == line).all() else None
+    line = sum((s * g for s, g in zip(strides, grid, strict=True)), np.full((), first, np.int64))
+    return strides if (array == line).all() else None
 
 
 def _unsqueezed(graph: Graph, node: Node, inner: _Strides) -> _Strides:
-    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    axes = None if inner is None else unsqueezed_axes(graph, node, len(inner))
     if inner is None or axes is None:
         return None
-    places = np.asarray(axes).reshape(-1)
-    rank, rest = len(inner) + places.size, iter(inner)
-    new = {int(a) % rank for a in places}
-    return tuple(_NONE if axis in new else next(rest) for axis in range(rank))
+    return tuple(_NONE if axis is None else inner[axis] for axis in axes)
 
 
 def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:

@@ -7,7 +7,7 @@ what it gives, and no CUDA graph takes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper
@@ -15,23 +15,15 @@ from onnx import GraphProto, NodeProto, TensorProto, helper
 from onnxfuse.model.graph import Graph, Node, bodies
 from onnxfuse.model.nested import defined, nodes_of
 from onnxfuse.model.types import UNKNOWN, ValueType
+from onnxfuse.rewrite.simplify.writing import along_one, write_each
 
 MOST = 1000
 """Nodes that a Loop may become: each of its trips has its own."""
 
-AXES_ARE_READ = 13
-"""The operator set from which Unsqueeze, Squeeze and Split read what attributes said before."""
-
 
 def flatten_known_flow(graph: Graph) -> bool:
     """Put the branch that an If takes, and the trips of a Loop, in their place; return whether there was any."""
-    changed = False
-    for node in [n for n in graph.nodes if n.op in _FLATTENED and not n.domain]:
-        written = _FLATTENED[node.op](graph, node)
-        if written is not None:
-            graph.replace([node], [Node(n) for n in written])
-            changed = True
-    return changed
+    return write_each(graph, _FLATTENED)
 
 
 def _branch(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -174,16 +166,6 @@ def _counted(base: str) -> Iterator[str]:
     while True:
         yield f"{base}_{number}"
         number += 1
-
-
-def along_one(graph: Graph, op: str, values: Sequence[str], axis: int, base: str) -> tuple[list[NodeProto], list[str]]:
-    """Return the nodes that put an axis of 1 into each value (Unsqueeze) or take it out (Squeeze), and their names."""
-    found = [graph.fresh(f"{base}.apart_{i}") for i in range(len(values))]
-    if graph.opset < AXES_ARE_READ:
-        return [helper.make_node(op, [v], [o], o, axes=[axis]) for v, o in zip(values, found, strict=True)], found
-    axes = graph.fresh(f"{base}.axis")
-    graph.add_constant(axes, np.array([axis], np.int64))
-    return [helper.make_node(op, [v, axes], [o], o) for v, o in zip(values, found, strict=True)], found
 
 
 def _read(node: NodeProto, names: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.rewrite.simplify.known_flow import AXES_ARE_READ, along_one
+from onnxfuse.rewrite.simplify.writing import AXES_ARE_READ, along_one, write_each
 
 LONGEST = 256
 """Pieces of a Split, at most."""
@@ -18,13 +18,7 @@ LONGEST = 256
 
 def take_known_elements(graph: Graph) -> bool:
     """Read elements of sequences, their number, and all side by side without the sequence; return whether any was."""
-    changed = False
-    for node in [n for n in graph.nodes if n.op in _WRITTEN and not n.domain]:
-        written = _WRITTEN[node.op](graph, node)
-        if written is not None:
-            graph.replace([node], [Node(n) for n in written])
-            changed = True
-    return changed
+    return write_each(graph, _WRITTEN)
 
 
 def _element(graph: Graph, node: Node) -> list[NodeProto] | None:

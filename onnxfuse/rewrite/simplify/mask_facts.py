@@ -168,6 +168,20 @@ def extent_of(graph: Graph, value: str) -> Dim:
     return shape[place] if -len(shape) <= place < len(shape) else None
 
 
+def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | None:
+    """Return which axis of an Unsqueeze's operand of this rank each of the result's is, None for one that is put in.
+
+    None where it is not known which are.
+    """
+    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    if axes is None:
+        return None
+    places = np.asarray(axes).reshape(-1)
+    whole, old = rank + places.size, iter(range(rank))
+    new = {int(a) % whole for a in places}
+    return [None if axis in new else next(old) for axis in range(whole)]
+
+
 _PASSING = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze"})
 """What stands between an extent and its use."""
 
@@ -205,13 +219,10 @@ def _position(graph: Graph, node: Node, depth: int) -> _Known:
         counts = start is not None and step is not None and not start.any() and (step == 1).all()
         return _Position(-1, 1) if counts else None
     inner = _known(graph, node.inputs[0], depth - 1)
-    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
-    if not isinstance(inner, _Position) or axes is None:
+    if not isinstance(inner, _Position):
         return inner if isinstance(inner, float) else None
-    rank = inner.rank + len(np.asarray(axes).reshape(-1))
-    new = {int(a) % rank for a in np.asarray(axes).reshape(-1)}
-    kept = [i for i in range(rank) if i not in new]
-    return _Position(kept[inner.axis] - rank, rank)
+    axes = unsqueezed_axes(graph, node, inner.rank)
+    return None if axes is None else _Position(axes.index(inner.axis % inner.rank) - len(axes), len(axes))
 
 
 def _computed(op: str, given: list[_Known]) -> _Known:

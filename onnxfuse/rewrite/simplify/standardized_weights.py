@@ -30,7 +30,7 @@ def _standardized(graph: Graph, node: Node) -> np.ndarray | None:
     output, *statistics = node.outputs
     if graph.is_output(output) or any(v and (graph.is_output(v) or graph.readers(v)) for v in statistics):
         return None
-    x, scale, bias = (graph.constant(v) if graph.is_constant(v) else None for v in node.inputs[:3])
+    x, scale, bias = (graph.constant(v) for v in node.inputs[:3])
     if x is None or scale is None or bias is None or x.ndim < 2 or not x.size:
         return None
     if x.nbytes > SMALL and not frees(graph, node, x.nbytes):

@@ -15,9 +15,9 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
-from onnxfuse.rewrite.simplify.indices import LARGEST, WHOLE
-from onnxfuse.rewrite.simplify.known_flow import along_one
-from onnxfuse.rewrite.simplify.mask_facts import extent_of
+from onnxfuse.rewrite.simplify.indices import LARGEST, WHOLE, growth
+from onnxfuse.rewrite.simplify.mask_facts import extent_of, unsqueezed_axes
+from onnxfuse.rewrite.simplify.writing import along_one, write_each
 
 SINCE = 10
 """The operator set from which Slice reads where it begins and ends."""
@@ -60,14 +60,7 @@ class _Span:
 
 def write_slices(graph: Graph) -> bool:
     """Put what is scattered over a slice between the parts that stay; return whether anything was."""
-    changed = False
-    for node in [n for n in graph.nodes if n.op in _WRITTEN and not n.domain] if graph.opset >= SINCE else ():
-        if graph.attributes(node).get("reduction", "none") in ("none", b"none"):
-            written = _WRITTEN[node.op](graph, node)
-            if written is not None:
-                graph.replace([node], [Node(n) for n in written])
-                changed = True
-    return changed
+    return graph.opset >= SINCE and write_each(graph, _WRITTEN)
 
 
 def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -77,15 +70,14 @@ def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
     runs = _columns(graph, indices)
     if shape is None or runs is None or len(runs) > len(shape):
         return None
-    spans = [_span(run, extent) for run, extent in zip(runs, shape, strict=False)]
     along = [run.axis for run in runs if run.axis is not None]
     # Each axis of the grid belongs to one of the value's, in the same order, or is none.
     if along != sorted(set(along)) or any(e != 1 for axis, e in enumerate(grid) if axis not in along):
         return None
     row = [e for e in shape[len(runs) :] if isinstance(e, int)]
     one = INDEX * len(runs) / max(int(np.prod(row)), 1) if len(row) == len(shape) - len(runs) else 0.0
-    known = [s for s in spans if s is not None]
-    if len(known) < len(spans) or not _pays(graph, data, known, one):
+    spans = _spans(graph, node, runs, one)
+    if spans is None:
         return None
     idle = [axis for axis in range(len(grid)) if axis not in along]
     new = [axis for axis, run in enumerate(runs) if run.axis is None]
@@ -94,7 +86,7 @@ def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
         for op, axis in [*(("Squeeze", a) for a in reversed(idle)), *(("Unsqueeze", a) for a in new)]:
             more, (updates,) = along_one(graph, op, [updates], axis, f"{node.outputs[0]}.{op}_{axis}")
             nodes += more
-    return [*nodes, *_between(graph, node, updates, known)]
+    return [*nodes, *_between(graph, node, updates, spans)]
 
 
 def _by_elements(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -107,14 +99,23 @@ def _by_elements(graph: Graph, node: Node) -> list[NodeProto] | None:
     axis = int(str(graph.attributes(node)["axis"])) % len(shape)
     if run.axis != axis and (run.axis is not None or written[axis] != 1):
         return None
-    own = [run if a == axis else _Run(a, 0, e) for a, e in enumerate(written)]
-    known = [s for r, extent in zip(own, shape, strict=True) if (s := _span(r, extent)) is not None]
-    if len(known) < len(shape) or not _pays(graph, data, known, INDEX):
-        return None
-    return _between(graph, node, updates, known)
+    spans = _spans(graph, node, [run if a == axis else _Run(a, 0, e) for a, e in enumerate(written)], INDEX)
+    return None if spans is None else _between(graph, node, updates, spans)
 
 
 _WRITTEN = {"ScatterND": _by_tuples, "ScatterElements": _by_elements}
+
+
+def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
+    """Return what is written along the axes that have positions; None where that is not known, or does not pay.
+
+    `index`: bytes of positions for each element. What is added to what stands there is no slice.
+    """
+    kind = graph.type(node.inputs[0])
+    found = [_span(run, extent) for run, extent in zip(runs, kind.shape or (), strict=False)]
+    known = [s for s in found if s is not None]
+    overwrites = graph.attributes(node).get("reduction", b"none") == b"none"
+    return known if overwrites and len(known) == len(runs) and _pays(kind.dtype, known, index) else None
 
 
 def _span(run: _Run, extent: Dim) -> _Span | None:
@@ -132,15 +133,14 @@ def _span(run: _Run, extent: Dim) -> _Span | None:
     return _Span(first, -left if left else END, 1.0) if apart else None
 
 
-def _pays(graph: Graph, data: str, spans: Sequence[_Span], index: float) -> bool:
+def _pays(dtype: int, spans: Sequence[_Span], index: float) -> bool:
     """Return whether writing everything moves at most twice the bytes that writing the slice in its place does.
 
-    `index`: bytes of positions for each element. All that stays is copied then, by a kernel that does more than that.
+    All that stays is copied then, by a kernel that does more than that.
     """
-    kind = graph.type(data).dtype
-    if kind in (TensorProto.UNDEFINED, TensorProto.STRING):
+    if dtype in (TensorProto.UNDEFINED, TensorProto.STRING):
         return False
-    size, share = helper.tensor_dtype_to_np_dtype(kind).itemsize, float(np.prod([s.share for s in spans]))
+    size, share = helper.tensor_dtype_to_np_dtype(dtype).itemsize, float(np.prod([s.share for s in spans]))
     return size <= share * (2 * size + index)
 
 
@@ -211,14 +211,11 @@ def _fits(array: np.ndarray) -> bool:
 
 
 def _of_numbers(array: np.ndarray) -> _Run | None:
-    first = int(array.reshape(-1)[0])
-    if (array == first).all():
-        return _Run(None, first, first + 1)
-    for axis, count in enumerate(array.shape):
-        line = first + np.arange(count).reshape(-1, *(1,) * (array.ndim - 1 - axis))
-        if count > 1 and (array == line).all():
-            return _Run(axis, first, first + count)
-    return None
+    first, strides = int(array.reshape(-1)[0]), growth(array)
+    along = [axis for axis, stride in enumerate(strides or ()) if stride]
+    if strides is None or len(along) > 1 or any(strides[axis] != 1 for axis in along):
+        return None
+    return _Run(along[0], first, first + array.shape[along[0]]) if along else _Run(None, first, first + 1)
 
 
 def _counted(graph: Graph, node: Node, depth: int) -> _Run | None:
@@ -251,13 +248,10 @@ def _passed(graph: Graph, node: Node, depth: int) -> _Run | None:
 
 def _unsqueezed(graph: Graph, node: Node, depth: int) -> _Run | None:
     run, rank = _run(graph, node.inputs[0], depth), graph.type(node.inputs[0]).rank
-    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
-    if run is None or rank is None or axes is None:
+    axes = None if rank is None else unsqueezed_axes(graph, node, rank)
+    if run is None or axes is None:
         return None
-    places = np.asarray(axes).reshape(-1)
-    new = {int(a) % (rank + places.size) for a in places}
-    old = [a for a in range(rank + places.size) if a not in new]
-    return replace(run, axis=None if run.axis is None else old[run.axis])
+    return run if run.axis is None else replace(run, axis=axes.index(run.axis))
 
 
 def _reshaped(graph: Graph, node: Node, depth: int) -> _Run | None:
@@ -266,8 +260,10 @@ def _reshaped(graph: Graph, node: Node, depth: int) -> _Run | None:
     shape = graph.type(node.outputs[0]).shape
     if run is None or run.axis is None:
         return run
-    wide = [axis for axis, extent in enumerate(shape) if extent != 1] if shape is not None else [None, None]
-    return replace(run, axis=wide[0] if wide else None) if rank == 1 and len(wide) < 2 else None
+    if rank != 1 or shape is None:
+        return None
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
+    return replace(run, axis=wide[0] if wide else None) if len(wide) < 2 else None
 
 
 def _expanded(graph: Graph, node: Node, depth: int) -> _Run | None:
