@@ -24,8 +24,9 @@ import torch
 
 from models.rivals import by_layout, warm
 from models.survey import WAYS, Way, inputs
+from models.survey.cards import clock
 from models.survey.catalogue import make
-from models.survey.racing import ROUNDS, RUNS, clock
+from models.survey.racing import ROUNDS, RUNS
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.model import io
 

@@ -1,4 +1,7 @@
-"""Open a CUDA session on the stand-in libraries: `python -m models.survey.stand_ins MODEL.onnx`, 0 where it opens."""
+"""Open a CUDA session on the stand-in libraries: `python -m models.survey.stand_ins MODEL.onnx`, 0 where it opens.
+
+And where no fused op of it would run as its body.
+"""
 
 import os
 import sys
@@ -8,10 +11,11 @@ from models.survey.checks import ARCHS, SHOWN, failures
 from onnxfuse import kernels
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.verification import sessions
+from onnxfuse.verification.launched import kernel_rows, launch_problems
 
 
 def main() -> int:
-    """Return 0 where the session opens."""
+    """Return 0 where the session opens, and every fused op in it has a kernel or the library's op."""
     import onnx
 
     path = Path(sys.argv[1])
@@ -19,9 +23,13 @@ def main() -> int:
     h200 = next(a for a in ARCHS if a.name == "sm_90a")
     vars(kernels)["arch_of"] = lambda device: h200
     providers = [sessions.CUDA, sessions.CPU]
+    model = onnx.load(path)
     try:
-        if fused_ops(onnx.load(path)):
-            sessions.with_kernels(path, providers)
+        if fused_ops(model):
+            problems = launch_problems(kernel_rows(sessions.with_kernels(path, providers)), excused=fused_ops(model))
+            if problems:
+                print("; ".join(problems)[:SHOWN])
+                return 1
         else:
             sessions.plain(path, providers)
     except failures() as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from models.survey import WAYS, Subject
-from models.survey.racing import LOCK
+from models.survey.cards import LOCK
 
 ROWS = "rows.jsonl"
 """The results, in the folder of the survey."""

@@ -1,5 +1,6 @@
 """What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -223,7 +224,16 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that says something."""
-    return next((line.strip() for line in f"{error}".splitlines() if line.strip()), type(error).__name__)
+    return next((line.strip() for line in plainly(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def plainly(error: BaseException) -> str:
+    """Return an error's text without the C++ signatures that ONNX Runtime puts before what CUDA says.
+
+    >>> plainly(RuntimeError("/onnxruntime_src/a.cc:154 void Call(const char*) CUDA failure 2: out of memory ; GPU=0"))
+    'CUDA failure 2: out of memory ; GPU=0'
+    """
+    return re.sub(r"/onnxruntime_src/.*?(?=\bCU[A-Z]+ failure \d+: )", "", f"{error}", flags=re.DOTALL)
 
 
 def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:

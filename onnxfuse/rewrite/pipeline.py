@@ -34,6 +34,7 @@ from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
 from onnxfuse.rewrite.simplify.cut_products import cut_products
+from onnxfuse.rewrite.simplify.declared_extents import keep_declared_extents
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
 from onnxfuse.rewrite.simplify.equal_nodes import share_elementwise, share_positions
 from onnxfuse.rewrite.simplify.join_tables import join_tables
@@ -52,6 +53,7 @@ from onnxfuse.rewrite.simplify.standardized_weights import standardize_weights
 from onnxfuse.rewrite.simplify.transposes import cast_before_turning, merge_transposes
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
 from onnxfuse.rewrite.simplify.written_slices import write_slices
+from onnxfuse.rewrite.unproven import take_back_unproven
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
@@ -75,6 +77,8 @@ class Step:
 STEPS = (
     Step("inputs_in_order", "normalize", "What ONNX Runtime takes is written as ONNX's own tools take it: nodes in "
          "order, domains imported, foreign functions inlined.", normalize.normalize),
+    Step("keep_declared_extents", "rewrite, first", "A Reshape says itself which extent it keeps where only the "
+         "exporter's declarations tell.", keep_declared_extents),
     Step("drop_identities", "rewrite", "What reads an Identity, a product with 1 or a Cast to the same type reads what "
          "it passes on.", drop_identities),
     Step("flatten_known_flow", "rewrite", "The branch that an If is known to take, and the few known trips of a Loop, "
@@ -131,9 +135,9 @@ STEPS = (
     Step("share_equal", "fuse, last", "What several nodes compute of the same values is computed once.", share_equal),
     Step("share_weights", "attach bodies", "Equal weights of several branches are kept once.", share_weights),
 )  # fmt: skip
-"""All of them, in their order. Those of `rewrite` go before the rules' rewrites, again and again until nothing changes;
-those of `rewrite, last` once the rules have nothing more to say, and what they change goes through them again; those of
-`fuse` while a kernel grows, and that of `fuse, last` once all have."""
+"""All of them, in their order. That of `rewrite, first` goes once; those of `rewrite` go before the rules' rewrites,
+again and again until nothing changes; those of `rewrite, last` once the rules have nothing more to say, and what they
+change goes through them again; those of `fuse` while a kernel grows, and that of `fuse, last` once all have."""
 
 
 def run(
@@ -208,16 +212,28 @@ def _optimize(
         late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
         share_elementwise(graph)
 
-    def grow(graph: Graph) -> None:
-        fuse(graph, rules, report, ops, choices)
+    def grow(graph: Graph, chosen: Sequence[Rule] = rules) -> None:
+        fuse(graph, chosen, report, ops, choices)
         if share_equal(graph):
             graph.remove_dead()
 
+    def simplified() -> None:
+        keep_declared_extents(model)
+        settle(model, simplify, rules, report, last)
+
+    def attached() -> None:
+        attach(model, ops)
+        without = take_back_unproven(model, ops, rules, report)
+        if without:
+            others = [r for r in rules if r.name not in without]
+            each_graph(model, lambda graph: grow(graph, others))
+            attach(model, ops)
+
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("rewrite", lambda: settle(model, simplify, rules, report, last)),
+        ("rewrite", simplified),
         ("layout", lambda: each_graph(model, place)),
         ("fuse", lambda: each_graph(model, grow)),
-        ("attach bodies", lambda: attach(model, ops)),
+        ("attach bodies", attached),
     )
     for phase, act in phases:
         with _phase(report, phase, progress):

@@ -7,10 +7,21 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 import onnxfuse
 from models.survey import as_run, inputs, racing
-from models.survey.checks import ONE_SHAPE, Examined, changing, examined, optimized, original_on_cpu, planned
+from models.survey.checks import (
+    ONE_SHAPE,
+    Broken,
+    Examined,
+    changing,
+    examined,
+    opens_on_stand_ins,
+    optimized,
+    original_on_cpu,
+    planned,
+)  # fmt: skip
 from models.survey.racing import contenders
 from onnxfuse.model.isolation import Crash, Progress, apart
 from onnxfuse.profiling.bound import opened
@@ -130,3 +141,27 @@ def test_outputs_whose_bits_change_are_named(tmp_path: Path) -> None:
     cases = [{"x": np.ones((rows, 4), np.float32)} for rows in (0, 3)]
     assert changing(session, cases, 2) == {"y"}
     assert changing(session, cases[:1], 2) == set()
+
+
+def test_an_op_that_would_run_as_its_body_is_found_without_a_gpu(tmp_path: Path) -> None:
+    """A session believes no declaration: after the file was changed nothing tells that queries and keys are as many."""
+    from tests.rewrite.test_unproven import CUT
+
+    one = Examined(tmp_path / "model.onnx", tmp_path, ())
+    cut = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {CUT}')
+    slices = [n for n in cut.graph.node if n.op_type == "Slice"]
+    whole = onnx.ModelProto()
+    whole.CopyFrom(cut)
+    next(n for n in whole.graph.node if n.op_type == "Slice").CopyFrom(onnx.helper.make_node("Relu", ["x"], ["q"]))
+    whole.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(whole, one.path)
+    optimized(one)
+    opens_on_stand_ins(one)
+    fused = onnx.load(one.fused)
+    relu = next(n for n in fused.graph.node if n.op_type == "Relu")
+    relu.CopyFrom(slices[0])
+    fused.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(1, np.int64), "zero"))
+    fused.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "all"
+    onnx.save(fused, one.fused)
+    with pytest.raises(Broken, match=r"Attention_.* ran as its body"):
+        opens_on_stand_ins(one)

@@ -1,0 +1,62 @@
+"""What only the exporter's declarations tell of a Reshape is written into it: a session does not believe them.
+
+torch.export proves that the positions cut from a table are as many as the tokens of a batch, and declares it; what the
+nodes compute does not tell. The extent that a target leaves over, -1, is then, as far as a session sees, some multiple
+of the batch, and a rule that asks for the same batch of queries and of keys is refused there. 0 says that it is kept.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import ModelProto
+
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.types import UNKNOWN, ValueType, inferred, is_unknown, shell, value_types
+from onnxfuse.rewrite.each_graph import each_graph
+
+
+def keep_declared_extents(model: ModelProto) -> None:
+    """Write 0 for the -1 of every Reshape where declarations alone tell that the extent is the operand's own.
+
+    A file with fused ops has been here: what it declares is what was inferred of the nodes that they stand for.
+    """
+    fused = any(f.domain == DOMAIN for f in model.functions)
+    if fused or not model.graph.value_info or not any(n.op_type == "Reshape" for n in nodes_of(model.graph)):
+        return
+    bare = shell(model)
+    del bare.graph.value_info[:]
+    computed = value_types(inferred(bare).graph)
+    each_graph(model, lambda graph: _keep(graph, computed))
+
+
+def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
+    for node in list(graph.nodes):
+        target = graph.constant(node.inputs[1]) if node.op == "Reshape" and not node.domain else None
+        if target is None or list(target).count(-1) != 1 or (node.written.get("allowzero") and 0 in target):
+            continue
+        axis = list(target).index(-1)
+        if _is_kept(node, axis, graph.types) and not _is_kept(node, axis, computed):
+            name = graph.fresh(f"{node.outputs[0]}.target")
+            graph.add_constant(name, np.where(np.arange(target.size) == axis, 0, target))
+            graph.replace([node], [Node(_with_target(node, name))])
+
+
+def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
+    """Return whether a Reshape's result has the extent there that its operand has, by a name of the model's."""
+    source, result = (types.get(v, UNKNOWN).shape for v in (node.inputs[0], node.outputs[0]))
+    if source is None or result is None or axis >= min(len(source), len(result)):
+        return False
+    return isinstance(result[axis], str) and not is_unknown(result[axis]) and result[axis] == source[axis]
+
+
+def _with_target(node: Node, target: str) -> onnx.NodeProto:
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    new.input[1] = target
+    if node.written.get("allowzero"):
+        set_attribute(new, "allowzero", None)
+    return new
