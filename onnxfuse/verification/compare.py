@@ -1,5 +1,6 @@
 """Run two models on the same inputs and judge the second by the first's own error against truth."""
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +27,7 @@ from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
-from onnxfuse.verification.nudged import on_nudged_tables, on_nudged_weights
+from onnxfuse.verification.nudged import chooses, on_nudged_tables, on_nudged_weights
 from onnxfuse.verification.planning import (
     SEARCHING,
     Progress,
@@ -47,7 +48,8 @@ from onnxfuse.verification.typed import with_types
 from onnxfuse.verification.wide import Wide, step_of_half
 
 NO_LUCK = 100.0
-"""An error this many times the budget needs no more seeds: an own error below a hundredth of its spread is rare."""
+"""An error this many times the budget needs no more seeds: an own error below a hundredth of its spread is rare. Where
+a model chooses among numbers, no error is too large for a choice that a rounding made."""
 
 
 def compare(
@@ -115,6 +117,7 @@ def compare(
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
+            choosing = chooses(original_model)
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
@@ -132,7 +135,7 @@ def compare(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why),
                 lambda: on_nudged_tables(load(original, "original"), providers, cuda), judging, rounded, scores,
                 limits, needs, wide, why_not_wide, lambda: _forms(load(original, "original"), providers, cuda),
-                on_cpu if elsewhere is None and sessions.CUDA in providers else None,
+                on_cpu if elsewhere is None and sessions.CUDA in providers else None, chooses=choosing,
             )  # fmt: skip
             report = _run(
                 comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
@@ -219,7 +222,8 @@ def _run(
     """
     runtime.reset_counts()
     comparison.run_all(plan, progress)
-    doubted = _doubted(_pooled(comparison.rows, comparison.cases, by_kind=by_kind))
+    beyond = math.inf if comparison.chooses else NO_LUCK
+    doubted = _doubted(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), beyond)
     doubtful = {comparison.cases[n].name for n in doubted if comparison.cases[n].seed is not None}
     if doubted:
         comparison.look_again()
@@ -268,10 +272,10 @@ def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool)
     return tuple(result)
 
 
-def _doubted(rows: Sequence[OutputRow]) -> set[int]:
-    """Return the cases in which an output is out of its budget, none where one is beyond any doubt."""
+def _doubted(rows: Sequence[OutputRow], beyond: float) -> set[int]:
+    """Return the cases in which an output is out of its budget, none where one is `beyond` it, and any doubt."""
     wrong = [r for r in rows if r.tolerance is None and r.measure.fault]
-    return set() if any(r.measure.severity > NO_LUCK for r in wrong) else {r.case for r in wrong}
+    return set() if any(r.measure.severity > beyond for r in wrong) else {r.case for r in wrong}
 
 
 def _forms(

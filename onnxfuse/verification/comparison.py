@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class Comparison:
         session: Any,
         truth: Truth,
         in_float32: Callable[[str], Truth],
-        on_nudged_tables: Callable[[], Callable[[Arrays], Arrays] | None],
+        on_nudged_tables: Callable[[], Iterator[Callable[[Arrays], Arrays]]],
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
         scores: Collection[str],
@@ -81,14 +82,20 @@ class Comparison:
         why_not_wide: str,
         forms: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
         on_cpu: Callable[[], Any] | None = None,
+        *,
+        chooses: bool = False,
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.on_cpu, self._open_forms = on_cpu, forms
         self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
-        self._open_tables = on_nudged_tables
+        self._open_tables, self.chooses = on_nudged_tables, chooses
+        self._tables: list[Callable[[Arrays], Arrays]] = []
+        self._more_tables: Iterator[Callable[[Arrays], Arrays]] | None = None
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
+        self.doubted = False
+        """Whether a case has left its budget: where the model chooses among numbers, it may have chosen otherwise."""
         self.limits, self.needs = limits, needs
         self.wide, self.why_not_wide = wide, why_not_wide
         self.cases: list[CaseRow] = []
@@ -104,7 +111,7 @@ class Comparison:
 
         A verdict of wrong is worth that.
         """
-        self.limits = self.limits.anew()
+        self.limits, self.doubted = self.limits.anew(), True
         self._forms = self._open_forms()
 
     def be_careful(self) -> None:
@@ -319,30 +326,39 @@ class Comparison:
             values = sessions.run(self.plain, moved)
             for name in few if seed else doubtful:
                 runs[name].append(values[name])
-        if moved is None and self.truth.kind != "float64" and self._on_tables is not None:
-            values = self._on_tables(inputs)
-            for name in doubtful:
-                runs[name].append(values[name])
+        if moved is None and self.truth.kind != "float64":
+            for run in self._on_tables(1):
+                values = run(inputs)
+                for name in doubtful:
+                    runs[name].append(values[name])
         return runs
 
-    @cached_property
-    def _on_tables(self) -> Callable[[Arrays], Arrays] | None:
-        """What runs the original with nudged tables: opened where a case wants it."""
-        return self._open_tables()
+    def _on_tables(self, count: int) -> Sequence[Callable[[Arrays], Arrays]]:
+        """Return what runs the original with nudged tables, up to so many: opened where a case wants it."""
+        if self._more_tables is None:
+            self._more_tables = self._open_tables()
+        self._tables += islice(self._more_tables, max(count - len(self._tables), 0))
+        return self._tables[:count]
 
     def _shaken(self, inputs: Arrays, expected: Arrays, got: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return what the original gives on nudged inputs for the other outputs of a doubtful case.
 
-        Where whole values differ each case is one: one more run does not tell which of them a rounding decides.
+        Where whole values differ each case is one: one more run does not tell which of them a rounding decides. Nor
+        does it where the model chooses on the way, and what it made of a choice leaves its budget; tables are nudged
+        there where the inputs cannot be.
         """
+        torn = self.doubted and self.chooses
         many = [
             n
             for n, x in expected.items()
             if FEW_ELEMENTS <= x.size <= NUDGED_ELEMENTS
-            and (self.careful or (x.dtype.kind in "biu" and not np.array_equal(x, got[n])))
+            and (self.careful or torn or (x.dtype.kind in "biu" and not np.array_equal(x, got[n])))
         ]
         runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
         values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
+        if torn and not values:
+            many = [n for n, x in expected.items() if x.size <= NUDGED_ELEMENTS]
+            values = [run(inputs) for run in self._on_tables(NUDGES)]
         return {name: [v[name] for v in values] for name in many}
 
     def _on_moved_weights(

@@ -28,11 +28,24 @@ WHOLE = (TensorProto.FLOAT, TensorProto.DOUBLE)
 comparison in float32 tells (`wide`)."""
 
 
+CHOOSING = frozenset({"ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "TopK"})
+"""Operators that choose among numbers: which of two all but equal ones hangs on a rounding, and with it all that is
+computed of the choice, such as what the expert makes of a token that a router sends to it."""
+
+
+def chooses(model: onnx.ModelProto) -> bool:
+    """Return whether the model chooses among numbers that it computes."""
+    return any(n.op_type in CHOOSING and not n.domain for n in nodes_of(model.graph))
+
+
 def on_nudged_tables(
     model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
-) -> Callable[[Arrays], Arrays] | None:
-    """Return what runs a model whose tables are nudged; None where it has none, or is too big to be there twice."""
-    return forms.running(with_nudged_tables, model, providers, cuda)
+) -> Iterator[Callable[[Arrays], Arrays]]:
+    """Yield what runs a model whose tables are nudged, each time otherwise; nothing where it has none.
+
+    Nor where it is too big to be there twice. Raises ModelError where it cannot be opened.
+    """
+    return _running(lambda seed: partial(with_nudged_tables, seed=seed), model, providers, cuda)
 
 
 def on_nudged_weights(
@@ -42,16 +55,25 @@ def on_nudged_weights(
 
     Raises ModelError where it cannot be opened.
     """
+    return _running(lambda seed: partial(with_nudged_weights, seed=seed), model, providers, cuda)
+
+
+def _running(
+    nudged: Callable[[int], Callable[[onnx.ModelProto], onnx.ModelProto | None]],
+    model: onnx.ModelProto,
+    providers: Sequence[str],
+    cuda: Mapping[str, str],
+) -> Iterator[Callable[[Arrays], Arrays]]:
     for seed in range(min(NUDGES, max(1, HELD // max(1, parameters(model))))):
-        run = forms.running(partial(with_nudged_weights, seed=seed), model, providers, cuda)
+        run = forms.running(nudged(seed), model, providers, cuda)
         if run is not None:
             yield run
 
 
-def with_nudged_tables(model: onnx.ModelProto) -> onnx.ModelProto | None:
+def with_nudged_tables(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
     """Return a copy whose float tables, of which Gathers take rows, are moved by one rounding step; None without."""
     tables = {node.input[0] for node in nodes_of(model.graph) if node.op_type == "Gather" and not node.domain}
-    return _nudged(model, lambda name, _: name in tables, 0)
+    return _nudged(model, lambda name, _: name in tables, seed)
 
 
 def with_nudged_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
