@@ -44,6 +44,7 @@ from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
+from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
 from onnxfuse.rewrite.simplify.padded_queries import pad_queries
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
@@ -102,6 +103,8 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
          write_slices),
+    Step("pad_whole_numbers", "rewrite", "Whole numbers that are padded by a computed amount, as ids to a multiple "
+         "of a window, are put beside the padding: for their Pad there is no CUDA kernel.", pad_whole_numbers),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
          spread_tiles),
     Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "
