@@ -100,7 +100,8 @@ def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[No
             "Undo the model as onnxfuse wrote it, or inline its functions with onnx.inliner.",
         )
     inner = len(body.node) - len(replaced)
-    literals = {n.output[0] for n in body.node[: max(inner, 0)] if n.op_type == "Constant"}
+    # Before the nodes, in an op that several became before the nodes of each.
+    literals = set([n.output[0] for n in body.node if n.op_type == "Constant"][: max(inner, 0)])
     formal = {f"v{i}": name for i, name in enumerate(values)}
     actual = {v: name if v in literals else taken.value(name) for v, name in formal.items()}
     # A call may leave out what stands last: it is then not given, as an empty name says.
@@ -113,11 +114,11 @@ def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[No
             + (counted(replaced, "node") if strange is None else f"nothing of '{strange}'"),
             "A tool that rewrote the file changed one of them; optimize the original model again.",
         )
-    nodes = []
-    for index, old in enumerate(body.node):
+    nodes, old_names = [], iter(replaced)
+    for old in body.node:
         copy = NodeProto()
         copy.CopyFrom(old)
-        copy.name = "" if index < inner else taken.node(replaced[index - inner])
+        copy.name = "" if old.output[0] in literals else taken.node(next(old_names))
         del copy.input[:]
         del copy.output[:]
         copy.input.extend(actual[v] if v else "" for v in old.input)

@@ -32,7 +32,8 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     attributes = graph.attributes(node)
     pad, pads = _padding(graph, node, attributes)
     x = node.inputs[0] if pad is None else pad.inputs[0]
-    if not spatial(graph, x, y, w) or not graph.is_constant(w):
+    # That of a constant, as RAFT's first flow, is one: ONNX Runtime computes it when it opens the model.
+    if not spatial(graph, x, y, w) or not graph.is_constant(w) or graph.is_constant(x):
         return None
     rank = len(graph.type(x).shape or ())
     # Only the library's own op takes volumes, and it has no bfloat16.

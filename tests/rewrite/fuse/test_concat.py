@@ -1,8 +1,10 @@
 """Kernels that write their channels of a Concat: which become one op, and that nothing else changes."""
 
+import json
+
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 import onnxfuse
 from onnxfuse.model.fused import fused_ops
@@ -52,6 +54,28 @@ def test_branches_side_by_side_are_one_op():
     assert len(node.output) == 1
     assert_same_numbers(model, made)
     assert_same_numbers(model, onnxfuse.unfuse(made))
+
+
+def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced():
+    """One of a later part stands there, as the factors of a Resize do: every node comes back under its name."""
+    model = parse("g (float[2,9] x) => (float[2,9] y) <float half = {0.5}> { m = Mul (x, half) y = Softmax (m) }")
+    made, _ = optimize(model)
+    plain = [n.name for n in onnxfuse.unfuse(made).graph.node]
+    (function,) = made.functions
+    body = [n.op_type for n in function.node]
+    assert body == ["Constant", "Mul", "Softmax"]
+    passed = helper.make_node("Identity", ["x0"], ["v2"])
+    function.node.insert(0, passed)
+    function.node[2].input[0] = "v2"
+    for node in made.graph.node:
+        for fact in node.metadata_props:
+            if fact.key == "onnxfuse.nodes":
+                fact.value = json.dumps(["first", *json.loads(fact.value)])
+            if fact.key == "onnxfuse.values":
+                fact.value = json.dumps([*json.loads(fact.value), "passed"])
+    back = onnxfuse.unfuse(made)
+    assert [n.name for n in back.graph.node] == ["first", *plain]
+    assert_same_numbers(model, back)
 
 
 @pytest.mark.parametrize(

@@ -604,3 +604,14 @@ def test_a_group_norm_stands_inside_a_region(side):
     norms = [f.body for f in fused_ops(onnxfuse.optimize(parse(text))).values()]
     found = [{n.op_type for n in body.node} for body in norms]
     assert any({"GroupNormalization", "Transpose"} <= ops for ops in found)
+
+
+def test_a_convolution_of_a_constant_stays() -> None:
+    """ONNX Runtime computes it when it opens the model; turned, it would be turned once more in a second run."""
+    model = between("c = Conv (k, w, b) y = Add (x, c)", extra=f", {weights('k', 1, 2, 10, 9)}")
+    made, _ = optimize(model, "nhwc", "nhwc_conv", "nhwc_pool")
+    constant = next(n for n in made.graph.node if n.op_type == "Conv")
+    assert constant.input[0] == "k"
+    assert nodes(model).count(CONV) == 1
+    assert optimize(made, "nhwc", "nhwc_conv", "nhwc_pool")[0] == made
+    assert_same_numbers(model, made)
