@@ -36,7 +36,7 @@ def fix_targets(graph: Graph) -> bool:
             continue
         name = graph.fresh(f"{node.outputs[0]}.target")
         graph.add_constant(name, np.asarray(target, np.int64))
-        _write(graph, node, name)  # a 0 of the new target is a copy
+        retarget(graph, node, name)  # a 0 of the new target is a copy
         changed = True
     return changed
 
@@ -46,11 +46,12 @@ def _plain(graph: Graph, node: Node) -> bool:
     target = graph.constant(node.inputs[1]) if node.written.get("allowzero") else None
     if target is None or not target.all():
         return False
-    _write(graph, node, node.inputs[1])
+    retarget(graph, node, node.inputs[1])
     return True
 
 
-def _write(graph: Graph, node: Node, target: str) -> None:
+def retarget(graph: Graph, node: Node, target: str) -> None:
+    """Let a Reshape or Expand read this target, in which a 0 is a copy."""
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)
     new.input[1] = target

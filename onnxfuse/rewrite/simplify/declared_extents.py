@@ -8,15 +8,14 @@ of the batch, and a rule that asks for the same batch of queries and of keys is 
 from collections.abc import Mapping
 
 import numpy as np
-import onnx
 from onnx import ModelProto
 
-from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.types import UNKNOWN, ValueType, inferred, is_unknown, shell, value_types
 from onnxfuse.rewrite.each_graph import each_graph
+from onnxfuse.rewrite.simplify.constant_shapes import retarget
 
 
 def keep_declared_extents(model: ModelProto) -> None:
@@ -35,14 +34,15 @@ def keep_declared_extents(model: ModelProto) -> None:
 
 def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
     for node in list(graph.nodes):
-        target = graph.constant(node.inputs[1]) if node.op == "Reshape" and not node.domain else None
-        if target is None or list(target).count(-1) != 1 or (node.written.get("allowzero") and 0 in target):
+        is_reshape = node.op == "Reshape" and not node.domain and len(node.inputs) == 2
+        target = graph.constant(node.inputs[1]) if is_reshape else None
+        if target is None or (target == -1).sum() != 1 or (node.written.get("allowzero") and 0 in target):
             continue
-        axis = list(target).index(-1)
+        axis = int((target.reshape(-1) == -1).argmax())
         if _is_kept(node, axis, graph.types) and not _is_kept(node, axis, computed):
             name = graph.fresh(f"{node.outputs[0]}.target")
             graph.add_constant(name, np.where(np.arange(target.size) == axis, 0, target))
-            graph.replace([node], [Node(_with_target(node, name))])
+            retarget(graph, node, name)
 
 
 def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
@@ -51,12 +51,3 @@ def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
     if source is None or result is None or axis >= min(len(source), len(result)):
         return False
     return isinstance(result[axis], str) and not is_unknown(result[axis]) and result[axis] == source[axis]
-
-
-def _with_target(node: Node, target: str) -> onnx.NodeProto:
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    new.input[1] = target
-    if node.written.get("allowzero"):
-        set_attribute(new, "allowzero", None)
-    return new

@@ -36,21 +36,24 @@ def pad_whole_numbers(graph: Graph) -> bool:
 
 
 def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
-    data, amounts, *more = node.inputs
+    data, amounts, *more = (*node.inputs, "")
     kind = graph.type(data)
-    if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or more[1:]:
+    if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or any(more[1:]):
         return None
-    found = _entries(graph, amounts, DEPTH)
+    try:
+        found = _entries(graph, amounts, DEPTH)
+    except (IndexError, ValueError):  # a node that its inputs do not fit: it does not run, and need not in a branch
+        return None
     if found is None or found.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in found):
         return None
     if not all(_is_no_cut(graph, e) for e in found):
         return None
-    value = next(iter(more), "")
+    value = more[0] if more else ""
     if not value:
         value = graph.fresh(f"{node.outputs[0]}.value")
         graph.add_constant(value, np.zeros((), helper.tensor_dtype_to_np_dtype(kind.dtype)))
     ends = {axis: (found[axis], found[kind.rank + axis]) for axis in range(kind.rank)}
-    padded = [axis for axis, amounts in ends.items() if amounts != (0, 0)]
+    padded = [axis for axis, both in ends.items() if both != (0, 0)]
     nodes, inner = list[NodeProto](), data
     for axis in padded:
         output = node.outputs[0] if axis == padded[-1] else graph.fresh(f"{node.outputs[0]}.axis_{axis}")

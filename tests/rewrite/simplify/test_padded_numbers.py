@@ -63,8 +63,10 @@ def test_they_are_put_beside_the_padding(amounts: str, opset: int) -> None:
         (f"{LENGTH} gap = Sub (w, left) more = Mod (gap, p1) some = Unsqueeze (more, zero) n = Neg (w) "
          f"less = Mod (gap, n) few = Unsqueeze (less, zero) amounts = Concat <axis = 0> (zero, few, zero, some) {PAD}",
          "int64"),
+        (f"{TO_EIGHT} {TURNED.replace('perm = [1, 0]', 'perm = [0, 1, 2]')} {PAD}", "int64"),
     ],
-    ids=["floats have a kernel", "a difference may cut", "numbers alone", "another mode", "cuts", "a computed divisor"],
+    ids=["floats have a kernel", "a difference may cut", "numbers alone", "another mode", "cuts", "a computed divisor",
+         "no model"],
 )  # fmt: skip
 def test_other_pads_stay(nodes: str, kind: str) -> None:
     model, made = rewritten(nodes, kind)
