@@ -75,10 +75,9 @@ def surviving(
     path: Path, fused: Path, given: Mapping[str, Any], *, convolutions: bool, progress: Progress
 ) -> dict[str, Any] | Crash:
     """Return the facts of the race without the settings of the original that crash or hang, or another crash."""
-    return leaving_out.raced(
-        lambda tell, earlier: race(contenders(path, fused, convolutions=convolutions), given, earlier.left_out, tell),
-        progress,
-    )
+    runners = contenders(path, fused, convolutions=convolutions)
+    with racing(progress):
+        return leaving_out.raced(lambda tell, earlier: race(runners, given, earlier.left_out, tell), progress)
 
 
 def _told(crash: Crash) -> str:
@@ -93,16 +92,6 @@ def race(
     tell: Progress,
 ) -> dict[str, Any]:
     """Return the times of all that run, and why the others do not."""
-    with racing(tell):
-        return _race(runners, given, left_out, tell)
-
-
-def _race(
-    runners: Sequence[tuple[ModelName, Path, Setting]],
-    given: Mapping[str, Any],
-    left_out: Mapping[str, Refused],
-    tell: Progress,
-) -> dict[str, Any]:
     providers = sessions.chosen_providers(PROVIDERS)
     values = ort_values(given)
     calls, names = [], list[tuple[ModelName, Setting]]()

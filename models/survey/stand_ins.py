@@ -23,10 +23,11 @@ def main() -> int:
     h200 = next(a for a in ARCHS if a.name == "sm_90a")
     vars(kernels)["arch_of"] = lambda device: h200
     providers = [sessions.CUDA, sessions.CPU]
-    model = onnx.load(path)
     try:
-        if fused_ops(model):
-            problems = launch_problems(kernel_rows(sessions.with_kernels(path, providers)), excused=fused_ops(model))
+        ops = fused_ops(onnx.load(path))
+        if ops:
+            # Nothing runs here: that none was called is no problem.
+            problems = launch_problems(kernel_rows(sessions.with_kernels(path, providers)), excused=ops)
             if problems:
                 print("; ".join(problems)[:SHOWN])
                 return 1

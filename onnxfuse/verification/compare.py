@@ -133,7 +133,7 @@ def compare(
             by_kind = any(s.array_type.kind in "fV" for s in specs)
             comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why),
-                lambda: on_nudged_tables(load(original, "original"), providers, cuda), judging, rounded, scores,
+                on_nudged_tables(lambda: load(original, "original"), providers, cuda), judging, rounded, scores,
                 limits, needs, wide, why_not_wide, lambda: _forms(load(original, "original"), providers, cuda),
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None, chooses=choosing,
             )  # fmt: skip
@@ -286,7 +286,7 @@ def _forms(
     with suppress(ModelError):
         found += [run for run in [with_types(model, providers, cuda)] if run is not None]
     with suppress(ModelError):
-        found += on_nudged_weights(model, providers, cuda)
+        found += on_nudged_weights(lambda: model, providers, cuda)
     return found
 
 

@@ -72,7 +72,7 @@ class Comparison:
         session: Any,
         truth: Truth,
         in_float32: Callable[[str], Truth],
-        on_nudged_tables: Callable[[], Iterator[Callable[[Arrays], Arrays]]],
+        on_nudged_tables: Iterator[Callable[[Arrays], Arrays]],
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
         scores: Collection[str],
@@ -88,9 +88,8 @@ class Comparison:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.on_cpu, self._open_forms = on_cpu, forms
         self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
-        self._open_tables, self.chooses = on_nudged_tables, chooses
+        self._more_tables, self.chooses = on_nudged_tables, chooses
         self._tables: list[Callable[[Arrays], Arrays]] = []
-        self._more_tables: Iterator[Callable[[Arrays], Arrays]] | None = None
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
         """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
@@ -335,8 +334,6 @@ class Comparison:
 
     def _on_tables(self, count: int) -> Sequence[Callable[[Arrays], Arrays]]:
         """Return what runs the original with nudged tables, up to so many: opened where a case wants it."""
-        if self._more_tables is None:
-            self._more_tables = self._open_tables()
         self._tables += islice(self._more_tables, max(count - len(self._tables), 0))
         return self._tables[:count]
 

@@ -7,7 +7,6 @@ output are one number then, whose error is luck (a text detector that sees no te
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 import onnx
 from onnx import TensorProto, numpy_helper
@@ -39,35 +38,41 @@ def chooses(model: onnx.ModelProto) -> bool:
 
 
 def on_nudged_tables(
-    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+    load: Callable[[], onnx.ModelProto], providers: Sequence[str], cuda: Mapping[str, str]
 ) -> Iterator[Callable[[Arrays], Arrays]]:
     """Yield what runs a model whose tables are nudged, each time otherwise; nothing where it has none.
 
     Nor where it is too big to be there twice. Raises ModelError where it cannot be opened.
     """
-    return _running(lambda seed: partial(with_nudged_tables, seed=seed), model, providers, cuda)
+    return _running(with_nudged_tables, load, providers, cuda)
 
 
 def on_nudged_weights(
-    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+    load: Callable[[], onnx.ModelProto], providers: Sequence[str], cuda: Mapping[str, str]
 ) -> Iterator[Callable[[Arrays], Arrays]]:
     """Yield what runs a model whose weights are nudged, each time otherwise; nothing where it has none.
 
     Raises ModelError where it cannot be opened.
     """
-    return _running(lambda seed: partial(with_nudged_weights, seed=seed), model, providers, cuda)
+    return _running(with_nudged_weights, load, providers, cuda)
 
 
 def _running(
-    nudged: Callable[[int], Callable[[onnx.ModelProto], onnx.ModelProto | None]],
-    model: onnx.ModelProto,
+    nudged: Callable[[onnx.ModelProto, int], onnx.ModelProto | None],
+    load: Callable[[], onnx.ModelProto],
     providers: Sequence[str],
     cuda: Mapping[str, str],
 ) -> Iterator[Callable[[Arrays], Arrays]]:
-    for seed in range(min(NUDGES, max(1, HELD // max(1, parameters(model))))):
-        run = forms.running(nudged(seed), model, providers, cuda)
-        if run is not None:
-            yield run
+    def opened(seed: int) -> Callable[[Arrays], Arrays] | None:
+        model = load()  # and let go again: the runs hold their own weights
+        if seed and (seed + 1) * parameters(model) > HELD:
+            return None
+        return forms.running(lambda whole: nudged(whole, seed), model, providers, cuda)
+
+    for run in map(opened, range(NUDGES)):
+        if run is None:  # nor is there another
+            return
+        yield run
 
 
 def with_nudged_tables(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:

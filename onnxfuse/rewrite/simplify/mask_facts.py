@@ -168,17 +168,22 @@ def extent_of(graph: Graph, value: str) -> Dim:
     return shape[place] if -len(shape) <= place < len(shape) else None
 
 
+def given_axes(graph: Graph, node: Node) -> list[int] | None:
+    """Return the axes that a Squeeze or an Unsqueeze is given, None where they are not known."""
+    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    return None if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
+
+
 def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | None:
     """Return which axis of an Unsqueeze's operand of this rank each of the result's is, None for one that is put in.
 
     None where it is not known which are.
     """
-    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    axes = given_axes(graph, node)
     if axes is None:
         return None
-    places = np.asarray(axes).reshape(-1)
-    whole, old = rank + places.size, iter(range(rank))
-    new = {int(a) % whole for a in places}
+    whole, old = rank + len(axes), iter(range(rank))
+    new = {a % whole for a in axes}
     return [None if axis in new else next(old) for axis in range(whole)]
 
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfuse.model.fold import ask_extent
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.simplify.indices import WHOLE
+from onnxfuse.rewrite.simplify.mask_facts import given_axes
 from onnxfuse.rewrite.simplify.writing import write_each
 
 SINCE = 11
@@ -36,9 +38,9 @@ def pad_whole_numbers(graph: Graph) -> bool:
 
 
 def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
-    data, amounts, *more = (*node.inputs, "")
+    data, amounts, value, *axes = (*node.inputs, "", "")
     kind = graph.type(data)
-    if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or any(more[1:]):
+    if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or any(axes):
         return None
     try:
         found = _entries(graph, amounts, DEPTH)
@@ -48,7 +50,6 @@ def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
         return None
     if not all(_is_no_cut(graph, e) for e in found):
         return None
-    value = more[0] if more else ""
     if not value:
         value = graph.fresh(f"{node.outputs[0]}.value")
         graph.add_constant(value, np.zeros((), helper.tensor_dtype_to_np_dtype(kind.dtype)))
@@ -66,34 +67,24 @@ def _along(
     graph: Graph, data: str, axis: int, rank: int, ends: Sequence[int | str], value: str, output: str
 ) -> list[NodeProto]:
     """Return the nodes that put `value` before and behind the data along an axis, so often as `ends` say."""
-    size, nodes, around = graph.fresh(f"{output}.size"), list[NodeProto](), dict[str, str]()
-    nodes.append(helper.make_node("Shape", [data], [size], size))
-    for side, first, last in (("ahead", 0, axis), ("after", axis + 1, rank)):
-        if first < last:
-            around[side] = graph.fresh(f"{output}.{side}")
-            places = _constant(graph, f"{around[side]}.places", range(first, last))
-            nodes.append(helper.make_node("Gather", [size, places], [around[side]], around[side], axis=0))
-    parts = [data]
+    nodes, parts, extents = list[NodeProto](), [data], [""] * rank
+    for other in (a for a in range(rank) if a != axis):
+        extents[other] = graph.fresh(f"{output}.extent_{other}")
+        nodes += ask_extent(graph, (data, other), extents[other], whole=True)
     for side, amount in zip(("before", "behind"), ends, strict=True):
         if amount == 0:
             continue
-        many = graph.fresh(f"{output}.{side}_many")
+        many, one, target, padding = (graph.fresh(f"{output}.{side}{of}") for of in ("_many", "_one", "_shape", ""))
         if isinstance(amount, int):
             graph.add_constant(many, np.array([amount], np.int64))
         else:
-            nodes.append(helper.make_node("Reshape", [amount, _constant(graph, f"{many}.one", [1])], [many], many))
-        shape = [v for v in (around.get("ahead"), many, around.get("after")) if v is not None]
-        target, padding = graph.fresh(f"{output}.{side}_shape"), graph.fresh(f"{output}.{side}")
+            graph.add_constant(one, np.array([1], np.int64))
+            nodes.append(helper.make_node("Reshape", [amount, one], [many], many))
+        shape = [*extents[:axis], many, *extents[axis + 1 :]]
         nodes.append(helper.make_node("Concat", shape, [target], target, axis=0))
         nodes.append(helper.make_node("Expand", [value, target], [padding], padding))
         parts.insert(0 if side == "before" else len(parts), padding)
     return [*nodes, helper.make_node("Concat", parts, [output], output, axis=axis)]
-
-
-def _constant(graph: Graph, base: str, numbers: Sequence[int]) -> str:
-    name = graph.fresh(base)
-    graph.add_constant(name, np.asarray(numbers, np.int64))
-    return name
 
 
 def _is_no_cut(graph: Graph, entry: int | str) -> bool:
@@ -146,11 +137,10 @@ def _reshaped(graph: Graph, node: Node, depth: int) -> Entries | None:
 
 def _with_axes(graph: Graph, node: Node, depth: int) -> Entries | None:
     found = _entries(graph, node.inputs[0], depth)
-    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    axes = given_axes(graph, node)
     if found is None or axes is None:
         return None
-    places = tuple(int(a) for a in np.asarray(axes).reshape(-1))
-    return np.expand_dims(found, places) if node.op == "Unsqueeze" else np.squeeze(found, places)
+    return (np.expand_dims if node.op == "Unsqueeze" else np.squeeze)(found, tuple(axes))
 
 
 def _turned(graph: Graph, node: Node, depth: int) -> Entries | None:
