@@ -232,10 +232,14 @@ MODELS: Mapping[str, Mapping[str, Any]] = dict([
 ])  # fmt: skip
 
 
-def _others(name: str, batch: int, rows: str = "images") -> tuple[str, Mapping[str, Any]]:
+def _others(name: str, batch: int, rows: str = "images", *, dtype: str = "float16") -> tuple[str, Mapping[str, Any]]:
     return f"{name}, {batch} {rows if batch > 1 else rows.removesuffix('s')}", {
-        "name": name, "dtype": "float16", "batch": batch,
+        "name": name, "dtype": dtype, "batch": batch,
     }  # fmt: skip
+
+
+def _floats(name: str, *batches: int, rows: str = "images") -> list[tuple[str, Mapping[str, Any]]]:
+    return [_others(name, batch, rows, dtype="float32") for batch in batches]
 
 
 OTHERS: Mapping[str, Mapping[str, Any]] = dict([
@@ -251,6 +255,17 @@ OTHERS: Mapping[str, Mapping[str, Any]] = dict([
 ])  # fmt: skip
 """Models of other kinds, of which each has shown something that was slow."""
 
+FLOATS: Mapping[str, Mapping[str, Any]] = dict([
+    *_floats("timm:hrnet_w18", 32, 1), *_floats("timm:seresnext50_32x4d", 32, 1), *_floats("workload:segformer", 8, 1),
+    *_floats("timm:deit_small_patch16_224", 32, 1), *_floats("timm:swin_tiny_patch4_window7_224", 32, 1),
+    *_floats("timm:mobilevit_s", 32, 1), *_floats("timm:res2net50_26w_4s", 32), *_floats("timm:convnextv2_nano", 32),
+    *_floats("timm:efficientnetv2_rw_t", 32), *_floats("timm:poolformer_s12", 32),
+    *_floats("timm:xcit_small_12_p16_224", 32), *_floats("workload:bert", 32, 1, rows="texts"),
+    *_floats("workload:electra", 32, rows="texts"), *_floats("workload:mpnet", 32, rows="texts"),
+    *_floats("workload:deberta_v2", 8, rows="texts"),
+])  # fmt: skip
+"""Files in float32 as they are exported, of models that are in no other table."""
+
 PARTS: Mapping[str, Part] = {
     "models": Part(MODELS, model_row, 60, 7),
     "cnns": Part(
@@ -264,6 +279,8 @@ PARTS: Mapping[str, Part] = {
     "strict": Part({"resnet50, 32 images": {"name": "resnet50", "batch": 32}}, strict_row, 30, 10),
     "others": Part({name: {**row, "launches": False} for name, row in OTHERS.items()}, model_row, 90, 7),
     "others_compiled": Part(OTHERS, compiled_row, 120, 4),
+    "floats": Part({name: {**row, "launches": False} for name, row in FLOATS.items()}, model_row, 90, 7),
+    "floats_compiled": Part(FLOATS, compiled_row, 120, 4),
     "outputs": Part(OUTPUTS, printed_row, 20, 30),
     "rules": Part(
         {

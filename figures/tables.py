@@ -126,7 +126,7 @@ def _compiled(rows: Rows, name: str, part: str = "compiled") -> str:
     return f"{min(row.values.values()):.0f}" if row is not None else ""
 
 
-COMPILED, OTHERS_COMPILED = "torch.compile", "others_compiled"
+COMPILED = "torch.compile"
 
 
 def _front(rows: Rows) -> str:
@@ -161,14 +161,20 @@ def _cnns(rows: Rows) -> str:
     return _table(rows, ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells)
 
 
-def _others(rows: Rows) -> str:
-    def cells(name: str, row: Row) -> Sequence[str]:
-        model, _, size = name.partition(", ")
-        best, fused, over = _times(row)
-        return (model.partition(":")[2], size, best, _compiled(rows, name, OTHERS_COMPILED), fused, over)
+def _of_others(part: str) -> Callable[[Rows], str]:
+    """Return what shows models of other kinds, with torch.compile's times of a part of their own."""
+    compiled = f"{part}_compiled"
 
-    head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-    return _table(rows, _of(rows, "others"), head, cells, {COMPILED: _of(rows, OTHERS_COMPILED)})
+    def shown(rows: Rows) -> str:
+        def cells(name: str, row: Row) -> Sequence[str]:
+            model, _, size = name.partition(", ")
+            best, fused, over = _times(row)
+            return (model.partition(":")[2], size, best, _compiled(rows, name, compiled), fused, over)
+
+        head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
+        return _table(rows, _of(rows, part), head, cells, {COMPILED: _of(rows, compiled)})
+
+    return shown
 
 
 def _precision(rows: Rows) -> str:
@@ -242,7 +248,8 @@ def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
 
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
-    "front": _front, "models": _models, "cnns": _cnns, "others": _others, "strict": _strict,
+    "front": _front, "models": _models, "cnns": _cnns, "others": _of_others("others"), "floats": _of_others("floats"),
+    "strict": _strict,
     "precision": _precision,
     "start": _start, "shapes": _shapes,
     "profile": _printed("outputs", ["profile"]), "bench": _printed("outputs", ["bench"]),

@@ -1,7 +1,7 @@
 """Models that are neither samples nor nets of a package by name, at the sizes that people serve: for `models.speed`.
 
-Super-resolution, vocoders, recurrent nets, recommendation, decoders with and without their cache, of classes in
-`models.survey.plain` and transformers, with weights that are drawn. Needs torch; transformers for its own.
+Super-resolution, vocoders, recurrent nets, recommendation, encoders of text, decoders with and without their cache, of
+classes in `models.survey.plain` and transformers, with weights that are drawn. Needs torch; transformers for its own.
 
 >>> module, inputs = make("workload:bilstm", batch=8)
 """
@@ -181,6 +181,8 @@ LLAMA = {
     "hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16, "num_key_value_heads": 4,
     "num_hidden_layers": 4,
 }  # fmt: skip
+BASE = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "num_hidden_layers": 12}
+"""Of which the published base size is not the class's default."""
 
 WORKLOADS: Mapping[str, Callable[[int], Made]] = {
     "rrdb": _rrdb,
@@ -195,8 +197,14 @@ WORKLOADS: Mapping[str, Callable[[int], Made]] = {
     "llama_prefill": _text("llama", 512, **LLAMA),
     "bloom": _text("bloom", 512, hidden_size=1024, n_head=16, n_layer=8),
     "modernbert": _text("modernbert", 512),
+    "bert": _text("bert", 128),
+    "electra": _text("electra", 128),
+    "mpnet": _text("mpnet", 128),
+    "deberta_v2": _text("deberta-v2", 128, **BASE),
 }
 """By name, what makes a module of so many rows, and its inputs."""
 
-NAMED = frozenset({"wav2vec2", "segformer", "llama_prefill", "bloom", "modernbert"})
+NAMED = frozenset({
+    "wav2vec2", "segformer", "llama_prefill", "bloom", "modernbert", "bert", "electra", "mpnet", "deberta_v2",
+})  # fmt: skip
 """Whose modules take their inputs by name: those of transformers' `AutoModel`."""

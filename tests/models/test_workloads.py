@@ -6,7 +6,7 @@ import pytest
 import small
 
 import onnxfuse
-from figures.parts import OTHERS
+from figures.parts import FLOATS, OTHERS
 from models import vision, workloads
 from models.speed import write
 from onnxfuse.model.errors import UsageError
@@ -17,7 +17,7 @@ MADE_BY_TORCH = ("bilstm", "dlrm")
 
 def test_every_row_of_the_figures_has_a_model() -> None:
     """By its name here, or in a package."""
-    for row in OTHERS.values():
+    for row in (*OTHERS.values(), *FLOATS.values()):
         name = row["name"]
         known = name.removeprefix(workloads.PREFIX) in workloads.WORKLOADS
         assert known if workloads.is_workload(name) else vision.is_vision(name), name
