@@ -246,6 +246,27 @@ def test_the_number_of_keys_need_not_be_known(keys):
     assert kernels.fits(Case(2, 3, 40, 40).op(), [("B", "Q", 192), ("B", keys, 192), ("B", keys, 192)], H200) is None
 
 
+@pytest.mark.parametrize(
+    ("bias", "keys", "fits"),
+    [
+        (("B", 1, 1, "S"), "S", True),
+        (("B", 1, 1, "T"), "S", False),
+        (("B", 1, 1, 40), "S", False),
+        (("B", 1, 1, "T"), 40, True),
+        (("B", 1, "T", "U"), 40, True),
+        (("B", 1, None, None), 40, True),
+        (("B", 1, 1, 41), 40, False),
+        (("B", 1, 1, "T"), 1, False),
+        (None, 40, False),
+    ],
+)
+def test_a_bias_is_known_not_to_widen_the_scores(bias, keys, fits):
+    """Beside a number above 1 another extent can only be the same or 1, however it is called."""
+    q, k = ("B", 40, 192), ("B", keys, 192)
+    told = kernels.fits(Case(2, 3, 40, 40, bias=(2, 1, 1, 40)).op(), [q, k, k, bias], A100)
+    assert ("may have more" in (told or "")) is not fits
+
+
 def test_a_causal_mask_over_other_keys_does_not_fit():
     case = Case(2, 3, 40, 40, causal=True)
     assert kernels.fits(case.op(), case.shapes(), H200) is None

@@ -120,10 +120,16 @@ FEW_ROWS = 4608
 
 
 def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
-    """Return whether a bias has one row or that of each query, and one column or that of each key; it has the names."""
+    """Return whether a bias has one row or that of each query, and one column or that of each key.
+
+    It has their names; beside a number above 1 no other extent broadcasts, whatever it is called.
+    """
     if bias is None:
         return False
-    return all(n == 1 or (n is not None and n == m) for n, m in zip([*bias][::-1], (keys, queries), strict=False))
+    return all(
+        n == 1 or (n is not None and n == m) or (isinstance(m, int) and m > 1 and not isinstance(n, int))
+        for n, m in zip([*bias][::-1], (keys, queries), strict=False)
+    )
 
 
 def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
