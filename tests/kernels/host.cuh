@@ -54,6 +54,7 @@ template <class T, int N> struct OfBlock {
   operator T*() { return of[block_of_cluster()].item; }
 };
 DEVICE unsigned last_block() { return machine.blocks - 1; }
+DEVICE unsigned block_from_end() { return last_block() - block_index(); }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
 DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE bool any_of_block(bool holds) {

@@ -32,7 +32,7 @@ struct Place {
 };
 
 DEVICE Place place() {
-  const unsigned part = block_index() % BLOCKS, rest = block_index() / BLOCKS;
+  const unsigned part = block_from_end() % BLOCKS, rest = block_from_end() / BLOCKS;
   return {rest / HEADS, rest % HEADS, (int)part * (PASSES * WARPS * TILES * 16)};
 }
 

@@ -31,7 +31,7 @@ struct Place {
 };
 
 DEVICE Place place(const Parameters& p) {
-  const unsigned blocks = (unsigned)p.blocks, part = block_index() % blocks, rest = block_index() / blocks;
+  const unsigned blocks = (unsigned)p.blocks, part = block_from_end() % blocks, rest = block_from_end() / blocks;
   // Under the causal mask the last queries have the most keys: the longest work first.
   const int first = (int)(CAUSAL ? blocks - 1 - part : part) * ROWS;
   const int keys = (int)p.keys, queries = (int)p.queries;

@@ -168,7 +168,7 @@ DEVICE void depthwise(const Pointers& pointers, const Parameters& p) {
   const Index tiles = p.images * p.down.value * p.around.value;
   fill_bands(bands, pointers.w, channel);
   for (Index tile = worker; tile < tiles; tile += workers) {
-    const Place at = tile_place(tile, channel, p);
+    const Place at = tile_place(tiles - 1 - tile, channel, p);  // from the end: see block_from_end
     fill_planes(planes, pointers.x, at, p);
     wait_for_block();
     for (int c = thread_index() / 32; c < BLOCK_CHANNELS; c += WARPS)

@@ -34,7 +34,7 @@ DEVICE void give_means(const Sums& outputs, const Pointers& to, const Place& at,
     found[mine + c] = sum;
   }
   wait_for_block();
-  const Index group = p.across.quotient(block_index()), beside = block_index() - group * p.across.value;
+  const Index group = p.across.quotient(block_from_end()), beside = block_from_end() - group * p.across.value;
   const float places = (float)p.rows * (float)p.columns;
   const auto give = [&](int c, float total) {
     const Index channel = beside * WIDE + c;

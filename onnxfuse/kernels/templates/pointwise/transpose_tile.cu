@@ -59,8 +59,8 @@ struct Block {
   Index outer, row, column;  // the tile's first element that is held; SHIFTED: wraps around left of the first column
 
   DEVICE explicit Block(const Parameters& p) {
-    const Index rest = tiles_across(p).quotient(block_index());
-    column = (block_index() - rest * tiles_across(p).value) * COLUMNS - (HELD_COLUMNS - COLUMNS);
+    const Index rest = tiles_across(p).quotient(block_from_end());
+    column = (block_from_end() - rest * tiles_across(p).value) * COLUMNS - (HELD_COLUMNS - COLUMNS);
     outer = tiles_down(p).quotient(rest);
     row = (rest - outer * tiles_down(p).value) * ROWS;
   }

@@ -9,8 +9,8 @@ struct Stand {
   bool live;     // The extent is a multiple of WIDTH: a vector is there as a whole or not at all.
 
   DEVICE explicit Stand(const Parameters& p) {
-    part = SPLIT ? p.places.quotient(block_index()) : 0;
-    place = SPLIT ? block_index() - part * p.places.value : block_index() / CLUSTER;
+    part = SPLIT ? p.places.quotient(block_from_end()) : 0;
+    place = SPLIT ? block_from_end() - part * p.places.value : block_from_end() / CLUSTER;
     first = (SPLIT ? part : rank_of_block()) * ROWS + thread_index() / ACROSS;
     const Index outer = p.tiles.quotient(place);
     column = ((place - outer * p.tiles.value) * ACROSS + thread_index() % ACROSS) * WIDTH;

@@ -97,7 +97,7 @@ struct Stand {
   Index first, count;
 
   DEVICE explicit Stand(const Parameters& p) {
-    const Index mine = block_index() / CLUSTER;
+    const Index mine = block_from_end() / CLUSTER;
     image = p.parts.quotient(mine);
     part = HELD ? rank_of_block() : mine - image * p.parts.value;
     row = thread_index() / ACROSS;

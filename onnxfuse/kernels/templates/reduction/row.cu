@@ -42,7 +42,7 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
   const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
   const Index index =
-      CLUSTER > 1 ? block_index() / CLUSTER : (Index)block_index() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
+      CLUSTER > 1 ? block_from_end() / CLUSTER : (Index)block_from_end() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
   // Threads past the last row work on it again, for the warp's exchanges, and store nothing.
   const bool live = index < p.rows;
   const OuterPlace at(live ? index : p.rows - 1, p);

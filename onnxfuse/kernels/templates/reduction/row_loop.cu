@@ -34,7 +34,7 @@ template <int P> DEVICE void reduce(const Pointers& row, const RowHeld& scalars,
 
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
   const int thread = rank_of_block() * THREADS + thread_index();
-  const OuterPlace at(block_index() / CLUSTER, p);
+  const OuterPlace at(block_from_end() / CLUSTER, p);
   const Pointers row = pointers_at(pointers, thread, at, p);
   const RowHeld scalars = load_scalars(row);
   Reduced done;
