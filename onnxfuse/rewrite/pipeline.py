@@ -38,6 +38,7 @@ from onnxfuse.rewrite.simplify.declared_extents import keep_declared_extents
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
 from onnxfuse.rewrite.simplify.equal_nodes import share_elementwise, share_positions
 from onnxfuse.rewrite.simplify.join_tables import join_tables
+from onnxfuse.rewrite.simplify.joined_parts import join_parts
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
 from onnxfuse.rewrite.simplify.late_views import late_views
@@ -103,6 +104,8 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
          write_slices),
+    Step("join_parts", "rewrite", "Parts of a value that are put side by side again in their order are the value.",
+         join_parts),
     Step("pad_whole_numbers", "rewrite", "Whole numbers that are padded by a computed amount, as ids to a multiple "
          "of a window, are put beside the padding: for their Pad there is no CUDA kernel.", pad_whole_numbers),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",

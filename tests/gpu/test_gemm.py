@@ -479,10 +479,12 @@ def test_every_tile_reads_matrices_side_by_side(tile):
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("terms", [[64, 32, 32], [8, 72, 8, 40], [8], [32] * 24])
-def test_matrices_side_by_side_are_read_where_they_lie(dtype, terms):
-    run(*products.joined(dtype, (2, 9, 7), 128, terms), times=20)
-    run(*products.joined(dtype, (2, 9, 7), 72, terms), Block(64, 64, 2, 2))
-    run(*products.joined(dtype, (77,), 72, terms), aligned=False)
+@pytest.mark.parametrize("plain", [False, True])
+def test_matrices_side_by_side_are_read_where_they_lie(dtype, terms, plain):
+    run(*products.joined(dtype, (2, 9, 7), 128, terms, plain=plain), times=20)
+    run(*products.joined(dtype, (40007,), 128, terms, plain=plain), times=20)
+    run(*products.joined(dtype, (2, 9, 7), 72, terms, plain=plain), Block(64, 64, 2, 2))
+    run(*products.joined(dtype, (77,), 72, terms, plain=plain), aligned=False)
 
 
 def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():

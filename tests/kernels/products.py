@@ -165,12 +165,22 @@ JOINED = """({NAMES}, s, t, w, b) => (y) {{
 }}"""
 
 
-def joined(dtype: int, rows: tuple[int, ...], n: int, terms: list[int]) -> tuple[FusedOp, list[tuple[int, ...]]]:
-    """Return a product whose left factor is scale, shift and ReLU of matrices side by side, with so many terms each."""
+SIDE_BY_SIDE = "(NAMES, w, b) => (y) { c = Concat <axis = -1> (NAMES) m = MatMul(c, w) h = Add(m, b) y = Relu(h) }"
+"""A product of matrices side by side as they are."""
+
+
+def joined(
+    dtype: int, rows: tuple[int, ...], n: int, terms: list[int], *, plain: bool = False
+) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return a product whose left factor is scale, shift and ReLU of matrices side by side, with so many terms each.
+
+    `plain`: the matrices as they are.
+    """
     names = ", ".join(f"p{i}" for i in range(len(terms)))
     k = sum(terms)
-    shapes = [*((*rows, each) for each in terms), (k,), (k,), (k, n), (n,)]
-    return ops.op(JOINED.format(NAMES=names), (dtype,) * len(shapes), (dtype,), "gemm"), shapes
+    shapes = [*((*rows, each) for each in terms), *([] if plain else [(k,), (k,)]), (k, n), (n,)]
+    text = SIDE_BY_SIDE.replace("NAMES", names) if plain else JOINED.format(NAMES=names)
+    return ops.op(text, (dtype,) * len(shapes), (dtype,), "gemm"), shapes
 
 
 KINDS = {"int8": TensorProto.INT8, "float": TensorProto.FLOAT}

@@ -12,6 +12,7 @@ from onnxfuse.rewrite.fuse.attempt import Attempt, Start, Surroundings
 from onnxfuse.rewrite.fuse.choices import Choices, Declined
 from onnxfuse.rewrite.fuse.concat import join, joins_channels
 from onnxfuse.rewrite.fuse.growth import grown
+from onnxfuse.rewrite.fuse.joined_input import is_joined
 from onnxfuse.rewrite.fuse.left_operand import is_computed
 from onnxfuse.rewrite.fuse.make_op import make_op
 from onnxfuse.rewrite.fuse.movement import sampled
@@ -172,8 +173,10 @@ def _join_unused(graph: Graph, split: _Split) -> None:
 
 def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
     """Fuse what grows from `node`. Returns the fused op, the furthest refusal, or None where nothing was to be done."""
-    of_product = how.wants(Growth.LEFT_OPERAND)
-    if of_product and not any(is_computed(graph, v, around.host) for v in node.inputs):
+    of_product, joined = how.wants(Growth.LEFT_OPERAND), how.wants(Growth.JOINED_INPUT)
+    if of_product and not any(
+        is_computed(graph, v, around.host) or (joined and is_joined(graph, v)) for v in node.inputs
+    ):
         return None
     start = start_at(graph, how, node, around)
     if not isinstance(start, Start):

@@ -13,19 +13,28 @@ BYTES = 16
 """Of the channels of a part, or a multiple: what a kernel copies at once. Of less the Concat stays."""
 
 
+def is_joined(graph: Graph, value: str) -> bool:
+    """Return whether a Concat makes `value`."""
+    maker = graph.producer(value)
+    return maker is not None and not maker.domain and maker.op == "Concat"
+
+
 def take_joined_input(attempt: Attempt) -> Refusal | None:
     """Add the Concat of channels that the region alone reads, where each part has whole vectors of them.
 
     # Concat -> Conv: dense blocks, decoders with skips; what is put side by side is never written
+    # Concat -> MatMul: branches of which one sends its input on (CSP); the product reads each where it lies
     # Concat -> Mul -> Add -> Relu -> MatMul: nor what is made of it
 
-    A rule that wants what computes the left factor, too, is about both: it refuses where no Concat stands before that.
-    Stops are noted in the region.
+    A rule that wants what computes the left factor, too, is about both: it refuses where no Concat stands before that,
+    and where the Concat is the factor as it is and costs nothing. Stops are noted in the region.
     """
     graph, region = attempt.graph, attempt.region
-    found = [n for n in _makers(graph, region, attempt.input(Growth.JOINED_INPUT)) if not n.domain and n.op == "Concat"]
+    found = [n for n in _makers(graph, region, attempt.input(Growth.JOINED_INPUT)) if is_joined(graph, n.outputs[0])]
     for node in found[:1]:
         reason = _refused(graph, region, node)
+        if reason is None and attempt.how.wants(Growth.LEFT_OPERAND) and _is_free(graph, attempt, node):
+            reason = "is all written in place by what computes its parts"
         if reason is None:
             region.nodes[node] = None
             region.stops.pop(node, None)
@@ -35,6 +44,12 @@ def take_joined_input(attempt: Attempt) -> Refusal | None:
         return None
     reason = region.stops[found[0]] if found else "its left factor is not computed from what a Concat puts side by side"
     return attempt.refusal(reason, "too little")
+
+
+def _is_free(graph: Graph, attempt: Attempt, concat: Node) -> bool:
+    """Return whether a Concat that is the left factor itself is of parts that nothing else reads: none is copied."""
+    itself = attempt.input(Growth.LEFT_OPERAND) == concat.outputs[0]
+    return itself and not any(graph.is_output(v) or len(graph.readers(v)) > 1 for v in concat.inputs)
 
 
 def _makers(graph: Graph, region: Region, value: str) -> list[Node]:

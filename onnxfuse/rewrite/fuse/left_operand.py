@@ -19,7 +19,7 @@ def is_computed(graph: Graph, value: str, host: frozenset[str]) -> bool:
 
 
 def take_left_operand(attempt: Attempt) -> Refusal | None:
-    """Add the pointwise nodes that compute the left factor, which the anchors read; refuse where none does.
+    """Add the pointwise nodes that compute the left factor, which the anchors read; refuse where none has to.
 
     # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
 
@@ -45,7 +45,8 @@ def take_left_operand(attempt: Attempt) -> Refusal | None:
             # A node whose value two others read joins after both: stops hold once nothing joins any more.
             region.stops.update(stops)
             break
-    if joined:
+    # Where a Concat may stand before them, it may stand there alone: whether it does is that step's.
+    if joined or attempt.how.wants(Growth.JOINED_INPUT):
         return None
     maker = graph.producer(value)
     reason = "its left factor is no pointwise node's" if maker is None else region.stops[maker]

@@ -18,6 +18,7 @@ from onnx import TensorProto
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType, differ
+from onnxfuse.rewrite.simplify.cuts import one_cut
 from onnxfuse.rewrite.simplify.transposes import order_of
 
 SINCE = 13
@@ -235,13 +236,11 @@ def _split(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | N
 
 
 def _slice(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
-    numbers = [n.reshape(-1).tolist() for v in node.inputs[1:] if (n := graph.constant(v)) is not None and n.size == 1]
-    if len(numbers) != len(node.inputs) - 1 or len(numbers) < 3:
+    cut = one_cut(graph, node)
+    columns = None if cut is None else view.axes[cut[0]]
+    if cut is None or columns is None:
         return None
-    (start,), (end,), (axis,), *steps = numbers
-    columns = view.axes[axis]
-    if columns is None or steps not in ([], [[1]]):
-        return None
+    axis, start, end = cut
     first, last, _ = slice(start, end).indices(view.extents[columns])
     return axis % len(view.axes), [_Part(node.outputs[0], first, last - first, gone=False)]
 

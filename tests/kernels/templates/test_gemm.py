@@ -226,10 +226,11 @@ def test_the_left_factor_may_be_computed(name, dtype):
 
 @pytest.mark.parametrize("terms", [[64, 32, 32], [8, 72, 8, 40], [16], [200, 8], [32] * 20])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
-def test_what_the_left_factor_is_computed_from_may_lie_side_by_side(terms, dtype):
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_the_left_factor_is_computed_from_may_lie_side_by_side(terms, dtype, plain):
     """Each matrix is read where it lies: in runs as long as a step and shorter, on boundaries and off."""
-    emulated(*products.joined(dtype, (2, 5, 7), 72, terms), True, A100, Block(64, 64, 2, 2))
-    emulated(*products.joined(dtype, (35,), 24, terms), False, A100)
+    emulated(*products.joined(dtype, (2, 5, 7), 72, terms, plain=plain), True, A100, Block(64, 64, 2, 2))
+    emulated(*products.joined(dtype, (35,), 24, terms, plain=plain), False, A100)
 
 
 @pytest.mark.parametrize("block", [Block(128, 64, 2, 2), Block(16, 64, 1, 2, 4)])
@@ -268,9 +269,10 @@ def test_several_matrices_side_by_side_are_refused():
     ("rows", "terms"), [((32, 56, 56), [64, 32]), ((32, 14, 14), [256, *[32] * 24]), ((49,), [512, 32])]
 )
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
-def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype):
+@pytest.mark.parametrize("plain", [False, True])
+def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype, plain):
     """The copy engine is told of the weights and the output alone."""
-    fused, shapes = products.joined(dtype, rows, 128, terms)
+    fused, shapes = products.joined(dtype, rows, 128, terms, plain=plain)
     plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 128, 1)))
     assert len(plan.tensor_maps) == 2
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
@@ -278,8 +280,9 @@ def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype):
 
 
 @pytest.mark.parametrize("aligned", [True, False])
-def test_launch_programs_know_what_lies_side_by_side(aligned):
-    fused, shapes = products.joined(HALF, (4, 7, 7), 128, [64, 32, 32])
+@pytest.mark.parametrize("plain", [False, True])
+def test_launch_programs_know_what_lies_side_by_side(aligned, plain):
+    fused, shapes = products.joined(HALF, (4, 7, 7), 128, [64, 32, 32], plain=plain)
     programs.agrees(fused, tuple(shapes), aligned, H200)
 
 

@@ -6,7 +6,7 @@ from onnxfuse.kernels.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.kernels.ir import types
 from onnxfuse.kernels.ir.program import Program
 from onnxfuse.kernels.launch_plan import Tile
-from onnxfuse.kernels.programs.choice import settled, smaller
+from onnxfuse.kernels.programs.choice import larger, settled, smaller
 from onnxfuse.kernels.templates.gemm import prologue_cpp
 from onnxfuse.kernels.templates.gemm.body import TYPES
 from onnxfuse.kernels.templates.gemm.cpp import kernel, pointers
@@ -112,13 +112,16 @@ def _beside(work: Work) -> int:
 
 
 def piece_bytes(work: Work) -> int:
-    """Return the shared memory for each 16 bytes of terms of matrices side by side: where they lie, and the vectors."""
+    """Return the shared memory for each 16 bytes of terms of matrices side by side: where they lie, and the vectors.
+
+    It is in blocks of 16 bytes; of no vectors is one, too, as C++ has it.
+    """
     prologue = work.parts.prologue
     if prologue is None or not prologue.joined:
         return 0
     wide = prologue_cpp.PIECE_BYTES // types.TYPES[work.parts.dtype].size
     columns = (i for i, kind in zip(prologue.inputs, prologue.kinds, strict=True) if kind == "column")
-    return 16 + sum(-(-wide * types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns)
+    return 16 + larger(16, sum(-(-wide * types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns))
 
 
 def _left_maps(work: Work) -> list[str]:
