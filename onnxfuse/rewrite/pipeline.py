@@ -47,6 +47,7 @@ from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
 from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
 from onnxfuse.rewrite.simplify.padded_queries import pad_queries
+from onnxfuse.rewrite.simplify.resizes import fix_resizes
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
@@ -102,6 +103,8 @@ STEPS = (
     Step("share_positions", "rewrite", "Extents and positions that several nodes compute of the same values are one.",
          share_positions),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
+    Step("fix_resizes", "rewrite", "A Resize to computed sizes that the types tell, all but the batch, has constant "
+         "scales; and scales whose rounding is one number whoever computes it.", fix_resizes),
     Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
          write_slices),
     Step("join_parts", "rewrite", "Parts of a value that are put side by side again in their order are the value.",

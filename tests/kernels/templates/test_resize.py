@@ -5,8 +5,9 @@ import pytest
 
 from onnxfuse import kernels
 from onnxfuse.kernels import CENTRES
+from onnxfuse.kernels.ir.window import scaled
 from onnxfuse.kernels.launch_plan import LaunchPlan
-from tests.kernels import emulate, ops
+from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.resized import Resize
 from tests.kernels.templates.test_emulated import H200
@@ -42,6 +43,22 @@ def test_channels_may_come_first(size):
 
 def test_unaligned_images_move_one_by_one():
     assert "CHANNELS = 1;" in check(Resize(HALF, "half_pixel", (2, 2), (3, 4), 16), aligned=False).kernel.text
+
+
+@pytest.mark.parametrize("scale", [0.7, 2.05, 1 / 3, 0.1, 1.9565217, 3.0])
+def test_an_extent_is_rounded_in_float32_and_then_down(scale):
+    """As ONNX Runtime has it: 10 pixels by 0.7, which is a little less in float32, are 7."""
+    short = np.float32(scale)
+    extents = range(1, 20000)
+    found = [scaled(extent, float(short)) for extent in extents]
+    assert found == [int(np.float32(extent) * short) for extent in extents]
+
+
+def test_ten_rows_by_seven_tenths_are_seven():
+    """In a launch program, too; what ONNX's own inference and its reference have, in double, is 6."""
+    case = Resize(HALF, "half_pixel", (0.7, 2.05), (10, 20), 8)
+    assert kernels.plan(case.op(), case.shapes(), True, H200).output_shapes[0][1:3] == (7, 41)
+    programs.agrees(case.op(), case.shapes(), True, H200)
 
 
 def test_far_from_the_first_pixel_places_are_exact():

@@ -1,0 +1,87 @@
+"""Sizes that the types tell are constants; scales come to the same extents whoever rounds."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from onnxfuse.model.types import infer
+from onnxfuse.rewrite import pipeline
+from tests.rewrite.small import parse
+
+NUMPY = {"float": np.float32, "float16": np.float16}
+
+
+def resized(sizes: str, mode: str, dtype: str = "float", opset: int = 17, more: str = "") -> onnx.ModelProto:
+    """Return a model that resizes images of 7 x 20 to the rows and columns of another value, of as many images."""
+    return parse(
+        f"""g ({dtype}[N,2,7,20] x, {dtype}[N,{sizes}] like) => ({dtype}[A,B,C,D] y)
+      <int64[1] zero = {{0}}, int64[1] two = {{2}}, int64[1] four = {{4}}> {{
+      a = Shape (x)  n = Slice (a, zero, two, zero)  b = Shape (like)  hw = Slice (b, two, four, zero)
+      sizes = Concat <axis = 0> (n, hw)  r = Resize <mode = "{mode}"{more}> (x, , , sizes)  y = Neg (r) }}""",
+        opset,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mode", "dtype"),
+    [
+        ("2,14,40", "linear", "float"), ("2,14,40", "nearest", "float"), ("2,7,30", "cubic", "float"),
+        ("2,15,41", "linear", "float16"), ("2,14,10", "linear", "float16"),
+    ],
+)  # fmt: skip
+def test_sizes_that_the_types_tell_are_constant_scales(sizes: str, mode: str, dtype: str) -> None:
+    """Of any number of images; what asks for sizes is gone."""
+    model, made = (resized(sizes, mode, dtype) for _ in range(2))
+    pipeline.run(made, rules=())
+    assert pipeline.count_ops(made) == {"Resize": 1, "Neg": 1}
+    onnx.checker.check_model(made, full_check=True)
+    rng = np.random.default_rng(0)
+    for images in (1, 3):
+        feeds = {
+            "x": rng.standard_normal((images, 2, 7, 20)).astype(NUMPY[dtype]),
+            "like": np.zeros((images, *map(int, sizes.split(","))), NUMPY[dtype]),
+        }
+        mine, theirs = (
+            onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+            for m in (made, model)
+        )
+        assert mine.shape == theirs.shape
+        rounding = float(np.finfo(NUMPY[dtype]).eps)  # of numbers around 1
+        np.testing.assert_allclose(mine, theirs, rtol=4 * rounding, atol=4 * rounding)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mode", "dtype", "opset", "more"),
+    [
+        ("2,15,41", "linear", "float", 17, ""),  # 20 * float32(41 / 20) is less than 41
+        ("2,15,41", "nearest", "float16", 17, ""),
+        ("2,H,40", "linear", "float", 17, ""),
+        ("2,14,40", "linear", "float", 17, ', coordinate_transformation_mode = "tf_crop_and_resize"'),
+        ("2,14,40", "linear", "float", 18, ', keep_aspect_ratio_policy = "not_larger"'),
+    ],
+)
+def test_other_sizes_stay_computed(sizes: str, mode: str, dtype: str, opset: int, more: str) -> None:
+    made = resized(sizes, mode, dtype, opset, more)
+    pipeline.run(made, rules=())
+    resize = next(n for n in made.graph.node if n.op_type == "Resize")
+    assert len(resize.input) == 4
+    assert resize.input[3] not in {w.name for w in made.graph.initializer}
+
+
+@pytest.mark.parametrize("rows", ["10", "N"])
+def test_a_scale_that_rounds_otherwise_in_double_is_the_next_number(rows: str) -> None:
+    """ONNX Runtime makes 7 of 10 pixels by 0.7, and 41 of 20 by 2.05; ONNX's inference, in double, 6 and 40."""
+    text = f"""g (float[{rows},2,10,20] x) => (float[A,B,C,D] y) <float[4] scales = {{1, 1, 0.7, 2.05}}> {{
+      r = Resize <mode = "linear"> (x, , scales)  y = Neg (r) }}"""
+    model, made = parse(text), parse(text)
+    pipeline.run(made, rules=())
+    x = np.random.default_rng(0).standard_normal((10, 2, 10, 20)).astype(np.float32)
+    mine, theirs = (
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        for m in (made, model)
+    )
+    assert mine.shape == theirs.shape == (10, 2, 7, 41)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    resized = next(v for v in infer(made).graph.value_info if v.name == "r").type.tensor_type.shape
+    assert [d.dim_value for d in resized.dim][2:] == [7, 41]
