@@ -75,6 +75,8 @@ class Region:
     """Neighbours that stayed outside, with the reason."""
     alone: Collection[Node] = ()
     """Nodes that no kernel may take: they were measured faster as they are."""
+    left: dict[Node, str] = field(default_factory=dict)
+    """Nodes that are left to other kernels, with the reason."""
     siblings: tuple[Node, ...] = ()
     """Anchors that joined the first one: each may have as many tensors as one alone."""
     uneven: tuple[ValueType, ...] = ()

@@ -8,7 +8,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Surroundings
 from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_INPUTS, MAX_NODES, not_pointwise
-from onnxfuse.rewrite.fuse.start import takes
+from onnxfuse.rewrite.fuse.start import head_of
 from onnxfuse.rewrite.match.match import Refusal
 
 
@@ -72,7 +72,7 @@ def _refused(
     output = node.outputs[0]
     if graph.is_output(output) or any(r not in readers for r in graph.readers(output)):
         return f"computes '{output}', which is read elsewhere, too"
-    if (head := _head(graph, node, around)) is not None:
+    if (head := head_of(graph, node, around)) is not None:
         return f"stands after {head.op}, whose own kernel takes it"
     together = {**region.nodes, node: None}
     if len(together) > MAX_NODES:
@@ -85,21 +85,4 @@ def _refused(
             reason = kernels.unreadable_before(region.template, graph.type(v).shape, whole.shape)
             if reason is not None:
                 return f"'{v}' {reason} ({graph.type(v)}, {whole})"
-    return None
-
-
-def _head(graph: Graph, node: Node, around: Surroundings) -> Node | None:
-    """Return the node whose kernel takes `node`, too: with nothing but pointwise work of one shape between them."""
-    seen, waiting = {node}, [node]
-    shape = graph.type(node.outputs[0]).shape
-    while waiting:
-        for v in waiting.pop().reads:
-            maker = graph.producer(v)
-            if maker is None or maker in seen or shapes_differ(graph.type(v).shape, shape):
-                continue
-            if takes(graph, maker, around):
-                return maker
-            if kernels.is_pointwise(maker.op, maker.domain):
-                seen.add(maker)
-                waiting.append(maker)
     return None

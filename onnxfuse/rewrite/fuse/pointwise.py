@@ -82,6 +82,8 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: 
     """Return why `node` cannot join `region`, None where it can; `way` are nodes that come with it."""
     if node in region.alone:
         return LEFT_ALONE
+    if node in region.left:
+        return region.left[node]
     reason = _cannot_do(graph, region, node, host)
     if reason is not None:
         return reason

@@ -2,20 +2,32 @@
 
 from onnxfuse.kernels import Growth
 from onnxfuse.rewrite.fuse.attempt import Attempt
+from onnxfuse.rewrite.fuse.left_operand import is_computed
 from onnxfuse.rewrite.fuse.pointwise import reduced_axes
+from onnxfuse.rewrite.fuse.start import head_of
 from onnxfuse.rewrite.match.match import Refusal
 
 
 def run_over_input(attempt: Attempt) -> Refusal | None:
-    """Let the kernel run over the shape of an input of the anchor, of which the anchor leaves less."""
-    graph, start = attempt.graph, attempt.start
+    """Let the kernel run over the shape of an input of the anchor, of which the anchor leaves less.
+
+    An input that others read, too, is written anyway: where the kernel of what stands before it can, it does, and this
+    one reads it. Squeeze and excite behind a convolution and its bias: SE-ResNet, RegNetY.
+    """
+    graph, start, region = attempt.graph, attempt.start, attempt.region
     whole = attempt.input(Growth.WHOLE_INPUT)
     # Without them a value of the whole cannot be told from what is left of it.
     unknown = next((v for v in (whole, start.value) if graph.type(v).shape is None), None)
     if unknown is not None:
         return attempt.refusal(f"the rank of '{unknown}' is not known", "")
-    attempt.region.work = graph.type(whole)
-    attempt.region.reduced = [graph.type(start.value).shape]
+    region.work = graph.type(whole)
+    region.reduced = [graph.type(start.value).shape]
+    maker = graph.producer(whole)
+    elsewhere = graph.is_output(whole) or any(r not in region.nodes for r in graph.readers(whole))
+    if maker is not None and elsewhere and is_computed(graph, whole, attempt.around.host):
+        head = head_of(graph, maker, attempt.around)
+        if head is not None:
+            region.left[maker] = f"computes '{whole}', which is read elsewhere, too, and which {head.op} can write"
     return None
 
 

@@ -3,6 +3,7 @@
 from onnxfuse import kernels
 from onnxfuse.kernels import Growth
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite.fuse.attempt import Start, Surroundings
 from onnxfuse.rewrite.fuse.make_op import Realization
 from onnxfuse.rewrite.fuse.movement import not_movement
@@ -71,6 +72,23 @@ def takes(graph: Graph, node: Node, around: Surroundings) -> bool:
     """Return whether the kernel of some rule begins at `node` and takes what follows it."""
     alone = node in around.alone or node.order < 0 or bool(node.domain)
     return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads.get(node.op, ()))
+
+
+def head_of(graph: Graph, node: Node, around: Surroundings) -> Node | None:
+    """Return the node whose kernel takes `node`, too: with nothing but pointwise work of one shape between them."""
+    seen, waiting = {node}, [node]
+    shape = graph.type(node.outputs[0]).shape
+    while waiting:
+        for v in waiting.pop().reads:
+            maker = graph.producer(v)
+            if maker is None or maker in seen or shapes_differ(graph.type(v).shape, shape):
+                continue
+            if takes(graph, maker, around):
+                return maker
+            if kernels.is_pointwise(maker.op, maker.domain):
+                seen.add(maker)
+                waiting.append(maker)
+    return None
 
 
 def _start_from(
