@@ -41,7 +41,7 @@ from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
 from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
 from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
 from onnxfuse.kernels.ir.types import TYPES, DisagreeingError
-from onnxfuse.kernels.ir.window import CENTRES
+from onnxfuse.kernels.ir.window import CENTRES, scaled_extent
 from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap, Tuning
 from onnxfuse.kernels.proof import Case, unplanned
 from onnxfuse.kernels.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
@@ -122,6 +122,7 @@ __all__ = [
     "pointwise_ops",
     "portable",
     "reads_library_form",
+    "scaled_extent",
     "stand_ins",
     "supports",
     "unplanned",

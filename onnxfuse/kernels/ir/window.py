@@ -104,7 +104,7 @@ CENTRES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """Where the pixels of a resized image lie in the image that it was made from (ONNX's Resize) that are known here."""
 
 
-def scaled(extent: int, scale: float) -> int:
+def scaled_extent(extent: int, scale: float) -> int:
     """Return an extent times a scale of float32, rounded to float32, as ONNX Runtime has it, and then down.
 
     By Veltkamp's splitting, of a product that is exact in double: 10 by 0.7, which is a little less, are 7.
@@ -129,7 +129,7 @@ class Resizing:
         if self.sizes is not None:
             return self.sizes
         assert self.scales is not None
-        return scaled(image[0], self.scales[0]), scaled(image[1], self.scales[1])
+        return scaled_extent(image[0], self.scales[0]), scaled_extent(image[1], self.scales[1])
 
     def line(self, axis: int, size: int, out: int) -> tuple[float, float]:
         """Return (step, start): pixel i along an axis lies at i * step + start of the image."""

@@ -6,7 +6,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.concat import joins_channels
 from onnxfuse.rewrite.fuse.movement import MAX_READ
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES
+from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, read_elsewhere
 from onnxfuse.rewrite.match.match import Refusal
 
 BYTES = 16
@@ -74,7 +74,7 @@ def _refused(graph: Graph, region: Region, node: Node) -> str | None:
     if not joins_channels(graph, node):
         return "does not put the channels of channels-last images side by side"
     value = node.outputs[0]
-    if graph.is_output(value) or any(r not in region.nodes for r in graph.readers(value)):
+    if read_elsewhere(graph, value, region.nodes):
         return f"computes '{value}', which is read elsewhere, too"
     for part in node.inputs:
         type_ = graph.type(part)

@@ -135,7 +135,7 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
         return reason
     shape = graph.type(node.outputs[0]).shape
     if region.broadcast is not None and shape == region.broadcast:
-        if _read_elsewhere(graph, region, node):
+        if read_elsewhere(graph, node.outputs[0], region.nodes):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
     elif not (
         _reshapes(region, node)
@@ -154,15 +154,15 @@ def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
     value = graph.type(node.outputs[0])
     return (
         region.axes is not None
-        and not _read_elsewhere(graph, region, node)
+        and not read_elsewhere(graph, node.outputs[0], region.nodes)
         and value.shape != region.work.shape
         and _has_rows(value, region.work, region.axes)
     )
 
 
-def _read_elsewhere(graph: Graph, region: Region, node: Node) -> bool:
-    value = node.outputs[0]
-    return graph.is_output(value) or any(r not in region.nodes for r in graph.readers(value))
+def read_elsewhere(graph: Graph, value: str, readers: Collection[Node]) -> bool:
+    """Return whether others than these nodes read a value, or the model gives it out."""
+    return graph.is_output(value) or any(r not in readers for r in graph.readers(value))
 
 
 def _is_gather(node: Node) -> bool:
@@ -185,7 +185,7 @@ def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
     if any(shapes_differ((n,), (m,)) for n, m in zip(of_row[1:], work[len(work) - len(of_row) + 1 :], strict=False)):
         return f"rows of {graph.type(table)}, the kernel runs over {region.work}"
     if shapes_differ(row, work):
-        if _read_elsewhere(graph, region, node):
+        if read_elsewhere(graph, node.outputs[0], region.nodes):
             return f"computes {graph.type(node.outputs[0])}, which others read; the kernel runs over {region.work}"
         reason = kernels.unreadable(region.template, row, work)
         return (

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType, differ
-from onnxfuse.rewrite.simplify.cuts import one_cut
+from onnxfuse.rewrite.simplify.cuts import one_cut, split_at
 from onnxfuse.rewrite.simplify.transposes import order_of
 
 SINCE = 13
@@ -226,13 +226,11 @@ def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
 
 def _split(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
     axis = _axis(graph, node, view)
-    shapes = [graph.type(v).shape for v in node.outputs]
-    sizes = [_size(s[axis : axis + 1]) for s in shapes if s is not None]
-    known = [n for n in sizes if n is not None]
-    if not all(node.outputs) or len(known) != len(node.outputs):
+    places = split_at(graph, node, axis)
+    known = [place for place in places if place is not None]
+    if not all(node.outputs) or len(known) != len(places):
         return None
-    starts = [sum(known[:n]) for n in range(len(known))]
-    return axis, [_Part(v, s, n, gone=False) for v, s, n in zip(node.outputs, starts, known, strict=True)]
+    return axis, [_Part(v, s, e - s, gone=False) for v, (s, e) in zip(node.outputs, known, strict=True)]
 
 
 def _slice(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:

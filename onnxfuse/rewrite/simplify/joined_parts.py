@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from onnx import NodeProto
 
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.rewrite.simplify.cuts import one_cut
+from onnxfuse.rewrite.simplify.cuts import one_cut, split_at
 from onnxfuse.rewrite.simplify.writing import write_each
 
 
@@ -75,12 +75,8 @@ def _part(graph: Graph, value: str, axis: int) -> _Part | None:
     if node.op == "Split":
         if int(str(graph.attributes(node)["axis"])) % len(shape) != axis:
             return None
-        sizes = [(graph.type(v).shape or (None,) * len(shape))[axis] for v in node.outputs]
-        before = sizes[: node.outputs.index(value) + 1]
-        if not all(isinstance(n, int) for n in before):
-            return None
-        known = [int(str(n)) for n in before]
-        return _Part(node.inputs[0], sum(known[:-1]), sum(known))
+        place = split_at(graph, node, axis)[node.outputs.index(value)]
+        return None if place is None else _Part(node.inputs[0], *place)
     cut = one_cut(graph, node)
     if cut is None or cut[0] % len(shape) != axis:
         return None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from onnxfuse.kernels import scaled_extent
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
 
@@ -63,7 +64,12 @@ def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
         return None
     scale = np.float32(wanted) / np.float32(own)
     return next(
-        (s for s in (scale, _next(scale))[: 1 + smooth] if _in_float32(own, s) == int(own * float(s)) == wanted), None
+        (
+            s
+            for s in (scale, _next(scale))[: 1 + smooth]
+            if scaled_extent(own, float(s)) == int(own * float(s)) == wanted
+        ),
+        None,
     )
 
 
@@ -73,14 +79,10 @@ def _safe(graph: Graph, node: Node, source: Sequence[Dim]) -> np.ndarray | None:
     if scales is None or scales.size != len(source):
         return None
     safe = [
-        _next(s) if isinstance(own, int) and _in_float32(own, s) > int(own * float(s)) else s
+        _next(s) if isinstance(own, int) and scaled_extent(own, float(s)) > int(own * float(s)) else s
         for own, s in zip(source, scales.reshape(-1), strict=True)
     ]
     return np.asarray(safe, np.float32) if safe != scales.reshape(-1).tolist() else None
-
-
-def _in_float32(extent: int, scale: np.float32) -> int:
-    return int(np.float32(extent) * scale)
 
 
 def _next(scale: np.float32) -> np.float32:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from onnxfuse import kernels
-from onnxfuse.kernels import CENTRES
-from onnxfuse.kernels.ir.window import scaled
+from onnxfuse.kernels import CENTRES, scaled_extent
 from onnxfuse.kernels.launch_plan import LaunchPlan
 from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -50,7 +49,7 @@ def test_an_extent_is_rounded_in_float32_and_then_down(scale):
     """As ONNX Runtime has it: 10 pixels by 0.7, which is a little less in float32, are 7."""
     short = np.float32(scale)
     extents = range(1, 20000)
-    found = [scaled(extent, float(short)) for extent in extents]
+    found = [scaled_extent(extent, float(short)) for extent in extents]
     assert found == [int(np.float32(extent) * short) for extent in extents]
 
 
