@@ -104,9 +104,7 @@ def _region(graph: Graph, names: places.Names, at: Sequence[str]) -> _Region:
         waiting = list(found)
         for node in waiting:
             for before in _before(graph, node):
-                values = [v for v in before.outputs if v]
-                alone = all(not graph.is_output(v) and all(r in found for r in graph.readers(v)) for v in values)
-                if not alone or before in found:
+                if before in found or any(graph.is_read_outside(v, found) for v in before.outputs if v):
                     continue
                 if _of_a_product(graph, before):
                     products[before] = None

@@ -110,6 +110,10 @@ class Graph:
         """Return whether `value` is an output of the graph."""
         return value in self._output_set
 
+    def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
+        """Return whether others than `nodes` read `value`, or it is an output of the graph."""
+        return self.is_output(value) or any(r not in nodes for r in self.readers(value))
+
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values that `nodes` read from outside, each once, in order of first use."""
         ordered = sorted(nodes, key=lambda n: n.order)
@@ -120,7 +124,7 @@ class Graph:
         """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
         members = set(nodes)
         values = (v for n in sorted(members, key=lambda n: n.order) for v in n.outputs if v)
-        return [v for v in values if self.is_output(v) or any(r not in members for r in self.readers(v))]
+        return [v for v in values if self.is_read_outside(v, members)]
 
     def type(self, value: str) -> ValueType:
         """Return what is known of `value`."""

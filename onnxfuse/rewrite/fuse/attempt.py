@@ -1,6 +1,6 @@
 """One attempt to fuse: where it starts, the region that grows from there, and what it has to heed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxfuse.kernels import Growth
@@ -73,10 +73,8 @@ class Region:
     """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
     stops: dict[Node, str] = field(default_factory=dict)
     """Neighbours that stayed outside, with the reason."""
-    alone: Collection[Node] = ()
-    """Nodes that no kernel may take: they were measured faster as they are."""
     left: dict[Node, str] = field(default_factory=dict)
-    """Nodes that are left to other kernels, with the reason."""
+    """Nodes that may not join, whatever they are, with the reason."""
     siblings: tuple[Node, ...] = ()
     """Anchors that joined the first one: each may have as many tensors as one alone."""
     uneven: tuple[ValueType, ...] = ()

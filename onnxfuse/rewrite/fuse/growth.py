@@ -27,6 +27,7 @@ from onnxfuse.rewrite.match.match import Refusal
 
 Grow = Callable[[Attempt], Refusal | None] | Callable[[Attempt], None]
 """Changes the region of an attempt; returns why nothing is fused there, None to go on."""
+LEFT_ALONE = "is faster left alone, as measured"
 
 
 def enough(attempt: Attempt) -> Refusal | None:
@@ -126,7 +127,8 @@ def grown(
 
     `even`: anchors beside the first one have as many columns.
     """
-    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, alone=around.alone)
+    left = dict.fromkeys(around.alone, LEFT_ALONE)
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, left=left)
     attempt = Attempt(graph, rule, how, start, around, region, even)
     wanted = {s.kind for s in how.steps} - {without}
     before, after = ([step for kinds, step in steps if wanted.intersection(kinds)] for steps in (GROWING, FINISHING))

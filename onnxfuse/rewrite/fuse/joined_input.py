@@ -6,7 +6,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.concat import joins_channels
 from onnxfuse.rewrite.fuse.movement import MAX_READ
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, read_elsewhere
+from onnxfuse.rewrite.fuse.pointwise import MAX_NODES
 from onnxfuse.rewrite.match.match import Refusal
 
 BYTES = 16
@@ -69,12 +69,12 @@ def _makers(graph: Graph, region: Region, value: str) -> list[Node]:
 
 def _refused(graph: Graph, region: Region, node: Node) -> str | None:
     """Return why the kernel does not read the parts of a Concat, None where it does."""
-    if node in region.alone:
-        return LEFT_ALONE
+    if node in region.left:
+        return region.left[node]
     if not joins_channels(graph, node):
         return "does not put the channels of channels-last images side by side"
     value = node.outputs[0]
-    if read_elsewhere(graph, value, region.nodes):
+    if graph.is_read_outside(value, region.nodes):
         return f"computes '{value}', which is read elsewhere, too"
     for part in node.inputs:
         type_ = graph.type(part)

@@ -7,7 +7,7 @@ from onnxfuse.kernels import Growth
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import shapes_differ
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region, Surroundings
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_INPUTS, MAX_NODES, not_pointwise, read_elsewhere
+from onnxfuse.rewrite.fuse.pointwise import MAX_INPUTS, MAX_NODES, not_pointwise
 from onnxfuse.rewrite.fuse.start import head_of
 from onnxfuse.rewrite.match.match import Refusal
 
@@ -62,15 +62,15 @@ def _refused(
     around: Surroundings,
 ) -> str | None:
     """Return why `node` is not computed inside the kernel, None where it is."""
-    if node in region.alone:
-        return LEFT_ALONE
+    if node in region.left:
+        return region.left[node]
     if (reason := not_pointwise(graph, node, around.host)) is not None:
         return reason
     whole, made = graph.type(value), graph.type(node.outputs[0])
     if made.shape is None or shapes_differ(made.shape, whole.shape):
         return f"computes {made}, the factor is {whole}"
     output = node.outputs[0]
-    if read_elsewhere(graph, output, readers):
+    if graph.is_read_outside(output, readers):
         return f"computes '{output}', which is read elsewhere, too"
     if (head := head_of(graph, node, around)) is not None:
         return f"stands after {head.op}, whose own kernel takes it"

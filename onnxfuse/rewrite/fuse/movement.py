@@ -16,7 +16,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType, factors, whole
 from onnxfuse.rewrite.fuse.attempt import Attempt, Region
 from onnxfuse.rewrite.fuse.make_op import make_op, structure
-from onnxfuse.rewrite.fuse.pointwise import LEFT_ALONE, MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
+from onnxfuse.rewrite.fuse.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 
 SAMPLE = 6720
 """What an open extent is taken for: a multiple of all numbers up to 8 and of 32, so that it can be cut like a real one,
@@ -126,8 +126,8 @@ def _neighbours(graph: Graph, region: Region, prologue: bool, epilogue: bool) ->
 
 def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule: str, cost: float) -> float | str:
     """Return what the kernel costs with `node` in it, or why it does not join."""
-    if node in region.alone:
-        return LEFT_ALONE
+    if node in region.left:
+        return region.left[node]
     reason = not_pointwise(graph, node, host)
     if reason is not None and not kernels.is_movement(node.op, node.domain):
         return reason

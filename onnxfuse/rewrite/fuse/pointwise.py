@@ -34,9 +34,6 @@ TYPES = frozenset({
 """Element types that a kernel can read and write."""
 
 
-LEFT_ALONE = "is faster left alone, as measured"
-
-
 def take_pointwise(attempt: Attempt) -> None:
     """Add the pointwise nodes that read the region's values (epilogue) or compute its inputs (prologue).
 
@@ -80,17 +77,13 @@ def take_pointwise(attempt: Attempt) -> None:
 
 def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
     """Return why `node` cannot join `region`, None where it can; `way` are nodes that come with it."""
-    if node in region.alone:
-        return LEFT_ALONE
-    if node in region.left:
-        return region.left[node]
-    reason = _cannot_do(graph, region, node, host)
+    reason = region.left.get(node) or _cannot_do(graph, region, node, host)
     if reason is not None:
         return reason
     together = {**region.nodes, node: None}
     for other in way:
         with_it = replace(region, nodes=together, reduced=[*region.reduced, graph.type(node.outputs[0]).shape])
-        reason = LEFT_ALONE if other in region.alone else _cannot_do(graph, with_it, other, host)
+        reason = region.left.get(other) or _cannot_do(graph, with_it, other, host)
         if reason is not None:
             return f"{other.op} between: {reason}"
         together = {**together, other: None}
@@ -135,7 +128,7 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
         return reason
     shape = graph.type(node.outputs[0]).shape
     if region.broadcast is not None and shape == region.broadcast:
-        if read_elsewhere(graph, node.outputs[0], region.nodes):
+        if graph.is_read_outside(node.outputs[0], region.nodes):
             return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
     elif not (
         _reshapes(region, node)
@@ -154,15 +147,10 @@ def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
     value = graph.type(node.outputs[0])
     return (
         region.axes is not None
-        and not read_elsewhere(graph, node.outputs[0], region.nodes)
+        and not graph.is_read_outside(node.outputs[0], region.nodes)
         and value.shape != region.work.shape
         and _has_rows(value, region.work, region.axes)
     )
-
-
-def read_elsewhere(graph: Graph, value: str, readers: Collection[Node]) -> bool:
-    """Return whether others than these nodes read a value, or the model gives it out."""
-    return graph.is_output(value) or any(r not in readers for r in graph.readers(value))
 
 
 def _is_gather(node: Node) -> bool:
@@ -185,7 +173,7 @@ def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
     if any(shapes_differ((n,), (m,)) for n, m in zip(of_row[1:], work[len(work) - len(of_row) + 1 :], strict=False)):
         return f"rows of {graph.type(table)}, the kernel runs over {region.work}"
     if shapes_differ(row, work):
-        if read_elsewhere(graph, node.outputs[0], region.nodes):
+        if graph.is_read_outside(node.outputs[0], region.nodes):
             return f"computes {graph.type(node.outputs[0])}, which others read; the kernel runs over {region.work}"
         reason = kernels.unreadable(region.template, row, work)
         return (

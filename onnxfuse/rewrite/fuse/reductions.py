@@ -3,7 +3,7 @@
 from onnxfuse.kernels import Growth
 from onnxfuse.rewrite.fuse.attempt import Attempt
 from onnxfuse.rewrite.fuse.left_operand import is_computed
-from onnxfuse.rewrite.fuse.pointwise import read_elsewhere, reduced_axes
+from onnxfuse.rewrite.fuse.pointwise import reduced_axes
 from onnxfuse.rewrite.fuse.start import head_of
 from onnxfuse.rewrite.match.match import Refusal
 
@@ -23,8 +23,8 @@ def run_over_input(attempt: Attempt) -> Refusal | None:
     region.work = graph.type(whole)
     region.reduced = [graph.type(start.value).shape]
     maker = graph.producer(whole)
-    elsewhere = read_elsewhere(graph, whole, region.nodes)
-    if maker is not None and elsewhere and is_computed(graph, whole, attempt.around.host):
+    shared = graph.is_read_outside(whole, region.nodes)
+    if maker is not None and shared and is_computed(graph, whole, attempt.around.host):
         head = head_of(graph, maker, attempt.around)
         if head is not None:
             region.left[maker] = f"computes '{whole}', which is read elsewhere, too, and which {head.op} can write"

@@ -32,13 +32,13 @@ def offer_twins(attempt: Attempt) -> None:
 
 def _joins(attempt: Attempt, found: dict[Node, None], twin: tuple[Node, ...]) -> bool:
     """Return whether one kernel takes them all, none reads what the others write, and none is meant to stay outside."""
-    graph, host, alone = attempt.graph, attempt.around.host, attempt.region.alone
+    graph, host, left = attempt.graph, attempt.around.host, attempt.region.left
     together = {**found, **dict.fromkeys(twin)}
     read = set(graph.inputs_of(together))
     return (
         read.issuperset((*graph.inputs_of(found), *graph.inputs_of(twin)))
         and len(together) <= MAX_NODES
-        and not any(n in alone or any(o in host for o in n.outputs) for n in together)
+        and not any(n in left or any(o in host for o in n.outputs) for n in together)
         and len(graph.outputs_of(together)) <= MAX_OUTPUTS
         and len(read) <= MAX_READ
         and one_shape(graph, together) is None

@@ -227,10 +227,9 @@ def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
 def _split(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
     axis = _axis(graph, node, view)
     places = split_at(graph, node, axis)
-    known = [place for place in places if place is not None]
-    if not all(node.outputs) or len(known) != len(places):
+    if not all(node.outputs) or len(places) != len(node.outputs):
         return None
-    return axis, [_Part(v, s, e - s, gone=False) for v, (s, e) in zip(node.outputs, known, strict=True)]
+    return axis, [_Part(v, s, e - s, gone=False) for v, (s, e) in zip(node.outputs, places, strict=True)]
 
 
 def _slice(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:

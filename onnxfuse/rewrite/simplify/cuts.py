@@ -15,12 +15,13 @@ def one_cut(graph: Graph, node: Node) -> tuple[int, int, int] | None:
     return (axis, start, end) if steps in ([], [[1]]) else None
 
 
-def split_at(graph: Graph, node: Node, axis: int) -> list[tuple[int, int] | None]:
-    """Return from where up to where along its axis each output of a Split is, None from one on whose extent is open."""
-    found, end = list[tuple[int, int] | None](), 0
+def split_at(graph: Graph, node: Node, axis: int) -> list[tuple[int, int]]:
+    """Return from where up to where along its axis the outputs of a Split are, up to the first of an open extent."""
+    found, end = list[tuple[int, int]](), 0
     for value in node.outputs:
         shape = graph.type(value).shape
-        extent = None if shape is None or None in found else shape[axis]
-        start, end = end, end + extent if isinstance(extent, int) else end
-        found.append((start, end) if isinstance(extent, int) else None)
+        if shape is None or not isinstance(extent := shape[axis], int):
+            break
+        found.append((end, end + extent))
+        end += extent
     return found

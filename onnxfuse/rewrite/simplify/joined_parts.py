@@ -75,7 +75,7 @@ def _part(graph: Graph, value: str, axis: int) -> _Part | None:
     if node.op == "Split":
         if int(str(graph.attributes(node)["axis"])) % len(shape) != axis:
             return None
-        place = split_at(graph, node, axis)[node.outputs.index(value)]
+        place = dict(zip(node.outputs, split_at(graph, node, axis), strict=False)).get(value)
         return None if place is None else _Part(node.inputs[0], *place)
     cut = one_cut(graph, node)
     if cut is None or cut[0] % len(shape) != axis:
