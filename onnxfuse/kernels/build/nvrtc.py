@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import struct
 import tempfile
 import threading
 from collections.abc import Callable
@@ -51,7 +52,8 @@ def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx:
     try:
         target = f"compute_{arch.number}" if ptx else arch.name
         nvrtc.compileProgram(program, (*kernel.flags, f"-arch={target}", *flags))
-        return nvrtc.getPTX(program) if ptx else nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+        image = nvrtc.getPTX(program) if ptx else _whole(nvrtc.getCUBIN(program))
+        return image, nvrtc.getProgramLog(program).rstrip("\0")
     except nvrtc.NVRTCError as error:
         raise KernelError(
             f"{kernel.entry}: NVRTC does not compile it for {arch.name} ({error}): {nvrtc.getProgramLog(program)}",
@@ -59,6 +61,16 @@ def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx:
         ) from error
     finally:
         nvrtc.destroyProgram(program)
+
+
+def _whole(cubin: bytes) -> bytes:
+    """Return an ELF file to its end, which CuPy cuts by a byte as if it closed a text: a 0, the last of a table.
+
+    The driver loads it without, nvdisasm and cuobjdump do not read it.
+    """
+    tables, entries = struct.unpack_from("<2Q", cubin, 32), struct.unpack_from("<4H", cubin, 54)
+    ends = (at + size * count for at, size, count in zip(tables, entries[::2], entries[1::2], strict=True))
+    return cubin.ljust(max(ends), b"\0")
 
 
 def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: int) -> Any:

@@ -1,6 +1,7 @@
 """Every template compiles for the oldest and the newest architecture, without a GPU; the cache and its errors."""
 
 import re
+import struct
 import threading
 import time
 from dataclasses import replace
@@ -132,6 +133,16 @@ def test_a_compile_error_names_op_file_and_line(kernel):
     with pytest.raises(KernelError, match=rf"tested_kernel: NVRTC .*pointwise\.cuh\({line}\).*nonsense") as caught:
         nvrtc.build(replace(kernel, sections=sections), H200)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("arch", [A100, H200], ids=str)
+def test_a_cubin_is_a_whole_file(kernel, arch):
+    """nvdisasm and cuobjdump read it: all of its program headers are there. What the compiler says is text."""
+    cubin, log = nvrtc.build(kernel, arch, ("-Xptxas=-v",))
+    (place,), (size, count) = struct.unpack_from("<Q", cubin, 32), struct.unpack_from("<2H", cubin, 54)
+    assert len(cubin) == place + size * count
+    assert "registers" in log
+    assert "\0" not in log
 
 
 def test_generated_sections_are_named_after_the_op():
