@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from onnxfuse.model.types import INVENTED, Dim, factors, is_unknown, whole
 
@@ -236,6 +236,23 @@ def equal(a: Dim, b: Dim) -> Dim:
         return int(a == b)
     negative = any(isinstance(d, int) and d < 0 for d in (a, b))
     return 0 if negative and None not in (a, b) else None
+
+
+def largest(*extents: Dim) -> Dim:
+    """Return the largest one, None where a name is one of several: it may be any number."""
+    return _one_of(extents, max)
+
+
+def smallest(*extents: Dim) -> Dim:
+    """Return the smallest one, None where a name is one of several."""
+    return _one_of(extents, min)
+
+
+def _one_of(extents: Sequence[Dim], choose: Callable[[Iterable[int]], int]) -> Dim:
+    if len(set(extents)) == 1:
+        return extents[0]
+    numbers = [e for e in extents if isinstance(e, int)]
+    return choose(numbers) if len(numbers) == len(extents) else None
 
 
 def where(condition: Dim, yes: Dim, no: Dim) -> Dim:

@@ -36,6 +36,9 @@ WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 ALONE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
 """Operators that pass on what they read, where that is one value: `torch.cat([x], 1)` at the start of a dense block."""
 
+BEYOND = 1_000_000_000
+"""Where a Slice ends that takes all: exporters write the largest number of a type, tf2onnx this one."""
+
 FEW = 64
 """Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
 
@@ -47,7 +50,7 @@ def drop_identities(graph: Graph) -> bool:
     """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
 
     A product with the number 1, and a quotient by it, are identities, too, and so are a Concat or a sum of one value,
-    and a Cast to the type that is there.
+    a Cast to the type that is there, and a Slice that takes all.
     """
     changed = False
     for node in graph.nodes[:]:
@@ -78,6 +81,8 @@ def _passed_on(graph: Graph, node: Node) -> str | None:
         return node.inputs[0]
     if node.op == "Cast":
         return node.inputs[0] if graph.attributes(node)["to"] == graph.type(node.inputs[0]).dtype else None
+    if node.op == "Slice":
+        return node.inputs[0] if _takes_all(graph, node) else None
     if node.op in ("Mul", "Div"):
         sides = [node.inputs, node.inputs[::-1]] if node.op == "Mul" else [node.inputs]
         return next((x for x, one in sides if _is_one(graph, one, graph.type(x).rank)), None)
@@ -90,6 +95,17 @@ def _is_one(graph: Graph, value: str, rank: int | None) -> bool:
         return False
     array = graph.constant(value)
     return array is not None and array.ndim <= (rank or 0) and bool(array.reshape(()) == 1)
+
+
+def _takes_all(graph: Graph, node: Node) -> bool:
+    """Return whether a Slice begins with the first element of each axis and goes on to the end, one by one."""
+    if len(node.inputs) < 3:  # before operator set 10
+        return False
+    starts, ends = (graph.constant(v) for v in node.inputs[1:3])
+    steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else np.ones(1)
+    if starts is None or ends is None or steps is None:
+        return False
+    return bool(not starts.any() and (ends >= BEYOND).all() and (steps == 1).all())
 
 
 def fold_constants(graph: Graph) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.model.extents import added, equal, exact, remainder, subtracted, times, where
+from onnxfuse.model.extents import added, equal, exact, largest, remainder, smallest, subtracted, times, where
 from onnxfuse.model.known import LIMIT, Elements, Known, Numbers, attribute, integer
 from onnxfuse.model.types import Dim
 
@@ -34,6 +34,7 @@ def _elementwise(op: str, given: list[Elements]) -> Numbers:
 
 _ELEMENTS: Mapping[str, Callable[..., Dim]] = {
     "Add": added, "Sub": subtracted, "Mul": times, "Div": exact, "Mod": remainder, "Equal": equal, "Where": where,
+    "Max": largest, "Min": smallest,
 }  # fmt: skip
 
 
@@ -113,8 +114,19 @@ def _one_hot(known: Known, node: NodeProto, first: Elements, more: list[Numbers]
     return np.moveaxis(spread.reshape(*first.shape, depth[0]), -1, integer(node, "axis", -1))
 
 
+def _multiplied(known: Known, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    axes = known.axes(node, 1, max(first.ndim, 1))
+    if axes is None and (more or attribute(node, "noop_with_empty_axes", 0)):
+        return None
+    found = first
+    for axis in sorted(range(first.ndim) if axes is None else axes, reverse=True):
+        found = np.asarray(np.frompyfunc(times, 2, 1).reduce(found, axis, initial=1), object)
+        found = np.expand_dims(found, axis) if attribute(node, "keepdims", 1) else found
+    return found
+
+
 _MOVED: Mapping[str, Callable[[Known, NodeProto, Elements, list[Numbers]], Numbers]] = {
     "Identity": _same, "Cast": _same, "Unsqueeze": _unsqueezed, "Squeeze": _squeezed, "Reshape": _reshaped,
     "Transpose": _turned, "Concat": _joined, "Gather": _gathered, "Slice": _sliced, "ConstantOfShape": _filled,
-    "OneHot": _one_hot,
+    "OneHot": _one_hot, "ReduceProd": _multiplied,
 }  # fmt: skip

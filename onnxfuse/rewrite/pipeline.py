@@ -50,11 +50,12 @@ from onnxfuse.rewrite.simplify.padded_queries import pad_queries
 from onnxfuse.rewrite.simplify.resizes import fix_resizes
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
-from onnxfuse.rewrite.simplify.single_axes import keep_single_axes
+from onnxfuse.rewrite.simplify.single_axes import drop_own_reshapes, keep_single_axes, reshape_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
 from onnxfuse.rewrite.simplify.standardized_weights import standardize_weights
 from onnxfuse.rewrite.simplify.transposes import cast_before_turning, merge_transposes
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
+from onnxfuse.rewrite.simplify.wide_extents import widen_extents
 from onnxfuse.rewrite.simplify.written_slices import write_slices
 from onnxfuse.rewrite.unproven import take_back_unproven
 
@@ -92,10 +93,14 @@ STEPS = (
     Step("cast_before_turning", "rewrite", "A Transpose before a Cast stands behind it: products cast what they "
          "write, and heads are turned last.", cast_before_turning),
     Step("keep_single_axes", "rewrite", "Axes of extent 1 that are taken out and put in again stay.", keep_single_axes),
+    Step("reshape_single_axes", "rewrite", "Axes of extent 1 that are put in or taken out beside a Reshape are the "
+         "Reshape's, and are not turned.", reshape_single_axes),
     Step("fold_constants", "rewrite", "What depends on constants alone is computed once, unless that would make the "
          "file much bigger.", fold_constants),
     Step("standardize_weights", "rewrite", "Weights that are standardized by their own statistics in every run are "
          "standardized weights.", standardize_weights),
+    Step("widen_extents", "rewrite", "Extents that are cast to int32 and back, as TensorFlow counts them, are not "
+         "cast.", widen_extents),
     Step("sum_extents", "rewrite", "The length of a cache that the model gives out is the sum of its parts' lengths.",
          sum_extents),
     Step("share_extents", "rewrite", "An extent is read where it first appears, or is a constant where it is known.",
@@ -104,7 +109,7 @@ STEPS = (
          share_positions),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("fix_resizes", "rewrite", "A Resize to computed sizes that the types tell, all but the batch, has constant "
-         "scales; and scales whose rounding is one number whoever computes it.", fix_resizes),
+         "scales; one to scales that not everybody rounds alike is told sizes.", fix_resizes),
     Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
          write_slices),
     Step("join_parts", "rewrite", "Parts of a value that are put side by side again in their order are the value.",
@@ -127,6 +132,8 @@ STEPS = (
          slim_masks),
     Step("join_tables", "rewrite", "Rows of several tables that are put side by side are read from one table.",
          join_tables),
+    Step("drop_own_reshapes", "rewrite, last", "What reads a Reshape to the shape that is there reads what that one "
+         "reads.", drop_own_reshapes),
     Step("cut_products", "rewrite, last", "A product whose result is cut apart is one product for each part, and "
          "nothing is copied.", cut_products),
     Step("unturn_products", "rewrite, last", "Products by weights between two Transposes run along the other axis, and "

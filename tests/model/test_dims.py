@@ -8,7 +8,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse.model import types
-from onnxfuse.model.extents import broadcast, quotient, reduced
+from onnxfuse.model.extents import broadcast, largest, quotient, reduced, smallest
 from onnxfuse.model.types import Dim
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse, run
 
@@ -96,6 +96,33 @@ def test_what_is_filled_or_repeated_has_the_extents_that_were_asked_for() -> Non
     assert found["zeros"] == ("b", "s")
     assert found["again"] == ("b", "2*s")
     assert found["more"] == ("b", "b*s")
+
+
+def test_axes_that_an_einsum_merges_are_counted() -> None:
+    """tf2onnx makes one axis of the letters that both factors have: their product, and the larger one of each."""
+    text = """g (float[b,4,s,16] x, float[b,4,16,s] z) => (float[b,4,s,s] y)
+    <int64[2] n01 = {0,1}, int64[1] n2 = {2}, int64[1] left = {-1}, int64[1] width = {16}> {
+      shape = Shape (x)  many = Gather (shape, n01)  rows = Gather (shape, n2)
+      other_shape = Shape (z)  others = Gather (other_shape, n01)
+      product = ReduceProd <keepdims = 1> (many)
+      target = Concat <axis = 0> (product, left, width)  a = Reshape (x, target)
+      turned = Concat <axis = 0> (product, width, left)  c = Reshape (z, turned)
+      scores = MatMul (a, c)
+      larger = Max (many, others)  smaller = Min (many, larger)
+      apart = Concat <axis = 0> (smaller, rows, left)  y = Reshape (scores, apart)
+    }"""
+    found = shapes(text)
+    assert found["a"] == ("4*b", "s", 16)
+    assert found["scores"] == ("4*b", "s", "s")
+    assert found["y"] == ("b", 4, "s", "s")
+
+
+def test_of_two_names_nobody_knows_the_larger_one() -> None:
+    assert largest("b", "b") == smallest("b", "b", "b") == "b"
+    assert (largest(2, 3, 1), smallest(2, 3, 1)) == (3, 1)
+    assert largest("b", 1) is None
+    assert smallest("b", "s") is None
+    assert largest(None, 2) is None
 
 
 def test_the_expand_of_torch_keeps_an_extent_of_minus_one() -> None:

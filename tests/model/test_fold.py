@@ -156,6 +156,18 @@ def test_what_reads_one_value_alone_passes_it_on() -> None:
     assert left == ["Neg", "Concat"]
 
 
+def test_a_slice_of_all_passes_it_on() -> None:
+    """Whatever the end is that the exporter writes; not from the second element on, nor backwards."""
+    left = same("""g (float[N,4] x) => (float[N,4] y, float[N,3] z, float[N,4] v)
+    <int64[2] first = {0,0}, int64[2] end = {1000000000,9223372036854775807}, int64[2] axes = {0,1},
+     int64[1] second = {1}, int64[1] last = {-1}, int64[1] before = {-1000000}, int64[1] beyond = {2147483647}> {
+      a = Slice (x, first, end, axes)  y = Neg (a)
+      b = Slice (x, second, beyond, second)  z = Exp (b)
+      c = Slice (x, last, before, second, last)  v = Abs (c)
+    }""")
+    assert left == ["Neg", "Slice", "Exp", "Slice", "Abs"]
+
+
 def biased(heads: int, tokens: int, table: int) -> onnx.ModelProto:
     """Return scores of windows with a bias that is gathered from a table of positions, as exporters write it."""
     model = parse(

@@ -4,7 +4,8 @@ Decoders with skips interpolate to the size of another value: exporters ask for 
 open. Where all others are numbers, so are the scales.
 
 An extent times a scale is rounded down: ONNX Runtime multiplies in float32, ONNX's inference in double. 10 pixels by
-0.7, a little less in float32, are 7 and 6. There the next number is the scale.
+0.7, a little less in float32, are 7 and 6. There the Resize is told sizes, computed where the batch is open, from which
+ONNX Runtime has the same scale; in types that do not show it the next number is the scale, for a kernel.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import onnx
 
 from onnxfuse.kernels import scaled_extent
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import Dim
+from onnxfuse.model.types import Dim, ValueType
 
 SINCE = 11
 """The operator set from which a Resize may be told sizes."""
@@ -25,9 +26,12 @@ SHORT = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 """Types that do not show these: linear, 160 -> 333 rows of noise, the relative error in float32 is 2.1e-5 by the next
 number and 8e-6 by the quotient."""
 
+Numbers = np.ndarray | list[int | None]
+"""What a Resize reads: scales, or sizes, None for an extent of its own image."""
+
 
 def fix_resizes(graph: Graph) -> bool:
-    """Give every Resize constant sizes or scales where the types tell them, and safe scales; return whether any was."""
+    """Give every Resize constant sizes or scales where the types tell them, and no unsafe scales; return if any."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
@@ -36,21 +40,22 @@ def fix_resizes(graph: Graph) -> bool:
         source, result = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
         if not stretched or not whole or source is None or result is None or len(source) != len(result):
             continue
-        smooth = attributes["mode"] in SMOOTH
+        smooth = attributes["mode"] in SMOOTH and graph.type(node.inputs[0]).dtype in SHORT
         if len(node.inputs) == 4 and not graph.is_constant(node.inputs[3]):
-            numbers = _told(source, result, smooth=smooth and graph.type(node.inputs[0]).dtype in SHORT)
+            numbers = _told(source, result, smooth=smooth)
         else:
-            numbers = _safe(graph, node, source) if smooth else None
+            numbers = _safe(graph, node, source, smooth=smooth)
         if numbers is not None:
             _write(graph, node, numbers)
             changed = True
     return changed
 
 
-def _told(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> np.ndarray | None:
+def _told(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> Numbers | None:
     """Return the sizes that types tell, or, where some have names, the scales."""
-    if all(isinstance(n, int) for n in result):
-        return np.asarray(result, np.int64)
+    sizes = [n if isinstance(n, int) else None for n in result]
+    if None not in sizes:
+        return sizes
     scales = [_scale(own, wanted, smooth=smooth) for own, wanted in zip(source, result, strict=True)]
     known = [s for s in scales if s is not None]
     return np.asarray(known, np.float32) if len(known) == len(scales) else None
@@ -62,7 +67,7 @@ def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
         return np.float32(1)
     if not isinstance(own, int) or not isinstance(wanted, int) or not own:
         return None
-    scale = np.float32(wanted) / np.float32(own)
+    scale = _quotient(wanted, own)
     return next(
         (
             s
@@ -73,29 +78,71 @@ def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
     )
 
 
-def _safe(graph: Graph, node: Node, source: Sequence[Dim]) -> np.ndarray | None:
-    """Return the scales of a Resize where one of them is not safe, by which all come to what ONNX Runtime makes."""
-    scales = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
-    if scales is None or scales.size != len(source):
+def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> Numbers | None:
+    """Return what a Resize takes for scales of which one is not safe: the next ones, or sizes with the same scales."""
+    found = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    if found is None or found.size != len(source):
         return None
-    safe = [
-        _next(s) if isinstance(own, int) and scaled_extent(own, float(s)) > int(own * float(s)) else s
-        for own, s in zip(source, scales.reshape(-1), strict=True)
+    scales = found.reshape(-1)
+    unsafe = [
+        isinstance(own, int) and scaled_extent(own, float(s)) > int(own * float(s))
+        for own, s in zip(source, scales, strict=True)
     ]
-    return np.asarray(safe, np.float32) if safe != scales.reshape(-1).tolist() else None
+    if not any(unsafe):
+        return None
+    if smooth:
+        return np.asarray([_next(s) if so else s for s, so in zip(scales, unsafe, strict=True)], np.float32)
+    sizes = list[int | None]()
+    for own, scale in zip(source, scales, strict=True):
+        size = scaled_extent(own, float(scale)) if isinstance(own, int) and own else None
+        if scale != (1 if size is None else _quotient(size, own)):
+            return None
+        sizes.append(size)
+    return sizes
+
+
+def _quotient(size: Dim, own: Dim) -> np.float32:
+    """Return the scale that ONNX Runtime has from sizes."""
+    return np.float32(size) / np.float32(own)
 
 
 def _next(scale: np.float32) -> np.float32:
     return np.float32(np.nextafter(scale, np.float32(np.inf)))
 
 
-def _write(graph: Graph, node: Node, numbers: np.ndarray) -> None:
-    """Let a Resize read these: sizes, which are whole, or scales."""
-    sizes = numbers.dtype == np.int64
-    name = graph.fresh(f"{node.outputs[0]}.{'sizes' if sizes else 'scales'}")
-    graph.add_constant(name, numbers)
+def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
+    """Let a Resize read these."""
+    image, result = node.inputs[0], node.outputs[0]
+    made = list[Node]()
+    if isinstance(numbers, list):
+        name, known = graph.fresh(f"{result}.sizes"), graph.type(result)
+        extents = zip(known.shape or (), numbers, strict=True)
+        graph.types[result] = ValueType(known.dtype, tuple(own if size is None else size for own, size in extents))
+        if None in numbers:
+            made = _computed(graph, image, numbers, name)
+        else:
+            graph.add_constant(name, np.asarray(numbers, np.int64))
+    else:
+        name = graph.fresh(f"{result}.scales")
+        graph.add_constant(name, numbers)
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)
     del new.input[2:]
-    new.input.extend(["", name] if sizes else [name])
-    graph.replace([node], [Node(new)])
+    new.input.extend(["", name] if isinstance(numbers, list) else [name])
+    graph.replace([node], [*made, Node(new)])
+
+
+def _computed(graph: Graph, image: str, sizes: Sequence[int | None], name: str) -> list[Node]:
+    """Return what computes sizes in each run: Concat(Gather(Shape(image), where it stands), numbers)."""
+    own = graph.fresh(f"{name}.own")
+    nodes, parts = [onnx.helper.make_node("Shape", [image], [own], own)], list[str]()
+    for axis, size in enumerate(sizes):
+        part = graph.fresh(f"{name}.{axis}")
+        graph.add_constant(part, np.asarray([axis if size is None else size], np.int64))
+        if size is None:
+            taken = graph.fresh(f"{part}.own")
+            nodes.append(onnx.helper.make_node("Gather", [own, part], [taken], taken, axis=0))
+            part = taken
+        parts.append(part)
+    nodes.append(onnx.helper.make_node("Concat", parts, [name], name, axis=0))
+    return [Node(n) for n in nodes]

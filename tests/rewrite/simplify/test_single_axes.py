@@ -36,3 +36,49 @@ def test_an_extent_that_nobody_knows_is_not_the_same() -> None:
       a = Unsqueeze (x, out)  b = Squeeze (a, back)  z = Neg (b)  y = ReduceSum (z)
     }""")
     assert ops(onnxfuse.optimize(model, only=["softmax"])) == ["Unsqueeze", "Squeeze", "Neg", "ReduceSum"]
+
+
+def reshaped(nodes: str, rows: str = "5") -> list[str]:
+    """Return the operators left of what makes y of x [N,rows,4,16]; what it computes must stay the same."""
+    model = parse(f"""g (float[N,{rows},4,16] x) => (float y)
+    <int64[1] one = {{1}}, int64[1] three = {{3}}, int64[1] four = {{4}}, int64[2] ends = {{0,1}},
+     int64[3] rows = {{-1,5,16}}, int64[5] apart = {{-1,4,5,16,1}}, int64[1] left = {{-1}}, int64[2] head = {{4,16}}> {{
+      {nodes} y = ReduceSum (z) }}""")
+    alone = onnxfuse.optimize(model, only=["softmax"])
+    assert_same_numbers(model, alone)
+    return ops(alone)
+
+
+def test_an_axis_that_is_put_in_is_not_turned_for_a_reshape() -> None:
+    """As an Einsum's letters are that one factor alone has."""
+    turned = "u = Unsqueeze (x, {})  t = Transpose <perm = [{}]> (u)  r = Reshape (t, rows)  z = Neg (r)"
+    for axis, order in (("three", "0,2,1,3,4"), ("one", "0,3,1,2,4")):
+        assert reshaped(turned.format(axis, order)) == ["Transpose", "Reshape", "Neg", "ReduceSum"]
+
+
+def test_an_axis_that_others_read_stays() -> None:
+    nodes = "u = Unsqueeze (x, one)  t = Transpose <perm = [0,3,1,2,4]> (u)  r = Reshape (t, rows)  a = Neg (r)"
+    read = f"{nodes}  b = Neg (t)  c = Reshape (b, rows)  z = Add (a, c)"
+    assert reshaped(read) == ["Unsqueeze", "Transpose", "Reshape", "Neg", "Neg", "Reshape", "Add", "ReduceSum"]
+
+
+def test_an_axis_is_taken_out_by_the_reshape_before_it() -> None:
+    nodes = "r = Reshape (x, apart)  s = Squeeze (r, four)  z = Neg (s)"
+    assert reshaped(nodes) == ["Reshape", "Neg", "ReduceSum"]
+
+
+def test_a_target_that_is_computed_says_one_axis_less() -> None:
+    nodes = """shape = Shape (x)  n = Gather (shape, ends)  f = Flatten <axis = 2> (x)
+      target = Concat <axis = 0> (n, head, one)  r = Reshape (f, target)  s = Squeeze (r, four)  z = Neg (s)"""
+    left = reshaped(nodes, "S")
+    assert "Squeeze" not in left
+    assert left[-3:] == ["Reshape", "Neg", "ReduceSum"]
+
+
+def test_a_reshape_to_its_own_shape_goes() -> None:
+    """Where the types tell so by names."""
+    nodes = """e = Exp (x)  shape = Shape (x)  n = Gather (shape, ends)
+      target = Concat <axis = 0> (n, left, one)  r = Reshape (e, {})  z = Neg (r)"""
+    own = nodes.replace("left, one", "head").format("target")
+    assert reshaped(own, "S") == ["Exp", "Neg", "ReduceSum"]
+    assert "Reshape" in reshaped(nodes.format("target"), "S")
