@@ -30,6 +30,7 @@ from onnxfuse.rewrite.fuse.k_major_weights import store_k_major
 from onnxfuse.rewrite.fuse.padded_rows import pad_rows
 from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shipped
+from onnxfuse.rewrite.nhwc.even_pads import even_pads
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
@@ -140,6 +141,8 @@ STEPS = (
          "nothing is turned.", unturn_products),
     Step("numbers_on_gpu", "layout", "A number computed from shapes that a kernel reads reaches the GPU without a "
          "copy, which would refuse a CUDA graph.", numbers_on_gpu),
+    Step("even_pads", "layout", "A ConvTranspose that pads unlike at its ends, for which there is no CUDA kernel, pads "
+         "alike, and a Slice cuts off the rest.", even_pads),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
     Step("share_elementwise", "layout", "What several elementwise nodes compute of the same value is computed once, "
@@ -224,6 +227,7 @@ def _optimize(
 
     def place(graph: Graph) -> None:
         numbers_on_gpu(graph)
+        even_pads(graph)
         lay_out(graph, rules=rules, report=report)
         late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
         share_elementwise(graph)

@@ -35,6 +35,9 @@ MODELS = {
     "ConvTranspose": lambda: between(
         "y = ConvTranspose <strides = [2,1]> (x, k)", extra=", " + weights("k", 4, 4, 2, 3)
     ),
+    "ConvTranspose of Keras": lambda: between(
+        "y = ConvTranspose <strides = [2,2], pads = [0,0,1,1]> (x, k)", extra=", " + weights("k", 4, 4, 3, 3)
+    ),
     # Windows too large for the kernels.
     "MaxPool": lambda: between("y = MaxPool <kernel_shape = [10,9], strides = [2,1], pads = [2,1,1,1]> (x)"),
     "AveragePool": lambda: between("y = AveragePool <kernel_shape = [10,9], pads = [1,1,1,1]> (x)"),

@@ -12,6 +12,7 @@ from onnxfuse.model import schema
 from onnxfuse.model.channels import FIRST, LAST, to_first, to_last, with_row
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.nhwc import frames
+from onnxfuse.rewrite.nhwc.even_pads import pads_evenly
 from onnxfuse.rewrite.nhwc.subpixel import subpixel
 from onnxfuse.rewrite.nhwc.writer import (
     Form,
@@ -110,7 +111,7 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
         return None
     over_blocks = subpixel(graph, node)
     # Of volumes the library's own takes channels first alone.
-    if over_blocks is not None or rank not in (3, 4):
+    if over_blocks is not None or rank not in (3, 4) or not pads_evenly(graph, node):
         return over_blocks
 
     def write(to: Writer) -> list[NodeProto]:

@@ -108,10 +108,10 @@ def _axes(
     more = integers(attributes, "output_padding") or [0] * count
     found = [_Axis(1, 1, (0, 0), (0, 0))] if count == 1 else []  # a signal is one row
     for at, extent in enumerate(rows[-1 - count : -1]):
-        ends = _ends(attributes, at, count, extent, kernel[at] - strides[at] + more[at])
-        if ends is None or kernel[at] % strides[at]:
+        padding = ends(attributes, at, count, extent, kernel[at] - strides[at] + more[at])
+        if padding is None or kernel[at] % strides[at]:
             return None
-        taps, before, after = kernel[at] // strides[at], ends[0], ends[1] - more[at]
+        taps, before, after = kernel[at] // strides[at], padding[0], padding[1] - more[at]
         # Blocks count from the one in which pixel 0 would stand without padding.
         pads = taps - 1 - before // strides[at], taps - 1 - after // strides[at]
         if min(pads) < 0:
@@ -120,7 +120,7 @@ def _axes(
     return tuple(found)
 
 
-def _ends(
+def ends(
     attributes: Mapping[str, schema.AttributeValue], at: int, count: int, extent: Dim, beyond: int
 ) -> tuple[int, int] | None:
     """Return the padding before and after; `beyond`: pixels that would be there more than a stride for each place."""

@@ -130,6 +130,7 @@ TAKEN = {
     "frames stay": (3, [1, 2, 3], [3, "H", 4], {"strides": [1, 2, 3]}),
     "DCGAN": (2, [4, 4], ["H", "W"], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "columns alone": (2, [3, 4], ["H", "W"], {"strides": [1, 2], "pads": [1, 1, 1, 1]}),
+    "more than a block is cut at one end": (1, [4], [6], {"strides": [2], "pads": [4, 0]}),
     "rows alone": (2, [4, 1], ["H", 6], {"strides": [2, 1], "pads": [1, 0, 1, 0]}),
 }
 
@@ -163,7 +164,7 @@ LEFT = {
     "volumes of overlapping windows": (3, [4, 4, 4], [3, 4, 5], {"strides": [2, 2, 2], "pads": [1] * 6}),
     "volumes of open sizes": (3, [2, 2, 2], [3, "H", "W"], {"strides": [2, 2, 2]}),
     "an odd number to cut": (2, [4, 2], [6, 6], {"strides": [2, 2], "output_shape": [13, 12], "behind": False}),
-    "all of the first blocks are cut": (1, [4], [6], {"strides": [2], "pads": [4, 0]}),
+    "all of the first blocks are cut": (1, [4], [6], {"strides": [2], "pads": [4, 4]}),
 }
 
 
