@@ -18,6 +18,15 @@ from onnxfuse.rewrite.simplify.transposes import order_of
 
 SINGLE = frozenset({"Squeeze", "Unsqueeze"})
 
+COUNTED = {
+    "Shape": 0, "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "Cast": 1, "ReduceProd": 1, "Identity": 1,
+    "Concat": None, "Max": None, "Min": None, "Mul": None,
+}  # fmt: skip
+"""What a target is computed by that is 0 only where an extent is, and how many inputs count; None for all."""
+
+PARTS = 100
+"""Values that a target is followed through."""
+
 
 def keep_single_axes(graph: Graph) -> bool:
     """Let what reads a Squeeze or Unsqueeze read what has its shape, before others of them; return whether any did.
@@ -121,7 +130,7 @@ def _split(graph: Graph, reshape: Node) -> bool:
         return False
     made, target = list[Node](), _constant(graph, before, after, result)
     if target is None:
-        if graph.is_constant(reshape.inputs[1]):
+        if _may_copy(graph, reshape):
             return False
         gone = {axis % whole for axis in axes}
         left, target = graph.fresh(f"{result}.axes"), graph.fresh(f"{result}.target")
@@ -142,7 +151,7 @@ def _target(graph: Graph, reshape: Node, source: str) -> str | None:
     before, after = graph.type(source).shape, graph.type(reshape.outputs[0]).shape
     if before is None or after is None:
         return None
-    computed = None if graph.is_constant(reshape.inputs[1]) else reshape.inputs[1]
+    computed = None if _may_copy(graph, reshape) else reshape.inputs[1]
     return _constant(graph, before, after, reshape.outputs[0]) or computed
 
 
@@ -154,6 +163,22 @@ def _constant(graph: Graph, before: tuple[Dim, ...], after: tuple[Dim, ...], res
     name = graph.fresh(f"{result}.target")
     graph.add_constant(name, np.asarray(target, np.int64))
     return name
+
+
+def _may_copy(graph: Graph, reshape: Node) -> bool:
+    """Return whether the target of a Reshape is a constant, or may hold a 0: the extent of the operand at its place."""
+    waiting, seen = [reshape.inputs[1]], 0
+    while waiting and seen < PARTS:
+        value, seen = waiting.pop(), seen + 1
+        node, numbers = graph.producer(value), graph.constant(value)
+        if numbers is not None:
+            if value == reshape.inputs[1] or not numbers.all():
+                return True
+        elif node is None or node.domain or node.op not in COUNTED:
+            return True
+        elif node.op != "Shape":
+            waiting += node.inputs[: COUNTED[node.op]]
+    return bool(waiting)
 
 
 def _to(old: Node, source: str, target: str, result: str) -> Node:

@@ -75,6 +75,17 @@ def test_a_target_that_is_computed_says_one_axis_less() -> None:
     assert left[-3:] == ["Reshape", "Neg", "ReduceSum"]
 
 
+def test_a_target_that_copies_an_extent_stays_where_it_counts() -> None:
+    """A 0 is the operand's extent at its place: one axis less, and it is another's."""
+    nodes = """shape = Shape (x)  rest = Gather (shape, behind)  copied = Concat <axis = 0> (one, zero, rest)
+      u = Unsqueeze (x, first)  r = Reshape (u, copied)  z = Neg (r)"""
+    model = parse(f"""g (float[N,S,4,16] x) => (float[A,B,C,D,E] y)
+    <int64[1] one = {{1}}, int64[1] zero = {{0}}, int64[1] first = {{0}}, int64[3] behind = {{1,2,3}}> {{
+      {nodes.replace("z =", "y =")} }}""")
+    alone = onnxfuse.optimize(model, only=["softmax"])
+    assert_same_numbers(model, alone)
+
+
 def test_a_reshape_to_its_own_shape_goes() -> None:
     """Where the types tell so by names."""
     nodes = """e = Exp (x)  shape = Shape (x)  n = Gather (shape, ends)
