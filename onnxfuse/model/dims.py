@@ -6,18 +6,32 @@ wherever it comes back.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.model.extents import Shape, reduced
+from onnxfuse.model.extents import Shape, bare, product, quotient, reduced
 from onnxfuse.model.inference import infer_node
 from onnxfuse.model.known import LIMIT, Known, Numbers
 from onnxfuse.model.output_shapes import shapes_of
 from onnxfuse.model.shape_numbers import numbers_of
-from onnxfuse.model.types import INVENTED, Dim, ValueType, is_unknown, type_of, value_info, value_types, whole
+from onnxfuse.model.types import (
+    INVENTED,
+    Dim,
+    ValueType,
+    factors,
+    is_unknown,
+    type_of,
+    value_info,
+    value_types,
+    whole,
+)
+
+PASSES = 10
+"""How often a model is gone through for names that turn out to be one extent's; its attentions tell at once."""
 
 LONGEST_NAME = 1000
 """Letters of an extent that is put together here: a name times itself is twice as long at each node."""
@@ -38,14 +52,28 @@ def rename(graph: onnx.GraphProto) -> None:
 
 
 def refine(model: onnx.ModelProto) -> None:
-    """Fill in, for the main graph of `model`, extents that `onnx.shape_inference` left open in `value_info`."""
+    """Fill in, for the main graph of `model`, extents that `onnx.shape_inference` left open in `value_info`.
+
+    Where two names turn out to be one extent's, all are gone through once more.
+    """
+    for _ in range(PASSES):
+        equal = _refine(model)
+        if not equal:
+            return
+        _call(model.graph, equal)
+
+
+def _refine(model: onnx.ModelProto) -> dict[str, str]:
+    """Fill in extents in one pass; return invented names that turned out to be other names."""
     graph = model.graph
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     types = value_types(graph)
     known = Known(int(opset), {name: t.shape for name, t in types.items()})
     for tensor in graph.initializer:
         known.remember(tensor.name, tensor)
+    given = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
     found: dict[str, ValueType] = {}
+    equal: dict[str, str] = {}
     more: set[str] = set()
 
     def learn(names: Sequence[str], told: Sequence[Shape]) -> None:
@@ -67,7 +95,45 @@ def refine(model: onnx.ModelProto) -> None:
         more.update(v for v in node.output if node.op_type != "Constant" and known.numbers.get(v) is not None)
         if not more.isdisjoint(node.input) and any(_open(known.shapes.get(v)) for v in node.output):
             learn(node.output, _asked(known, node, types))
+        for one, other in _multiplied(known, node):
+            kept, gone = (one, other) if one in given else (other, one)
+            if is_unknown(gone) and gone not in given and kept not in equal:
+                equal.setdefault(gone, kept)
     _write(graph, found)
+    return equal
+
+
+def _multiplied(known: Known, node: NodeProto) -> list[tuple[str, str]]:
+    """Return pairs of names that are one extent's, as a product's factors tell: its terms, and how many matrices.
+
+    4*a and 4*b of them are as many, since neither is 1, which alone is repeated. So an Einsum's batch and heads are,
+    merged into one axis.
+    """
+    shapes = [known.shapes.get(v) for v in node.input] if node.op_type == "MatMul" and not node.domain else []
+    left, right = (s or () for s in shapes) if len(shapes) == 2 else ((), ())
+    if min(len(left), len(right)) < 2:
+        return []
+    pairs = [(left[-1], right[-2], 1), *((a, b, 2) for a, b in zip(left[-3::-1], right[-3::-1], strict=False))]
+    return [names for a, b, least in pairs if (names := _names(a, b, least)) is not None]
+
+
+def _names(a: Dim, b: Dim, least: int) -> tuple[str, str] | None:
+    """Return two names that are as often one extent, a number from `least` on; None for others."""
+    if a is None or b is None:
+        return None
+    (one, names), (other, others) = product((a,)) or (0, Counter()), product((b,)) or (0, Counter())
+    left, right = ([bare(n) for n in count.elements()] for count in (names, others))
+    return (left[0], right[0]) if one == other >= least and len(left) == len(right) == 1 and left != right else None
+
+
+def _call(graph: onnx.GraphProto, equal: Mapping[str, str]) -> None:
+    """Call extents by other names, wherever they are a factor."""
+    for value in (*graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            parts = [bare(p) for p in factors(dim.dim_param)] if dim.dim_param else []
+            if not equal.keys().isdisjoint(parts):
+                extents = (whole(p) if whole(p) is not None else equal.get(p, p) for p in parts)
+                dim.dim_param = str(quotient(tuple(extents), ()))
 
 
 def _open(shape: Shape) -> float:

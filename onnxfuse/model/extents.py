@@ -64,7 +64,7 @@ def shifted(extent: Dim, more: int) -> Dim:
         return extent
     if is_unknown(extent):
         return None
-    inner = _bare(extent)
+    inner = bare(extent)
     taken = _ENDS_IN_A_NUMBER.fullmatch(inner) if inner != extent else None
     if taken is not None:
         inner, more = taken[1], more + int(taken[2])
@@ -111,7 +111,7 @@ def _one(name: str) -> str:
 
 
 def _is_one(name: str) -> bool:
-    return name.isidentifier() or _bare(name) != name
+    return name.isidentifier() or bare(name) != name
 
 
 def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
@@ -140,20 +140,20 @@ def reduced(name: str) -> str:
     >>> reduced("((sequence*batch)//batch)"), reduced("((s**2)//s)"), reduced("((s + 1)//s)"), reduced("past + 1")
     ('sequence', 's', '((s + 1)//s)', '(past+1)')
     """
-    added_to = _SUM.fullmatch(_bare(name))
+    added_to = _SUM.fullmatch(bare(name))
     if added_to is not None:
         before, first, sign, number = added_to.groups()
         return str(shifted(first, int(before or f"{sign}{number}")))
-    above, slashes, below = (part.strip() for part in _bare(name).partition("//"))
+    above, slashes, below = (part.strip() for part in bare(name).partition("//"))
     if not slashes or any(part.count("(") != part.count(")") for part in (above, below)) or "//" in below:
         return name
-    if _bare(below) == below and "*" in below.replace("**", "^"):  # a // b * c is a product
+    if bare(below) == below and "*" in below.replace("**", "^"):  # a // b * c is a product
         return name
     left = quotient(_powers(above), _powers(below))
     return name if left is None else str(left)
 
 
-def _bare(name: str) -> str:
+def bare(name: str) -> str:
     """Return an expression without the brackets around all of it."""
     while name.startswith("(") and name.endswith(")"):
         depth, last = 0, len(name) - 1
@@ -168,8 +168,8 @@ def _bare(name: str) -> str:
 def _powers(product: str) -> tuple[Dim, ...]:
     """Return the factors of a product, a power as so many."""
     found: list[Dim] = []
-    for factor in factors(_bare(product).replace("**", "^")):
-        base, power, exponent = _bare(factor).partition("^")
+    for factor in factors(bare(product).replace("**", "^")):
+        base, power, exponent = bare(factor).partition("^")
         count = whole(exponent) if power else 1
         plain = base.isidentifier() and count is not None and count <= MOST
         found += [base] * (count or 0) if plain else [factor.replace("^", "**")]

@@ -153,6 +153,10 @@ def _reduce(known: Known, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
 
 
+def _pooled(known: Known, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    return [] if shapes[0] is None else [(*shapes[0][:2], *(1 for _ in shapes[0][2:]))]
+
+
 def _range(known: Known, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     start, limit, delta = (known.vector(node, n) for n in range(3))
     return [limit] if start == (0,) and delta == (1,) and limit is not None and limit[0] != -1 else []
@@ -184,6 +188,7 @@ def _tile(known: Known, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
 _SHAPES: dict[str, Callable[[Known, NodeProto, list[Shape]], list[Shape]]] = {
     "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Flatten": _flatten,
     "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat,
+    "GlobalAveragePool": _pooled, "GlobalMaxPool": _pooled,
     "Gather": _gather, "ConstantOfShape": _filled, "Expand": _expand, "Tile": _tile,
     "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
     "Conv": image_shapes.sliding, "ConvInteger": image_shapes.sliding, "QLinearConv": image_shapes.sliding,

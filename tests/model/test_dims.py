@@ -117,6 +117,25 @@ def test_axes_that_an_einsum_merges_are_counted() -> None:
     assert found["y"] == ("b", 4, "s", "s")
 
 
+def test_a_product_tells_which_extents_are_one() -> None:
+    """Its terms are as many on both sides, and so are 4*a and 4*b matrices; a and b of them may be 1 and any."""
+    text = """g (float[b,4,s,16] p, float[c,1,1,t] mask, float[b,4,s,16] v) => (float[m,n,16] y)
+    <int64[2] n01 = {0,1}, int64[1] left = {-1}, int64[1] width = {16}, int64[1] n3 = {3}, int64[1] n2 = {2}> {
+      turned = Transpose <perm = [0,1,3,2]> (v)  s0 = MatMul (p, turned)  masked = Add (s0, mask)
+      shape = Shape (masked)  many = Gather (shape, n01)  product = ReduceProd <keepdims = 1> (many)
+      keys = Gather (shape, n3)  target = Concat <axis = 0> (product, left, keys)  a = Reshape (masked, target)
+      own = Shape (v)  own_many = Gather (own, n01)  own_product = ReduceProd <keepdims = 1> (own_many)
+      values = Concat <axis = 0> (own_product, left, width)  w = Reshape (v, values)
+      y = MatMul (a, w)
+    }"""
+    found = shapes(text)
+    assert found["masked"] == ("b", 4, "s", "s")
+    assert found["a"] == ("4*b", "s", "s")
+    alone = shapes("""g (float[b,s,8] x, float[c,8,t] z) => (float[m,n,o] y) { y = MatMul (x, z) }""")
+    assert alone["y"] is not None
+    assert types.is_unknown(alone["y"][0])
+
+
 def test_of_two_names_nobody_knows_the_larger_one() -> None:
     assert largest("b", "b") == smallest("b", "b", "b") == "b"
     assert (largest(2, 3, 1), smallest(2, 3, 1)) == (3, 1)
