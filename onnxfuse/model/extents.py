@@ -194,9 +194,9 @@ def product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
             number *= extent
             continue
         for factor in factors(extent):
-            digits = whole(factor)
+            digits, inner = whole(factor), bare(factor)
             if digits is None:
-                names[factor] += 1
+                names[inner if is_unknown(inner) else factor] += 1  # `quotient` puts an invented name into brackets
             else:
                 number *= digits
     return number, names

@@ -30,6 +30,8 @@ def shapes(text: str, opset: int = 17) -> dict[str, tuple[Dim, ...] | None]:
         (("b", None), ("b",), None),
         (("b", 6), (0, "b"), None),
         (("unk__1", 4), (), "unk__1*4"),
+        (("unk__a/b:0.1", 4), (), "4*(unk__a/b:0.1)"),
+        (("4*(unk__a/b:0.1)", "s"), ("unk__a/b:0.1", "s"), 4),
     ],
 )
 def test_names_cancel(source: tuple[Dim, ...], divisor: tuple[Dim, ...], rest: Dim) -> None:
