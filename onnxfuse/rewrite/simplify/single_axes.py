@@ -110,12 +110,12 @@ def _turned_before(graph: Graph, reshape: Node) -> bool:
 
 
 def _joined(graph: Graph, reshape: Node) -> bool:
-    """Let a Reshape read what a Squeeze or an Unsqueeze before it reads, which stays where others read it."""
-    single = graph.producer(reshape.inputs[0])
+    """Let a Reshape read what a Squeeze or an Unsqueeze before it reads."""
+    single = _before_alone(graph, reshape)
     target = None if single is None or not _is_single(single) else _target(graph, reshape, single.inputs[0])
     if single is None or target is None:
         return False
-    graph.replace([reshape], [_to(reshape, single.inputs[0], target, reshape.outputs[0])])
+    graph.replace([single, reshape], [_to(reshape, single.inputs[0], target, reshape.outputs[0])])
     return True
 
 
