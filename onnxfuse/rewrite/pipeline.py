@@ -231,6 +231,7 @@ def _optimize(
         lay_out(graph, rules=rules, report=report)
         late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
         share_elementwise(graph)
+        reshape_single_axes(graph)  # the row of a signal that leaves a region
 
     def grow(graph: Graph, chosen: Sequence[Rule] = rules) -> None:
         fuse(graph, chosen, report, ops, choices)
