@@ -256,17 +256,23 @@ def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
 def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole: bool) -> None:
     """Put the extents at `places` in the place of `node`: a vector of them, or one alone."""
     output = node.outputs[0]
-    parts = [output] if len(places) == 1 else [graph.fresh(f"{output}.{i}") for i in range(len(places))]
-    new: list[onnx.NodeProto] = []
+    if len(places) == 1 and not isinstance(places[0], int):
+        new = ask_extent(graph, places[0], output, whole=whole)
+    else:
+        new = ask_extents(graph, places, output)
+    new[-1].name = node.proto.name
+    graph.replace([node], [Node(n) for n in new])
+
+
+def ask_extents(graph: Graph, places: Sequence[int | Home], output: str) -> list[onnx.NodeProto]:
+    """Return the nodes that put extents of values, and numbers, into one vector."""
+    parts, new = [graph.fresh(f"{output}.{i}") for i in range(len(places))], list[onnx.NodeProto]()
     for part, place in zip(parts, places, strict=True):
         if isinstance(place, int):
             graph.add_constant(part, np.asarray([place], np.int64))
-            continue
-        new += ask_extent(graph, place, part, whole=whole)
-    if len(parts) > 1:
-        new.append(onnx.helper.make_node("Concat", parts, [output], axis=0))
-    new[-1].name = node.proto.name
-    graph.replace([node], [Node(n) for n in new])
+        else:
+            new += ask_extent(graph, place, part, whole=True)
+    return [*new, onnx.helper.make_node("Concat", parts, [output], axis=0)]
 
 
 def ask_extent(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:

@@ -13,7 +13,7 @@ import onnx
 
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.extents import product
-from onnxfuse.model.fold import ask_extent, homes_of
+from onnxfuse.model.fold import ask_extents, homes_of
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim
 
@@ -109,19 +109,11 @@ def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tu
     known = [p for p in places if p is not None]
     if len(known) < len(places) or not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
         return False
-    new, parts = list[onnx.NodeProto](), list[str]()
-    for axis, place in enumerate(known):
-        parts.append(graph.fresh(f"{node.outputs[0]}.extent_{axis}"))
-        if isinstance(place, int):
-            graph.add_constant(parts[-1], np.asarray([place], np.int64))
-            continue
-        new += ask_extent(graph, place, parts[-1], whole=True)
     target = graph.fresh(f"{node.outputs[0]}.target")
-    new.append(onnx.helper.make_node("Concat", parts, [target], axis=0))
     expand = onnx.NodeProto()
     expand.CopyFrom(node.proto)
     expand.input[1] = target
-    graph.replace([node], [Node(n) for n in (*new, expand)])
+    graph.replace([node], [Node(n) for n in (*ask_extents(graph, known, target), expand)])
     return True
 
 

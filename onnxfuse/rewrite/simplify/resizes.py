@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.kernels import scaled_extent
+from onnxfuse.model.fold import ask_extents
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType
 
@@ -113,13 +114,14 @@ def _next(scale: np.float32) -> np.float32:
 def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
     """Let a Resize read these."""
     image, result = node.inputs[0], node.outputs[0]
-    made = list[Node]()
+    made = list[onnx.NodeProto]()
     if isinstance(numbers, list):
         name, known = graph.fresh(f"{result}.sizes"), graph.type(result)
         extents = zip(known.shape or (), numbers, strict=True)
         graph.types[result] = ValueType(known.dtype, tuple(own if size is None else size for own, size in extents))
         if None in numbers:
-            made = _computed(graph, image, numbers, name)
+            places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
+            made = ask_extents(graph, places, name)
         else:
             graph.add_constant(name, np.asarray(numbers, np.int64))
     else:
@@ -129,20 +131,4 @@ def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
     new.CopyFrom(node.proto)
     del new.input[2:]
     new.input.extend(["", name] if isinstance(numbers, list) else [name])
-    graph.replace([node], [*made, Node(new)])
-
-
-def _computed(graph: Graph, image: str, sizes: Sequence[int | None], name: str) -> list[Node]:
-    """Return what computes sizes in each run: Concat(Gather(Shape(image), where it stands), numbers)."""
-    own = graph.fresh(f"{name}.own")
-    nodes, parts = [onnx.helper.make_node("Shape", [image], [own], own)], list[str]()
-    for axis, size in enumerate(sizes):
-        part = graph.fresh(f"{name}.{axis}")
-        graph.add_constant(part, np.asarray([axis if size is None else size], np.int64))
-        if size is None:
-            taken = graph.fresh(f"{part}.own")
-            nodes.append(onnx.helper.make_node("Gather", [own, part], [taken], taken, axis=0))
-            part = taken
-        parts.append(part)
-    nodes.append(onnx.helper.make_node("Concat", parts, [name], name, axis=0))
-    return [Node(n) for n in nodes]
+    graph.replace([node], [Node(n) for n in (*made, new)])

@@ -15,6 +15,7 @@ from onnxfuse.model.types import Dim, ValueType, is_unknown
 from onnxfuse.rewrite.simplify.constant_shapes import reshaped
 from onnxfuse.rewrite.simplify.mask_facts import given_axes, unsqueezed_axes
 from onnxfuse.rewrite.simplify.transposes import order_of
+from onnxfuse.rewrite.simplify.writing import passing_on
 
 SINGLE = frozenset({"Squeeze", "Unsqueeze"})
 
@@ -37,8 +38,7 @@ def keep_single_axes(graph: Graph) -> bool:
     for node in [n for n in graph.nodes if _is_single(n)]:
         source = _before(graph, node)
         if source is not None:
-            same = onnx.NodeProto(name=node.name, op_type="Identity", input=[source], output=node.outputs)
-            graph.replace([node], [Node(same)])
+            graph.replace([node], [passing_on(node, source)])
             changed = True
     return changed
 
@@ -79,8 +79,7 @@ def drop_own_reshapes(graph: Graph) -> bool:
     for node in [n for n in graph.nodes if n.op == "Reshape" and not n.domain]:
         shape = graph.type(node.inputs[0]).shape
         if shape is not None and None not in shape and graph.type(node.outputs[0]).shape == shape:
-            same = onnx.NodeProto(name=node.name, op_type="Identity", input=node.inputs[:1], output=node.outputs)
-            graph.replace([node], [Node(same)])
+            graph.replace([node], [passing_on(node, node.inputs[0])])
             changed = True
     return changed
 

@@ -10,6 +10,7 @@ import onnx
 
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
+from onnxfuse.rewrite.simplify.writing import passing_on
 
 NARROW, WIDE = onnx.TensorProto.INT32, onnx.TensorProto.INT64
 
@@ -38,8 +39,7 @@ def _back(graph: Graph, node: Node) -> bool:
     source = _before_cast(graph, node.inputs[0]) if node.op == "Cast" and node.written.get("to") == WIDE else None
     if source is None:
         return False
-    same = onnx.NodeProto(name=node.name, op_type="Identity", input=[source], output=node.outputs)
-    graph.replace([node], [Node(same)])
+    graph.replace([node], [passing_on(node, source)])
     return True
 
 

@@ -25,6 +25,11 @@ def write_each(graph: Graph, written: Mapping[str, Written]) -> bool:
     return changed
 
 
+def passing_on(node: Node, source: str) -> Node:
+    """Return what passes `source` on in the place of a node of one output."""
+    return Node(NodeProto(name=node.name, op_type="Identity", input=[source], output=node.outputs))
+
+
 def along_one(graph: Graph, op: str, values: Sequence[str], axis: int, base: str) -> tuple[list[NodeProto], list[str]]:
     """Return the nodes that put an axis of 1 into each value (Unsqueeze) or take it out (Squeeze), and their names."""
     found = [graph.fresh(f"{base}.apart_{i}") for i in range(len(values))]
