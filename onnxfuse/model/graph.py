@@ -204,6 +204,13 @@ class Graph:
         self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
 
+    def retype(self, value: str, known: ValueType) -> None:
+        """Say what is known of a value that stays and is another now; what the model declares of it, too."""
+        self.types[value] = known
+        for info in self.proto.value_info:
+            if info.name == value:
+                info.CopyFrom(value_info(value, known))
+
     def replace(self, old: Collection[Node], new: Sequence[Node]) -> None:
         """Put `new` (in topological order) in the place of `old`; every value that is still read must be among theirs.
 

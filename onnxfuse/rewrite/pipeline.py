@@ -33,7 +33,7 @@ from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shi
 from onnxfuse.rewrite.nhwc.even_pads import even_pads
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
-from onnxfuse.rewrite.simplify.constant_shapes import fix_targets
+from onnxfuse.rewrite.simplify.constant_shapes import fix_targets, part_reshapes
 from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.declared_extents import keep_declared_extents
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
@@ -46,8 +46,9 @@ from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
+from onnxfuse.rewrite.simplify.padded_heads import pad_heads
 from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
-from onnxfuse.rewrite.simplify.padded_queries import pad_queries
+from onnxfuse.rewrite.simplify.plain_slices import plain_slices
 from onnxfuse.rewrite.simplify.resizes import fix_resizes
 from onnxfuse.rewrite.simplify.rewrite import settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
@@ -109,8 +110,11 @@ STEPS = (
     Step("share_positions", "rewrite", "Extents and positions that several nodes compute of the same values are one.",
          share_positions),
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
+    Step("part_reshapes", "rewrite", "A Reshape of a Reshape that other operators read reads what that one reads.",
+         part_reshapes),
     Step("fix_resizes", "rewrite", "A Resize to computed sizes that the types tell, all but the batch, has constant "
          "scales; one to scales that not everybody rounds alike is told sizes.", fix_resizes),
+    Step("plain_slices", "rewrite", "A Slice in steps of 1 says no steps, and is what the rules know.", plain_slices),
     Step("write_slices", "rewrite", "What is scattered over a slice of a value stands between the parts that stay.",
          write_slices),
     Step("join_parts", "rewrite", "Parts of a value that are put side by side again in their order are the value.",
@@ -125,8 +129,8 @@ STEPS = (
          "axes themselves.", unmerge_batches),
     Step("merge_windows", "rewrite", "The batch axes of an attention that has several, as of windows, are one inside.",
          merge_windows),
-    Step("pad_queries", "rewrite", "Queries and keys of an attention whose values are wider get zeros behind each "
-         "head, in their weights.", pad_queries),
+    Step("pad_heads", "rewrite", "Heads of an attention that no kernel takes, and keys of one whose values are wider, "
+         "get zeros, in the weights that make and read them.", pad_heads),
     Step("late_views", "rewrite", "Elementwise work on what a convolution's image is reshaped to is done on the image.",
          late_views),
     Step("slim_masks", "rewrite", "A mask that is the same for all queries is not written out for each of them.",

@@ -41,6 +41,32 @@ def fix_targets(graph: Graph) -> bool:
     return changed
 
 
+def part_reshapes(graph: Graph) -> bool:
+    """Let a Reshape read what a Reshape before it reads that is there for other operators; return whether any did.
+
+    For those it is then made alone. Where Reshapes alone read it, which axes they join and split the rules ask.
+    """
+    changed = False
+    for node in [n for n in graph.nodes if _is_reshape(n)]:
+        before = graph.producer(node.inputs[0])
+        if before is None or not _is_reshape(before) or all(map(_is_reshape, graph.readers(node.inputs[0]))):
+            continue
+        source, result = graph.type(before.inputs[0]).shape, graph.type(node.outputs[0]).shape
+        target = None if source is None or result is None else reshaped(source, result)
+        if target is None:
+            continue
+        name = graph.fresh(f"{node.outputs[0]}.target")
+        graph.add_constant(name, np.asarray(target, np.int64))
+        new = onnx.helper.make_node("Reshape", [before.inputs[0], name], node.outputs, node.name)
+        graph.replace([node], [Node(new)])
+        changed = True
+    return changed
+
+
+def _is_reshape(node: Node) -> bool:
+    return node.op == "Reshape" and not node.domain
+
+
 def _plain(graph: Graph, node: Node) -> bool:
     """Leave `allowzero` out where the constant target has no 0; return whether it did."""
     target = graph.constant(node.inputs[1]) if node.written.get("allowzero") else None

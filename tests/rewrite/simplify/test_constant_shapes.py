@@ -84,3 +84,25 @@ def test_an_expand_that_keeps_some_extents_chooses_nothing() -> None:
             for m in (made, model)
         )
         np.testing.assert_array_equal(mine[0], theirs[0])
+
+
+PARTED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[N,6,10] x) => (float[N,2,6,5] y, float[N,2,3,10] z) <int64[4] heads = {0,6,2,5}, int64[4] image = {0,2,3,10}> {
+  h = Reshape (x, heads)  y = OTHER (h)  r = Reshape (h, image)  z = Neg (r) }"""
+
+
+@pytest.mark.parametrize("other", ["Transpose <perm = [0,2,1,3]>", "Reshape"])
+def test_a_reshape_beside_another_operator_reads_past_the_one_before(other: str) -> None:
+    """What an attention makes its heads of is read by it alone; chains of Reshapes are as they were."""
+    text = PARTED.replace("OTHER (h)", f"{other} (h)" if "Transpose" in other else "Reshape (h, turned)")
+    text = text.replace("<int64[4] heads", "<int64[4] turned = {0,2,6,5}, int64[4] heads")
+    model, made = parse(text), parse(text)
+    pipeline.run(made, rules=())
+    reads = {n.output[0]: n.input[0] for n in made.graph.node}
+    assert reads["r"] == ("x" if "Transpose" in other else "h")
+    x = np.arange(180, dtype=np.float32).reshape(3, 6, 10) - 90
+    sessions = [
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]) for m in (made, model)
+    ]
+    for mine, theirs in zip(*(s.run(None, {"x": x}) for s in sessions), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
