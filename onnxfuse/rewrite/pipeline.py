@@ -46,6 +46,7 @@ from onnxfuse.rewrite.simplify.late_views import late_views
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
+from onnxfuse.rewrite.simplify.padded_columns import pad_columns
 from onnxfuse.rewrite.simplify.padded_heads import pad_heads
 from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
 from onnxfuse.rewrite.simplify.plain_slices import plain_slices
@@ -149,6 +150,8 @@ STEPS = (
          "alike, and a Slice cuts off the rest.", even_pads),
     Step("channels_last", "layout", "The regions that the rule nhwc asks for are chosen by a minimal cut, and turned.",
          lay_out),
+    Step("pad_columns", "layout", "Products of columns that no kernel takes, which products alone read, get zeros, in "
+         "their weights and in those.", pad_columns),
     Step("share_elementwise", "layout", "What several elementwise nodes compute of the same value is computed once, "
          "before kernels grow.", share_elementwise),
     Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
@@ -234,6 +237,7 @@ def _optimize(
         even_pads(graph)
         lay_out(graph, rules=rules, report=report)
         late_views(graph)  # volumes that are images of their layers; an image of one channel that leaves a region
+        pad_columns(graph)
         share_elementwise(graph)
         reshape_single_axes(graph)  # the row of a signal that leaves a region
 
