@@ -262,7 +262,7 @@ def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
 
 def _pad(graph: Graph, node: Node, runs: Runs) -> None:
     """Give a node zeros beside those of its other operand, or its result, where it has a constant for each element."""
-    at = one_constant(graph, node)
+    at = 1 if node.op == "MatMul" else one_constant(graph, node)  # what a weight multiplies may be one, too
     array = None if at is None else graph.constant(node.inputs[at])
     if at is None or array is None or array.size == 1:
         return

@@ -260,10 +260,10 @@ def test_a_filter_of_one_channel_too_long_for_the_depthwise_kernel_is_a_convolut
 
 def test_a_convolution_of_single_pixels_is_a_product() -> None:
     """Conv 1x1 -> MatMul with the weight [in, out], the bias added along the last axis."""
-    model = chain("Conv", 5, 6, 1, 1)
+    model = chain("Conv", 8, 6, 1, 1)
     made, _ = optimize(model, "nhwc")
     assert [n.op_type for n in made.graph.node] == ["Transpose", "MatMul", "Add", "MatMul", "Transpose"]
-    assert sorted(list(t.dims) for t in made.graph.initializer) == [[5], [5, 2], [6, 5]]
+    assert sorted(list(t.dims) for t in made.graph.initializer) == [[6, 8], [8], [8, 2]]
     assert_same_numbers(model, made)
 
 

@@ -1,5 +1,6 @@
 """Products have as many columns as kernels take, by zeros in their weights and the next, and compute the same."""
 
+import onnx
 import pytest
 
 from onnxfuse.model.graph import Graph
@@ -72,6 +73,18 @@ def test_squeeze_and_excite_is_two_products_and_a_gate() -> None:
         .replace("float[16,3,3,3] k = {K},\n", ""))  # fmt: skip
     assert not {"MatMul", "Conv"} & set(left), left
     assert sum(op.count("MatMul") for op in left) == 2, left
+
+
+def test_a_table_in_the_place_of_an_input_gets_zeros_alike() -> None:
+    """Two constants are multiplied where their product is too big to be folded."""
+    table = text("  h = Relu (a)").replace("(float[N,S,16] x)", "(float[N,4,16] z)").replace("[N,S,16] y", "[N,4,16] y")
+    table = table.replace("<float three", f"<float[4,16] x = {{{numbers(64, 3)}}}, float three")
+    table = table.replace("y = Relu (o)", "r = Relu (o)\n  y = Add (r, z)")
+    model = parse(table)
+    graph = Graph(model.graph, infer(model).graph, 17)
+    assert pad_columns(graph)
+    graph.commit()
+    onnx.checker.check_model(model, full_check=True)
 
 
 LEFT = {
