@@ -17,7 +17,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies as bodies
 from onnxfuse.model.nested import captured as captured
 from onnxfuse.model.nested import every_name
-from onnxfuse.model.types import UNKNOWN, ValueType, value_info, value_types
+from onnxfuse.model.types import UNKNOWN, ValueType, shapes_differ, type_of, value_info, value_types
 
 APART = 16
 """What lies between the orders of two nodes: so many more find their place there and no other node has to move."""
@@ -270,6 +270,8 @@ class Graph:
         infos.update({v: value_info(v, self.types[v]) for v in self._undeclared() if v not in infos})
         del self.proto.value_info[:]
         self.proto.value_info.extend(infos.values())
+        if self.parent is not None:
+            self._declare_outputs()
 
     def remove_dead(self) -> int:
         """Remove nodes whose outputs nobody reads; return how many went."""
@@ -326,6 +328,16 @@ class Graph:
         for node in self.nodes:
             if node.domain == DOMAIN:
                 yield from (v for v in node.outputs if v not in self._output_set and self.type(v).shape is not None)
+
+    def _declare_outputs(self) -> None:
+        """Declare what a fused op of a body gives out as it is, where the file says otherwise.
+
+        ONNX Runtime sees itself what an operator of its own makes; for the results of others it makes room as declared.
+        """
+        for info in self.proto.output:
+            node, known = self.producers.get(info.name), self.type(info.name)
+            if node is not None and node.domain == DOMAIN and shapes_differ(known.shape, type_of(info.type).shape):
+                info.CopyFrom(value_info(info.name, known))
 
     def _taken(self, name: str) -> bool:
         here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types

@@ -9,8 +9,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
+import onnxfuse
 from onnxfuse import runtime
+from tests.rewrite.simplify.test_padded_heads import packed
 from tests.rewrite.small import optimize, parse
+from tests.rewrite.test_pipeline import WRONG
 from tests.runtime import fused_models as models
 from tests.runtime.test_any_shapes import IMAGES, LINEAR
 
@@ -162,3 +165,27 @@ def test_sessions_come_and_go() -> None:
     first = runtime.session(models.chain(), CUDA).run(None, given)[0]
     for _ in range(3):
         np.testing.assert_array_equal(runtime.session(models.chain(), CUDA).run(None, given)[0], first)
+
+
+def test_a_branch_that_declares_another_shape_than_it_gives_runs() -> None:
+    """ONNX Runtime makes room as a branch declares, and refuses what a custom op computes in another shape."""
+    fused, _ = optimize(parse(WRONG))
+    session = runtime.session(fused, CUDA)
+    assert {p.runs_as for p in session.fused} == {"kernel"}
+    x = np.array([0.5], np.float32)
+    for choice, wanted in ((True, -x), (False, np.exp(1 / (1 + np.exp(-x - 1))))):
+        (y,) = session.run(None, {"x": x, "c": np.array(choice)})
+        assert y.shape == (1,)
+        np.testing.assert_allclose(y, wanted, **FLOAT32)
+
+
+@pytest.mark.parametrize("size", [15, 20])
+def test_heads_off_a_boundary_are_one_kernel(size: int) -> None:
+    """They and the weights around have zeros: what is computed is what the exported nodes compute on the CPU."""
+    model = parse(packed("elements", size), opset=18)
+    session = runtime.session(onnxfuse.optimize(model), CUDA)
+    assert any("Attention" in p.op and p.runs_as == "kernel" for p in session.fused)
+    x = np.random.default_rng(size).standard_normal((3, 40, 8), np.float32) / 4
+    (mine,) = session.run(None, {"x": x})
+    (theirs,) = runtime.session(model, CPU).run(None, {"x": x})
+    np.testing.assert_allclose(mine, theirs, rtol=0, atol=4e-3 * np.abs(theirs).max())  # TF32: 11 bits

@@ -37,6 +37,24 @@ def test_a_branch_of_an_if_is_optimized() -> None:
     assert_same_numbers(parse(IF), made, seed=3)
 
 
+WRONG = """g (float[1] x, bool c) => (float[1] y) <float[1] one = {1}> {
+  y = If (c) <
+    then_branch = t () => (float[1] p) { p = Neg (x) },
+    else_branch = e () => (float q) { a = Add (x, one) b = Sigmoid (a) q = Exp (b) }>
+}"""
+"""PaddlePaddle's exports declare numbers in branches that are lists of one."""
+
+
+def test_what_a_branch_gives_out_is_declared_as_it_is() -> None:
+    """ONNX Runtime makes room for a fused op's result as the branch declares it, and refuses another."""
+    made, _ = optimize(parse(WRONG))
+    branches = {a.name: a.g for n in made.graph.node for a in n.attribute}
+    assert ops(made, branches["else_branch"]) == ["{Add Sigmoid Exp}"]
+    assert [len(b.output[0].type.tensor_type.shape.dim) for b in branches.values()] == [1, 1]
+    assert_same_numbers(parse(WRONG), made, seed=0)
+    assert_same_numbers(parse(WRONG), made, seed=3)
+
+
 LOOP = """g (float[4] x, int64 count, bool go) => (float[4] y) <float[4] b = {1,-2,3,0.5}, float third = {0.333}> {
   y = Loop (count, go, x) <body = loop (int64 i, bool again, float[4] state) => (bool still, float[4] next) {
     still = Identity (again)
