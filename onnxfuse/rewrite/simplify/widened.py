@@ -100,7 +100,8 @@ def _of_product(graph: Graph, node: Node, value: str, place: Place, size: int) -
     ranks = {v: graph.type(v).rank or 0 for v in (left, right, result)}
     behind = place.axis - ranks[value]  # counted from the end
     if graph.is_constant(right):
-        return {} if behind == -1 and ranks[right] == 2 and value != right else None
+        there = graph.constant(right) is not None  # and its numbers not left in their file
+        return {} if there and behind == -1 and ranks[right] == 2 and value != right else None
     pairs = (((left, -1), (right, -2)), ((right, -1), (result, -1)), ((left, -2), (result, -2)))
     for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
         if one == (value, behind) and ranks[other[0]] >= -other[1] and not graph.is_constant(other[0]):
@@ -117,6 +118,7 @@ def of_elements(graph: Graph, node: Node, value: str, place: Place, size: int) -
     dims = graph.type(constant).shape or ()
     one = graph.element_count(constant) == 1 and (node.op == "Mul" or (node.op == "Div" and at == 1))
     along = graph.element_count(constant) == place.runs * size == (dims or (0,))[-1] and node.op != "Div"
+    along = along and graph.constant(constant) is not None
     last = place.axis == (graph.type(value).rank or 0) - 1
     if not (one or (along and last)) or graph.type(other).rank != graph.type(node.outputs[0]).rank:
         return None

@@ -104,3 +104,13 @@ LEFT = {
 def test_the_rest_stays(name: str) -> None:
     model = parse(LEFT[name])
     assert not pad_columns(Graph(model.graph, infer(model).graph, 17))
+
+
+@pytest.mark.parametrize("name", ["w", "b", "next"])
+def test_numbers_that_were_left_in_their_file_stay(name: str) -> None:
+    """As `explain` leaves those of large models."""
+    model = parse(text("  h = Relu (a)"))
+    tensor = next(t for t in model.graph.initializer if t.name == name)
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    assert not pad_columns(Graph(model.graph, infer(model).graph, 17))
