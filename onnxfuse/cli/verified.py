@@ -174,6 +174,11 @@ def _next_steps(report: "Report") -> list[str]:
         if report.bisection is None:
             steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
         steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
+    if report.crash is not None and report.crash.model == "original" and report.crash.case:
+        steps.append(
+            "nothing of onnxfuse ran there: say which sizes the model takes with --shape, or give real inputs with "
+            "--inputs"
+        )
     if report.unverified:
         steps.append(
             "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "

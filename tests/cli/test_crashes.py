@@ -70,6 +70,15 @@ def test_verify_names_the_op_that_crashes(fused: Path, how: str, which: str, op:
     assert facts["crash"]["node"]["node"] in (fused / "j.xml").read_text()
 
 
+@pytest.mark.parametrize(("which", "op", "original"), [("plain", "Relu", True), ("kernels", "LayerN", False)])
+def test_verify_tells_the_way_past_an_original_that_crashes(fused: Path, which: str, op: str, original: bool) -> None:
+    """ONNX Runtime divides by 0 in a few models at sizes that nobody gives them."""
+    assert fused
+    done = crashing("SIGSEGV", which, op, "verify", "in.onnx", "out.onnx", "--time", "1")
+    assert done.returncode == 1
+    assert ("--shape" in done.stdout) is original
+
+
 def test_guard_takes_back_what_crashes(fused: Path, onnxfuse_command: Command) -> None:
     """And keeps the rest: the model that is written does not crash."""
     done = crashing("SIGSEGV", "kernels", "LayerN", "optimize", "in.onnx", "kept.onnx", "--guard", "--json")
