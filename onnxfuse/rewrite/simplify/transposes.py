@@ -11,7 +11,8 @@ def merge_transposes(graph: Graph) -> bool:
     """Let a Transpose read what the Transpose before it reads; return whether any did.
 
     The one before stays where others read it. What turns every axis back to where it was is an Identity; but an image
-    that is turned channels last and back is how the layout is written: the kernels behind it take both.
+    that is turned channels last and back is how the layout is written: the kernels behind it take both. A view takes
+    what is there.
     """
     changed = False
     for node in [n for n in graph.nodes if _turns(n)]:
@@ -23,7 +24,7 @@ def merge_transposes(graph: Graph) -> bool:
             continue
         order = [first[axis] for axis in second]
         same = order == sorted(order)
-        if same and channels.turns_first(node):
+        if same and channels.turns_first(node) and not _is_viewed(graph, node):
             continue
         new = onnx.NodeProto()
         new.CopyFrom(node.proto)
@@ -34,6 +35,12 @@ def merge_transposes(graph: Graph) -> bool:
         graph.replace([node], [Node(new)])
         changed = True
     return changed
+
+
+def _is_viewed(graph: Graph, node: Node) -> bool:
+    """Return whether what a node makes is reshaped by all that read it, as heads of an attention are."""
+    readers = graph.readers(node.outputs[0])
+    return bool(readers) and not graph.is_output(node.outputs[0]) and all(r.op == "Reshape" for r in readers)
 
 
 def cast_before_turning(graph: Graph) -> bool:

@@ -40,6 +40,17 @@ def test_an_image_that_is_turned_over_and_back_stays_so() -> None:
         assert ops(onnxfuse.optimize(model, only=["softmax"])).count("Transpose") == left
 
 
+def test_an_image_of_which_a_view_is_taken_is_turned_back() -> None:
+    """As the heads of YOLO12's values are, beside its attention: a kernel copied them for nothing."""
+    text = """g (float[N,3,4,5] x) => (float[N,60] y) <int64[2] flat = {0,60}> {
+      t = Transpose <perm = [0,2,3,1]> (x)  u = Transpose <perm = [0,3,1,2]> (t)
+      r = Reshape (u, flat)  MORE y = Neg (r) }"""
+    for more, left in (("", 0), ("z = Exp (u)", 2)):
+        model = parse(HEAD + text.replace("MORE", more).replace("y)", "y, float[N,3,4,5] z)" if more else "y)", 1))
+        assert ops(onnxfuse.optimize(model, only=["softmax"])).count("Transpose") == left
+        assert_same_numbers(model, onnxfuse.optimize(model))
+
+
 def test_an_output_keeps_its_name() -> None:
     """What is turned back to the model's input is still an output of its own."""
     model = parse(f"""{HEAD} g (float[3,4] x) => (float[3,4] y) {{ t = Transpose (x)  y = Transpose (t) }}""")
