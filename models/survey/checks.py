@@ -29,6 +29,7 @@ from onnxfuse.model import concrete_shapes, io
 from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.types import infer, plainly, type_of
+from onnxfuse.verification.typed import typed
 
 ARCHS = (
     Arch("sm_80", 108), Arch("sm_86", 84, 1536), Arch("sm_89", 58, 1536), Arch("sm_90a", 132), Arch("sm_100", 148),
@@ -224,11 +225,7 @@ def declared(one: Examined) -> None:
     ONNX Runtime believes it of what it does not know, and does not open a model on CUDA whose nodes contradict it.
     """
     model = one.original()
-    computed = {o for n in model.graph.node for o in n.output}
-    known = [v for v in infer(model).graph.value_info if v.name in computed]
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(known)
-    made = onnxfuse.optimize(model)
+    made = onnxfuse.optimize(typed(model) or model)
     says = {v.name: type_of(v.type).shape for v in made.graph.value_info}
     del made.graph.value_info[:]
     for value in infer(made).graph.value_info:

@@ -32,6 +32,11 @@ def parse(text: str, opset: int = 17) -> ModelProto:
     return onnx.parser.parse_model(text if text.lstrip().startswith("<") else HEADER.format(opset=opset) + text)
 
 
+def numbers(count: int, step: int) -> str:
+    """Return so many numbers of both signs, in quarters."""
+    return ",".join(str((n * step % 13 - 6) / 4) for n in range(count))
+
+
 @cache
 def on_the_cpu() -> tuple[rule_file.Rule, ...]:
     """Return the shipped rules, with attention through the library's op for float32 too.

@@ -8,6 +8,8 @@ known by name, it is read from the first value that has it, and nothing is chose
 without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
@@ -34,9 +36,7 @@ def fix_targets(graph: Graph) -> bool:
         if target is None:
             changed |= node.op == "Expand" and _read_at_homes(graph, node, source, result)
             continue
-        name = graph.fresh(f"{node.outputs[0]}.target")
-        graph.add_constant(name, np.asarray(target, np.int64))
-        retarget(graph, node, name)  # a 0 of the new target is a copy
+        retarget(graph, node, write_target(graph, node.outputs[0], target))  # a 0 of the new target is a copy
         changed = True
     return changed
 
@@ -47,24 +47,31 @@ def part_reshapes(graph: Graph) -> bool:
     For those it is then made alone. Where Reshapes alone read it, which axes they join and split the rules ask.
     """
     changed = False
-    for node in [n for n in graph.nodes if _is_reshape(n)]:
+    for node in [n for n in graph.nodes if is_reshape(n)]:
         before = graph.producer(node.inputs[0])
-        if before is None or not _is_reshape(before) or all(map(_is_reshape, graph.readers(node.inputs[0]))):
+        if before is None or not is_reshape(before) or all(map(is_reshape, graph.readers(node.inputs[0]))):
             continue
         source, result = graph.type(before.inputs[0]).shape, graph.type(node.outputs[0]).shape
         target = None if source is None or result is None else reshaped(source, result)
         if target is None:
             continue
-        name = graph.fresh(f"{node.outputs[0]}.target")
-        graph.add_constant(name, np.asarray(target, np.int64))
+        name = write_target(graph, node.outputs[0], target)
         new = onnx.helper.make_node("Reshape", [before.inputs[0], name], node.outputs, node.name)
         graph.replace([node], [Node(new)])
         changed = True
     return changed
 
 
-def _is_reshape(node: Node) -> bool:
+def is_reshape(node: Node) -> bool:
+    """Return whether a node is a Reshape, whatever allowzero says: types tell what it makes."""
     return node.op == "Reshape" and not node.domain
+
+
+def write_target(graph: Graph, result: str, target: Sequence[int]) -> str:
+    """Add the constant target of what is reshaped to `result`, and return its name."""
+    name = graph.fresh(f"{result}.target")
+    graph.add_constant(name, np.asarray(target, np.int64))
+    return name
 
 
 def _plain(graph: Graph, node: Node) -> bool:

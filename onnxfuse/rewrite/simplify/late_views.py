@@ -12,6 +12,7 @@ import onnx
 from onnxfuse.kernels import is_pointwise
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
+from onnxfuse.rewrite.simplify.constant_shapes import is_reshape
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 
@@ -19,7 +20,7 @@ CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 def late_views(graph: Graph) -> bool:
     """Move each Reshape of what a convolution makes behind the elementwise nodes that only it feeds."""
     changed = False
-    for view in [n for n in graph.nodes if n.op == "Reshape" and not n.domain]:
+    for view in [n for n in graph.nodes if is_reshape(n)]:
         if view.order >= 0 and _of_a_convolution(graph, view):
             work = _work(graph, view)
             ends = graph.outputs_of([view, *work])

@@ -15,7 +15,7 @@ from onnxfuse.kernels import is_pointwise
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType
-from onnxfuse.rewrite.simplify.constant_shapes import reshaped
+from onnxfuse.rewrite.simplify.constant_shapes import is_reshape, reshaped
 from onnxfuse.rewrite.simplify.transposes import order_of
 
 SINCE = 13
@@ -59,7 +59,7 @@ def unmerge_batches(graph: Graph) -> bool:
 
 def _merges(graph: Graph) -> Iterator[_Merge]:
     for node in graph.nodes:
-        if _is_reshape(node):
+        if is_reshape(node):
             before, after = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
             if before is None or after is None or (len(before), len(after)) != (MATRICES + 1, MATRICES):
                 continue
@@ -89,7 +89,7 @@ def _between(graph: Graph, merge: _Merge) -> set[str]:
 
 
 def _is_made_apart(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> bool:
-    if _is_reshape(node):
+    if is_reshape(node):
         return _comes_apart(graph, merge, node, values)
     return _operands(graph, merge, node, values) is not None
 
@@ -97,7 +97,7 @@ def _is_made_apart(graph: Graph, merge: _Merge, node: Node, values: Set[str]) ->
 def _reads_apart(graph: Graph, merge: _Merge, node: Node, value: str, values: Set[str]) -> bool:
     if node.op == "Shape" and not node.domain:
         return not node.written
-    if not _is_reshape(node):
+    if not is_reshape(node):
         return len(node.outputs) == 1 and node.outputs[0] in values
     return value == node.inputs[0] and value not in node.inputs[1:] and _comes_apart(graph, merge, node, values)
 
@@ -168,7 +168,7 @@ def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
         makers = [n for v in together if (n := graph.producer(v)) is not None]
         product = any(n.op == "MatMul" and together.issuperset(n.inputs) for n in makers)
         turned = any(n.op == "Transpose" for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
-        never = any(_is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
+        never = any(is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
         kept |= together if never and (product or turned) else set()
     return kept
 
@@ -183,7 +183,7 @@ def _apart(graph: Graph, merge: _Merge, values: Set[str]) -> None:
     for node in [n for n in graph.nodes if not values.isdisjoint((*n.inputs, *n.outputs))]:
         value, known = node.outputs[0], graph.type(node.outputs[0])
         if value in values:
-            if _is_reshape(node) and node.inputs[0] not in values and _is_apart(graph, merge, node):
+            if is_reshape(node) and node.inputs[0] not in values and _is_apart(graph, merge, node):
                 names[value] = node.inputs[0]
                 graph.replace([node], [])
                 continue
@@ -191,7 +191,7 @@ def _apart(graph: Graph, merge: _Merge, values: Set[str]) -> None:
             assert known.shape is not None
             graph.types[names[value]] = ValueType(known.dtype, merge.apart(known.shape))
         source, made = (names.get(v, v) for v in (node.inputs[0], value))
-        if _is_reshape(node):
+        if is_reshape(node):
             graph.replace([node], _reshape(graph, node, source, made))
         elif value in values:
             graph.replace([node], _computed(graph, merge, node, names, values))
@@ -282,10 +282,6 @@ def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> li
         concat,
     ]
     return [Node(n) for n in nodes]
-
-
-def _is_reshape(node: Node) -> bool:
-    return node.op == "Reshape" and not node.domain  # whatever allowzero says: types tell what it makes
 
 
 def _axis(graph: Graph, node: Node, rank: int) -> int:

@@ -14,7 +14,7 @@ from onnxfuse.kernels import is_pointwise
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType
-from onnxfuse.rewrite.simplify.constant_shapes import reshaped
+from onnxfuse.rewrite.simplify.constant_shapes import is_reshape, reshaped
 from onnxfuse.rewrite.simplify.transposes import order_of
 
 SINCE = 13
@@ -85,7 +85,7 @@ def _around(graph: Graph, softmax: Node) -> _Region | None:
             region.nodes[node] = None
             waiting += beside
     products = [n for n in region.nodes if n.op == "MatMul" and region.values.issuperset(n.inputs)]
-    return region if products and all(_target(graph, n, region) for n in region.nodes if _is_reshape(n)) else None
+    return region if products and all(_target(graph, n, region) for n in region.nodes if is_reshape(n)) else None
 
 
 def _beside(graph: Graph, node: Node, region: _Region) -> list[str] | None:
@@ -93,7 +93,7 @@ def _beside(graph: Graph, node: Node, region: _Region) -> list[str] | None:
 
     A Reshape ends the region.
     """
-    if _is_reshape(node):
+    if is_reshape(node):
         return None if node.inputs[1] in region.values else []
     if len(node.outputs) != 1 or node.captures or not region.has(graph.type(node.outputs[0]).shape):
         return None
@@ -122,10 +122,6 @@ def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
     return node.op == "MatMul"
 
 
-def _is_reshape(node: Node) -> bool:
-    return node.op == "Reshape" and not node.domain  # whatever allowzero says: types tell what it makes
-
-
 def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
     """Return the target of a Reshape with the batch as one axis of what it reads or makes; None where there is none."""
     before, after = (
@@ -150,7 +146,7 @@ def _merge(graph: Graph, region: _Region) -> None:
         proto = onnx.NodeProto()
         proto.CopyFrom(node.proto)
         before: list[Node] = []
-        if _is_reshape(node):
+        if is_reshape(node):
             proto.input[1] = graph.fresh(f"{node.outputs[0]}.target")
             graph.add_constant(proto.input[1], np.asarray(_target(graph, node, region), np.int64))
             set_attribute(proto, "allowzero", None)
@@ -163,7 +159,7 @@ def _merge(graph: Graph, region: _Region) -> None:
         for position, value in enumerate(proto.input):
             if value in names:
                 proto.input[position] = names[value]
-            elif not _is_reshape(node) and value:
+            elif not is_reshape(node) and value:
                 proto.input[position] = _narrowed(graph, value, before)
         proto.output[0] = names.get(node.outputs[0], node.outputs[0])
         graph.replace([node], [*before, Node(proto)])

@@ -12,7 +12,7 @@ import onnx
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import Dim, ValueType, is_unknown
-from onnxfuse.rewrite.simplify.constant_shapes import reshaped
+from onnxfuse.rewrite.simplify.constant_shapes import is_reshape, reshaped, write_target
 from onnxfuse.rewrite.simplify.mask_facts import given_axes, unsqueezed_axes
 from onnxfuse.rewrite.simplify.transposes import order_of
 from onnxfuse.rewrite.simplify.writing import passing_on
@@ -68,7 +68,7 @@ def reshape_single_axes(graph: Graph) -> bool:
     # Unsqueeze -> Reshape -> Squeeze: Reshape
     """
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Reshape" and not n.domain]:
+    for node in [n for n in graph.nodes if is_reshape(n)]:
         changed |= _turned_before(graph, node) or _joined(graph, node) or _split(graph, node)
     return changed
 
@@ -76,7 +76,7 @@ def reshape_single_axes(graph: Graph) -> bool:
 def drop_own_reshapes(graph: Graph) -> bool:
     """Let what reads a Reshape to the shape that is there read what that one reads; return whether any did."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Reshape" and not n.domain]:
+    for node in [n for n in graph.nodes if is_reshape(n)]:
         shape = graph.type(node.inputs[0]).shape
         if shape is not None and None not in shape and graph.type(node.outputs[0]).shape == shape:
             graph.replace([node], [passing_on(node, node.inputs[0])])
@@ -157,11 +157,7 @@ def _target(graph: Graph, reshape: Node, source: str) -> str | None:
 def _constant(graph: Graph, before: tuple[Dim, ...], after: tuple[Dim, ...], result: str) -> str | None:
     """Return the constant target of a Reshape from one shape to another, None where there is none."""
     target = reshaped(before, after)
-    if target is None:
-        return None
-    name = graph.fresh(f"{result}.target")
-    graph.add_constant(name, np.asarray(target, np.int64))
-    return name
+    return None if target is None else write_target(graph, result, target)
 
 
 def _may_copy(graph: Graph, reshape: Node) -> bool:

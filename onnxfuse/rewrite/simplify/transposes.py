@@ -5,6 +5,7 @@ import onnx
 from onnxfuse.model import channels
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.rewrite.simplify.constant_shapes import is_reshape
 
 
 def merge_transposes(graph: Graph) -> bool:
@@ -40,7 +41,7 @@ def merge_transposes(graph: Graph) -> bool:
 def _is_viewed(graph: Graph, node: Node) -> bool:
     """Return whether what a node makes is reshaped by all that read it, as heads of an attention are."""
     readers = graph.readers(node.outputs[0])
-    return bool(readers) and not graph.is_output(node.outputs[0]) and all(r.op == "Reshape" for r in readers)
+    return bool(readers) and not graph.is_output(node.outputs[0]) and all(map(is_reshape, readers))
 
 
 def cast_before_turning(graph: Graph) -> bool:

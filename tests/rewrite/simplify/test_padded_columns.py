@@ -6,7 +6,7 @@ import pytest
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import infer
 from onnxfuse.rewrite.simplify.padded_columns import pad_columns
-from tests.rewrite.small import assert_same_numbers, fuses, ops, optimize, parse
+from tests.rewrite.small import assert_same_numbers, fuses, numbers, ops, optimize, parse
 
 TEXT = """g (float[N,S,16] x) => (float[N,S,16] y)
 <float three = {3}, float none = {0}, float six = {6}, float[COLUMNS] of_each = {EACH}, float[16,COLUMNS] w = {W},
@@ -26,11 +26,6 @@ ACTS = {
     "turned on the way": "  t = Transpose <perm = [2,0,1]> (a)\n  u = Exp_ (t)\n  h = Transpose <perm = [1,2,0]> (u)",
     "nothing": "  h = Sub (three, a)",
 }
-
-
-def numbers(count: int, step: int) -> str:
-    """Return so many numbers of both signs, in quarters."""
-    return ",".join(str((n * step % 13 - 6.5) / 4) for n in range(count))
 
 
 def text(act: str, columns: int = 6) -> str:

@@ -6,7 +6,7 @@ import pytest
 from onnxfuse.model.graph import Graph
 from onnxfuse.model.types import infer
 from onnxfuse.rewrite.simplify.padded_heads import pad_heads
-from tests.rewrite.small import assert_same_numbers, fuses, halved, ops, optimize, parse
+from tests.rewrite.small import assert_same_numbers, fuses, halved, numbers, ops, optimize, parse
 
 TEXT = """g (float[N,5,8] x, float[N,2,5,5] mask) => (float[N,5,WIDTH] y)
 <float scale = {0.25}, int64[4] narrow = {0,5,2,16}, int64[4] wide = {0,5,2,-1}, int64[3] flat = {0,5,WIDTH},
@@ -30,11 +30,6 @@ TEXT = """g (float[N,5,8] x, float[N,2,5,5] mask) => (float[N,5,WIDTH] y)
   y = Reshape (ct, flat)
 }"""
 """Two heads of 16 elements, whose values have 32, as LeViT's."""
-
-
-def numbers(count: int, step: int) -> str:
-    """Return so many numbers of both signs, in quarters."""
-    return ",".join(str((n * step % 13 - 6) / 4) for n in range(count))
 
 
 def text(values: int = 64) -> str:
