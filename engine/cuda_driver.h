@@ -44,6 +44,7 @@ constexpr unsigned kSharedBytesWithoutAsking = 48 * 1024;
 struct Driver {
   int (*context)(Context*);
   int (*device)(int*);
+  int (*function_attribute)(int* value, int attribute, Function);
   int (*set_function_attribute)(Function, int attribute, int value);
   int (*launch)(const LaunchConfig*, Function, void** arguments, void** extra);
   int (*encode_tensor_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
@@ -92,6 +93,7 @@ inline const Driver& driver() {
     Driver d;
     find(library, "cuCtxGetCurrent", d.context);
     find(library, "cuCtxGetDevice", d.device);
+    find(library, "cuFuncGetAttribute", d.function_attribute);
     find(library, "cuFuncSetAttribute", d.set_function_attribute);
     find(library, "cuLaunchKernelEx", d.launch);
     find(library, "cuTensorMapEncodeTiled", d.encode_tensor_map);

@@ -253,15 +253,27 @@ Room Launch::new_room(const SharedHost& host) const {
   return {reply.address, scratch_bytes, std::move(reply.memory)};
 }
 
+namespace {
+
+// What a function may use is one number of the CUDA function, however many launches, programs and ops have the function:
+// the function itself is asked for it, and it only grows. Kept here beside a handle the number would outlive the module,
+// and miss what the host asked for. One lock for all, so that nothing is set between reading and writing.
+void grow_shared_memory(cuda::Function function, unsigned bytes) {
+  static std::mutex mutex;
+  std::lock_guard<std::mutex> lock(mutex);
+  int allowed = 0;
+  check(cuda::driver().function_attribute(&allowed, cuda::kMaxDynamicSharedBytes, function), "cuFuncGetAttribute");
+  if (bytes <= static_cast<unsigned>(allowed)) return;
+  int result =
+      cuda::driver().set_function_attribute(function, cuda::kMaxDynamicSharedBytes, static_cast<int>(bytes));
+  if (result != cuda::kSuccess) fail(result, "asking for " + std::to_string(bytes) + " bytes of shared memory per block");
+}
+
+}  // namespace
+
 void ask_for_shared_memory(const Launch& launch) {
   for (const auto& next : launch.then) ask_for_shared_memory(*next);
-  if (launch.shared_bytes <= (launch.kernel ? launch.kernel->shared_bytes.load() : cuda::kSharedBytesWithoutAsking))
-    return;
-  int result = cuda::driver().set_function_attribute(launch.function, cuda::kMaxDynamicSharedBytes,
-                                                     static_cast<int>(launch.shared_bytes));
-  if (result != cuda::kSuccess)
-    fail(result, "asking for " + std::to_string(launch.shared_bytes) + " bytes of shared memory per block");
-  if (launch.kernel) launch.kernel->shared_bytes.store(launch.shared_bytes);
+  if (launch.shared_bytes > cuda::kSharedBytesWithoutAsking) grow_shared_memory(launch.function, launch.shared_bytes);
 }
 
 namespace {

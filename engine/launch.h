@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,7 +49,6 @@ struct Loaded {
   cuda::Function function = nullptr;  // none: not compiled yet
   bool early = false;
   Held owner;  // keeps the function's module loaded
-  mutable std::atomic<unsigned> shared_bytes{cuda::kSharedBytesWithoutAsking};  // that were asked for
 
   Loaded(const SharedHost&, const onnxfuse_kernel&);
 };
@@ -114,7 +112,8 @@ struct Launch {
   mutable std::vector<Room> rooms_;
 };
 
-// Of a launch and those after it: what a function may use beyond what all may.
+// Of a launch and those after it: lets each function use as much dynamic shared memory as this launch takes. What another
+// launch of the function was given stays.
 void ask_for_shared_memory(const Launch&);
 
 // Calls `see` with the launch as the C ABI has it.

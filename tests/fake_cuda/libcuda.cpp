@@ -2,6 +2,7 @@
 // that is "host-kernels:" and the path of a library has the functions of that.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -12,9 +13,15 @@ namespace {
 
 using HostKernel = void (*)(void** arguments);
 
+constexpr int kMostDynamicShared = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kSharedWithoutAsking = 48 * 1024, kSharedOfBlock = 232448;
+
 struct Function {
   std::string name;
   HostKernel host;
+  std::atomic<int> most_shared{kSharedWithoutAsking};  // the last value that was set, as on a GPU: also a smaller one
+
+  Function(const char* name, HostKernel host) : name(name), host(host) {}
 };
 
 struct Module {
@@ -40,7 +47,7 @@ int capability(int device) {
 extern "C" {
 
 // Not part of CUDA: tests make their handles with it.
-void* fake_function(const char* name, HostKernel host) { return new Function{name, host}; }
+void* fake_function(const char* name, HostKernel host) { return new Function(name, host); }
 
 // Not part of CUDA: what the runtime's cudaSetDevice does to the driver.
 void fake_set_device(int device) { current = device; }
@@ -70,7 +77,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 39: return *value = 2048, 0;  // MAX_THREADS_PER_MULTIPROCESSOR
     case 75: return *value = capability(device) / 10, 0;
     case 76: return *value = capability(device) % 10, 0;
-    case 97: return *value = 232448, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    case 97: return *value = kSharedOfBlock, 0;  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     default: return *value = 1, 0;
   }
 }
@@ -94,6 +101,14 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 int cuFuncSetAttribute(void* function, int attribute, int value) {
   trace("cuFuncSetAttribute", ", \"kernel\": \"%s\", \"attribute\": %d, \"value\": %d",
         static_cast<Function*>(function)->name.c_str(), attribute, value);
+  if (attribute != kMostDynamicShared) return 0;
+  if (value < 0 || value > kSharedOfBlock) return kInvalidValue;
+  static_cast<Function*>(function)->most_shared = value;
+  return 0;
+}
+
+int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  *value = attribute == kMostDynamicShared ? static_cast<Function*>(function)->most_shared.load() : 0;
   return 0;
 }
 
@@ -129,6 +144,7 @@ int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
                    unsigned shared_bytes, void* stream, void** arguments, void**) {
   auto* function = static_cast<Function*>(handle);
   if (!gx || !gy || !gz || !bx || !by || !bz || bx * by * bz > kMostThreads) return kInvalidValue;
+  if (shared_bytes > static_cast<unsigned>(function->most_shared.load())) return kInvalidValue;
   trace_launch("cuLaunchKernel", function->name, {gx, gy, gz}, {bx, by, bz}, shared_bytes, stream);
   if (function->host) function->host(arguments);
   return 0;

@@ -27,7 +27,7 @@ def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) ->
 
 def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: list[Any] | None) -> Work:
     function = kernels.load(plan.kernel, 0)
-    if plan.shared_bytes > 48 * 1024:
+    if plan.shared_bytes > function.max_dynamic_shared_size_bytes:  # of all launches of the function: it only grows
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
     own = [kernels.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes and room is None else []
     scratch = own if room is None else room

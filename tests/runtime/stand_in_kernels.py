@@ -186,9 +186,9 @@ def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
     return np.frombuffer(memory, dtype).reshape(shape)
 
 
-def install(**settings: Any) -> StandInKernels:
+def install(kind: type[StandInKernels] = StandInKernels, **settings: Any) -> StandInKernels:
     """Let the runtime of this process plan and load through a new stand-in, and return it."""
-    stand_in = StandInKernels(**settings)
+    stand_in = kind(**settings)
     for module in (ahead, interim, loader, loading, programs):
         module.kernels = stand_in  # type: ignore[attr-defined]
     ahead.MOST_THREADS = 0  # what is planned is counted: nothing ahead

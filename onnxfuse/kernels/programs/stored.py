@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
-from importlib.abc import Traversable
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from onnxfuse.kernels.arch import Arch
