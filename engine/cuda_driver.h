@@ -39,7 +39,6 @@ constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHAR
 // CUdevice_attribute.
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76, kMostSharedBytes = 97;
 constexpr int kRelaxedCapture = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
-constexpr unsigned kSharedBytesWithoutAsking = 48 * 1024;
 
 struct Driver {
   int (*context)(Context*);

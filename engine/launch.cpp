@@ -273,7 +273,8 @@ void grow_shared_memory(cuda::Function function, unsigned bytes) {
 
 void ask_for_shared_memory(const Launch& launch) {
   for (const auto& next : launch.then) ask_for_shared_memory(*next);
-  if (launch.shared_bytes > cuda::kSharedBytesWithoutAsking) grow_shared_memory(launch.function, launch.shared_bytes);
+  // Below 48 KB, too: a function that has shared memory of its own may use less than that beside it.
+  if (launch.shared_bytes) grow_shared_memory(launch.function, launch.shared_bytes);
 }
 
 namespace {

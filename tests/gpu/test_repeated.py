@@ -20,6 +20,9 @@ from models.survey.checks import ROUNDS, STAGES, Broken, Examined, Refused, chan
 from models.survey.samples import FOLDER, SUFFIX, unpacked
 from models.weights import seeded
 from onnxfuse.runtime import cuda_unusable
+from onnxfuse.verification import sessions
+from tests.kernels import random_models
+from tests.kernels.random_models import KINDS
 from tests.models import small, u2net
 from tests.rewrite.graphs import ANCHORS, models
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize
@@ -133,3 +136,24 @@ def test_architectures(name: str, dtype: str, tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
     onnx.save(small.build(name, dtype=dtype), file)
     passes(file, tmp_path)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("seed", range(4))
+def test_random_models_run_again_beside_each_other(kind: str, seed: int) -> None:
+    """Models of one kind share functions: four of them, each in a session of its own, run in turns."""
+    made = [random_models.model(f"repeated {seed} {number}", kind=kind) for number in range(4)]
+    opened = []
+    for case in made:
+        try:
+            sessions.plain(case.model, CUDA).run(None, case.feeds)
+        except sessions.ORT_ERRORS:
+            continue  # ONNX Runtime has no kernel for some operators in some types
+        opened.append((case, sessions.with_kernels(onnxfuse.optimize(case.model), CUDA)))
+    assert opened, "ONNX Runtime runs none of them"
+    first = [sessions.run(session, case.feeds) for case, session in opened]
+    for _ in range(ROUNDS - 1):
+        for (case, session), before in zip(opened, first, strict=True):
+            for name, value in sessions.run(session, case.feeds).items():
+                if value.tobytes() != before[name].tobytes():
+                    assert name in changing(sessions.plain(case.model, CUDA), [case.feeds], ROUNDS), name
