@@ -96,7 +96,7 @@ def transformer() -> Parts:
 def upsampling() -> Parts:
     """Return a transposed convolution and an image made larger."""
     parts = [nn.Conv2DTranspose(8, 16, 4, stride=2, padding=1), nn.BatchNorm2D(16), nn.LeakyReLU(0.1)]
-    up = nn.Upsample(scale_factor=[2.0, 2.0], mode="nearest")
+    up = nn.Upsample(size=[48, 48], mode="nearest")
     return nn.Sequential(*parts, up, nn.Conv2D(16, 3, 3, padding=1), nn.Sigmoid()), [8, 12, 12], "float32"
 
 
