@@ -11,12 +11,17 @@ from models.survey.racing import ENOUGH
 WHERE = re.compile(r"\S*/onnxfuse-survey-\w+/(\S+/)?")
 """The folder of a worker, and the export's own in it, which say nothing of the model there."""
 
+WRITTEN = (
+    "Written by `python -m models.survey --report models/SURVEY.md`. How the ways to export are chosen: "
+    "[Sample models](README.md)."
+)
+
 Row = Mapping[str, Any]
 
 
 def written(rows: Sequence[Row]) -> str:
     """Return the page: what was surveyed, what failed, what ONNX Runtime refuses, what is slower, family by family."""
-    parts = ["# The survey of exports", "", "Written by `python -m models.survey --report models/SURVEY.md`.", ""]
+    parts = ["# The survey of exports", "", WRITTEN, ""]
     for stage in sorted({r["stage"] for r in rows}):
         parts += _stage(stage, [r for r in rows if r["stage"] == stage])
     return "\n".join(parts) + "\n"
