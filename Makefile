@@ -102,6 +102,7 @@ try-wheel:
 survey: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),survey]'
 	$(BIN)/python -m models.survey --stage cpu --out survey --report models/SURVEY.md
+	$(BIN)/python -m models.survey.large survey/large
 	! command -v nvidia-smi >/dev/null || $(BIN)/python -m models.survey --stage gpu --out survey \
 	  --cards $$(nvidia-smi --list-gpus | wc -l) --report models/SURVEY.md
 

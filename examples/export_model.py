@@ -1,4 +1,4 @@
-"""Export a small PyTorch model to build/classifier.onnx: the first step of the pipeline."""
+"""Export a small PyTorch model to build/classifier.onnx, its weights beside it: the first step of the pipeline."""
 
 import sys
 from pathlib import Path
@@ -30,11 +30,10 @@ def export(folder: Path, width: int = 32, blocks: int = 3) -> Path:
         model,
         (torch.randn(2, width),),
         str(path),
-        dynamo=False,
-        opset_version=17,
+        dynamo=True,
         input_names=["x"],
         output_names=["scores"],
-        dynamic_axes={"x": {0: "batch"}, "scores": {0: "batch"}},
+        dynamic_shapes=({0: "batch"},),
     )
     return path
 

@@ -35,7 +35,9 @@ def _run(writer: Writer, name: str, out: Path, **options: object) -> None:
     except OnnxfuseError as error:
         click.echo(f"Error: {error}" + (f"\n{error.hint}" if error.hint else ""), err=True)
         raise SystemExit(error.exit_code) from None
-    click.echo(f"{out}: {name}, {out.stat().st_size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
+    files = (out, out.with_name(f"{out.name}.data"))  # torch.export's weights are in the second
+    size = sum(file.stat().st_size for file in files if file.exists())
+    click.echo(f"{out}: {name}, {size / 1e6:.1f} MB in {time.perf_counter() - started:.1f} s")
 
 
 def _command(name: str, writer: Writer, more: list[click.Parameter]) -> click.Command:

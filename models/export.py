@@ -62,6 +62,8 @@ def export(
 ) -> None:
     """Write the model `name` to `path` with torch.onnx, by tracing or, with `dynamo`, by torch.export.
 
+    Its weights are where the exporter puts them: those of torch.export in `PATH.data`.
+
     Arguments are those of `models.build`; the opset is 17, with `dynamo` 18, when not told.
     """
     opset = opset or (OLDEST_DYNAMO_OPSET if dynamo else Form.opset)
@@ -86,7 +88,6 @@ def export(
         tuple(torch.from_numpy(values) for values in inputs.values()),
         str(path),
         dynamo=dynamo,
-        external_data=False,
         opset_version=form.opset,
         input_names=list(inputs),
         output_names=list(OUTPUTS[name]),

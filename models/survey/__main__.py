@@ -24,6 +24,7 @@ from onnxfuse.runtime import cuda_unusable
 @click.option("--out", "folder", type=click.Path(file_okay=False, path_type=Path), default="survey", show_default=True)
 @click.option("--only", default="", help="Only subjects whose name this regular expression finds.")
 @click.option("--ways", default="*", help="Only these ways, as --list names them: 'trace * float16 *'.")
+@click.option("--first", is_flag=True, help="Of these ways only a subject's first: its exporter's defaults.")
 @click.option("--shard", default="0/1", help="Every n-th subject from the i-th one: i/n.")
 @click.option("--jobs", default=os.cpu_count() or 1, show_default=True, help="Processes at once.")
 @click.option("--cards", default=1, show_default=True, help="GPUs that they share.")
@@ -42,7 +43,7 @@ from onnxfuse.runtime import cuda_unusable
 def main(
     stage: str, folder: Path, only: str, ways: str, shard: str, jobs: int, cards: int, seconds: float, limit: float,
     side: int, archs: tuple[str, ...], keep: bool, listing: bool, again: bool, compiled: bool, report: Path | None,
-    places: tuple[Path, ...],
+    places: tuple[Path, ...], first: bool,
 ) -> None:  # fmt: skip
     """Export models of every family, take each export through everything that onnxfuse promises, and report."""
     if places:
@@ -54,8 +55,8 @@ def main(
 
     deadline = time.monotonic() + seconds
     found, missing = subjects()
-    first, _, count = shard.partition("/")
-    chosen = [s for s in found if re.search(only, s.name)][int(first) :: int(count or 1)]
+    start, _, count = shard.partition("/")
+    chosen = [s for s in found if re.search(only, s.name)][int(start) :: int(count or 1)]
     numbers = tuple(n for n, way in enumerate(WAYS) if fnmatch.fnmatch(str(way), ways))
     for source, why in missing.items():
         click.echo(f"{source}: not surveyed: {why}")
@@ -79,7 +80,9 @@ def main(
     # Neighbours are alike: far ones first show the breadth where the time does not suffice.
     order = sorted(chosen, key=lambda s: zlib.crc32(s.name.encode()))
     left = survey(
-        order, Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again, compiled), tell
+        order,
+        Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again, compiled, first),
+        tell,
     )
     done = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common())
     click.echo(done or ("nothing was done" if left else "nothing was left to do"))

@@ -11,16 +11,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 import onnxfuse
-from models.survey import as_run, inputs
+from models.survey import as_run, files, inputs
 from models.survey.cards import in_company
+from models.survey.files import SHOWN, line, opened, why_not, write
 from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.optimizing import optimize, undo
 from onnxfuse.api.options import Options
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.build import nvrtc
@@ -28,7 +30,7 @@ from onnxfuse.kernels.dispatch import is_template, plan, supports
 from onnxfuse.model import concrete_shapes, io
 from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.model.types import infer, plainly, type_of
+from onnxfuse.model.types import infer, type_of
 from onnxfuse.verification.typed import typed
 
 ARCHS = (
@@ -58,11 +60,11 @@ ASKED = 8
 SECONDS = 60.0
 """For the cases of a verification, a quarter of what a step may take: as much again goes into each doubt."""
 
+FUSED = "fused.onnx"
+"""What every optimized model is called: the names of data files have that of the model in them."""
+
 SHOWN_KEPT = 20
 """Nodes that stay in float32 which a row names."""
-
-SHOWN = 400
-"""Characters of a message that a row keeps."""
 
 
 class Broken(Exception):  # noqa: N818 - it names what was found, no mistake in this program
@@ -95,8 +97,8 @@ class Examined:
 
     @property
     def fused(self) -> Path:
-        """Where the optimized model is."""
-        return self.folder / "fused.onnx"
+        """Where the optimized model is, with its data if it has any, and nothing else."""
+        return self.folder / "optimized" / FUSED
 
     def original(self) -> onnx.ModelProto:
         """Return the export as it is read."""
@@ -113,7 +115,7 @@ class Examined:
         Where the original takes another batch than that of its cases, a larger one comes first, and one alone.
         """
         model = self.original()
-        sizes = inputs.TIMED if 1 in self.turns and "batch" in concrete_shapes.open_dims(model) else ({},)
+        sizes = inputs.TIMED if 1 in self.turns and "batch" in inputs.words(model).values() else ({},)
         return [(one, inputs.feeds(model, 0, **one)) for one in sizes]
 
 
@@ -143,8 +145,6 @@ def original_on_gpu(one: Examined) -> None:
 
 def _runs(one: Examined, providers: list[str]) -> str:
     """Return why the original does not run, or never twice the same; notes the cases that it runs."""
-    import onnxruntime
-
     from onnxfuse import runtime
     from onnxfuse.verification import sessions
     from onnxfuse.verification.truth import random_node
@@ -152,16 +152,11 @@ def _runs(one: Examined, providers: list[str]) -> str:
     unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
     if unusable:
         raise sessions.no_cuda(unusable)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = sessions.SILENT
     try:
         # By ONNX Runtime alone: what we do not read and it does is our failure.
-        session = onnxruntime.InferenceSession(
-            str(one.path), options, providers=providers, enable_fallback=0,
-            disabled_optimizers=[sessions.CRASHES_IN_HALF],
-        )  # fmt: skip
+        session = opened(one.path, providers)
     except sessions.ORT_ERRORS as error:
-        return _line(error)
+        return line(error)
     model = one.original()
     drawn = random_node(model.graph.node)
     if drawn is not None:
@@ -169,23 +164,23 @@ def _runs(one: Examined, providers: list[str]) -> str:
     try:
         sessions.run(session, inputs.feeds(model, 0))
     except sessions.ORT_ERRORS as error:
-        return _line(error)
+        return line(error)
     for turns in TURNS[TURNS.index(one.turns) :]:
         one.turns = turns
         try:
             sessions.run(session, one.cases()[-1])
             break
         except sessions.ORT_ERRORS as error:
-            one.facts.setdefault("one_shape", _line(error)[:200])
+            one.facts.setdefault("one_shape", line(error)[:200])
     one.ones = [case for case in _of_ones(model) if 1 in one.turns and _ran(session, case)]
     return ""
 
 
 def _of_ones(model: onnx.ModelProto) -> Iterator[Mapping[str, Any]]:
     """Yield the cases with sizes of one that the model's open dimensions leave."""
-    there = inputs.sizes_of(model, 0)
+    there = {*inputs.words(model).values()}
     for seed, sizes in enumerate(inputs.ONES):
-        if sizes.keys() & there.keys():
+        if sizes.keys() & there:
             yield inputs.feeds(model, 0, seed, **sizes)
 
 
@@ -201,25 +196,47 @@ def _ran(session: Any, case: Mapping[str, Any]) -> bool:
 
 
 def optimized(one: Examined) -> None:
-    """It is optimized."""
-    began = time.perf_counter()
-    made = onnxfuse.optimize(one.path)
+    """It is optimized and written as by the command, and stays as it was with its data."""
+    before, began = files.looks(one.path.parent), time.perf_counter()
+    made = write(partial(optimize, one.path), one.fused)
     one.facts["optimize_s"] = round(time.perf_counter() - began, 2)
-    io.save(made, one.fused)
-    one.facts["nodes"] = [len(onnx.load(one.path, load_external_data=False).graph.node), len(made.graph.node)]
-    ops = fused_ops(made)
-    count = sum(n.domain == DOMAIN for graph in concrete_shapes.every_graph(made.graph) for n in graph.node)
+    if files.looks(one.path.parent) != before:
+        raise Broken("the files of the original are no longer as they were")
+    one.facts["weights"] = {"before": files.outside(one.path), "after": files.outside(one.fused)}
+    one.facts["nodes"] = [len(onnx.load(one.path, load_external_data=False).graph.node), len(made.model.graph.node)]
+    ops = fused_ops(made.model)
+    count = sum(n.domain == DOMAIN for graph in concrete_shapes.every_graph(made.model.graph) for n in graph.node)
     one.facts |= {"fused": count, "kernels": len(ops), "rules": sorted({op.rule for op in ops.values()})}
 
 
+def opened_on_cpu(one: Examined) -> None:
+    """ONNX Runtime alone opens the written file by its path, and runs it, wherever it does so with the original."""
+    if one.on_cpu:
+        _by_path(one.fused, ["CPUExecutionProvider"], one.cases())
+
+
+def opened_on_gpu(one: Examined) -> None:
+    """As `opened_on_cpu`, by the CUDA provider: the fused ops run as their bodies."""
+    _by_path(one.fused, ["CUDAExecutionProvider", "CPUExecutionProvider"], one.cases())
+
+
+def _by_path(path: Path, providers: list[str], cases: list[Mapping[str, Any]]) -> None:
+    why = why_not(path, providers, cases)
+    if why:
+        raise Broken(f"by its path the written file is of no use: {why}"[:SHOWN])
+
+
 def same_again(one: Examined) -> None:
-    """The same input gives the same bytes, and an optimized model comes out as it went in."""
-    ours = _bytes(io.load(one.fused))
-    if _bytes(onnxfuse.optimize(one.path)) != ours:
-        raise Broken("a second run of optimize gives other bytes")
-    again = onnxfuse.optimize(one.fused)
-    if _bytes(again) != ours:
-        raise Broken(f"optimized again it changes: {_difference(io.load(one.fused), again)}")
+    """The same input gives the same files, and an optimized model comes out as it went in."""
+    again, twice = (one.folder / name / FUSED for name in ("again", "twice"))
+    write(partial(optimize, one.path), again)
+    differs = files.difference(one.fused, again)
+    if differs:
+        raise Broken(f"a second run of optimize gives other bytes: {differs}")
+    write(partial(optimize, one.fused), twice)
+    differs = files.difference(one.fused, twice)
+    if differs:
+        raise Broken(f"optimized again it changes: {differs}")
 
 
 def declared(one: Examined) -> None:
@@ -241,12 +258,12 @@ def declared(one: Examined) -> None:
 
 
 def undone(one: Examined) -> None:
-    """Undo gives a model that ONNX Runtime opens wherever it opens the original."""
-    file = one.folder / "undone.onnx"
-    io.save(onnxfuse.unfuse(one.fused), file)
+    """Undo, as the command writes it, gives a model that ONNX Runtime opens and runs wherever it does the original."""
+    file = one.folder / "undone" / "undone.onnx"
+    write(partial(undo, one.fused), file)
     if any(n.domain == DOMAIN for n in onnx.load(file).graph.node):
         raise Broken("fused ops are left after undo")
-    why = _opens(file) if one.on_cpu else _apart(file)
+    why = why_not(file, ["CPUExecutionProvider"], one.cases()) if one.on_cpu else _apart(file)
     if why:
         raise Broken(f"undone it does not open: {why}")
 
@@ -381,11 +398,10 @@ def converted(one: Examined) -> None:
     began = time.perf_counter()
     try:
         asked = lowering("float16", tuple(one.cases()), seconds=SECONDS)
-        made = optimize(one.path, Options(precision=asked), progress=one.tell)
+        made = write(partial(optimize, one.path, Options(precision=asked), one.tell), one.fused)
     except (ModelError, UsageError) as error:
-        raise Refused(_line(error)) from None
+        raise Refused(line(error)) from None
     assert made.lowered is not None
-    io.save(made.model, one.fused)
     one.facts |= {"optimize_s": round(time.perf_counter() - began, 2), "precision": made.lowered.summary}
     one.facts["kept"] = [f"{k.op} {k.node}: {k.reason}" for k in made.lowered.kept][:SHOWN_KEPT]
 
@@ -399,45 +415,21 @@ def held(one: Examined) -> None:
 
 
 STAGES: Mapping[str, tuple[Step, ...]] = {
-    "cpu": (original_on_cpu, optimized, same_again, declared, undone, planned, opens_on_stand_ins, same_on_cpu),
-    "precision": (original_on_cpu, converted, undone, opens_on_stand_ins, held),
-    "gpu": (original_on_gpu, optimized, repeated, same_on_gpu),
+    "cpu": (
+        original_on_cpu,
+        optimized,
+        opened_on_cpu,
+        same_again,
+        declared,
+        undone,
+        planned,
+        opens_on_stand_ins,
+        same_on_cpu,
+    ),
+    "precision": (original_on_cpu, converted, opened_on_cpu, undone, opens_on_stand_ins, held),
+    "gpu": (original_on_gpu, optimized, opened_on_gpu, repeated, same_on_gpu),
 }
 """The steps of each stage; `models.survey.racing` adds the times to `gpu`."""
-
-
-def _bytes(model: onnx.ModelProto) -> bytes:
-    found: bytes = model.SerializeToString(deterministic=True)
-    return found
-
-
-def _difference(a: onnx.ModelProto, b: onnx.ModelProto) -> str:
-    ours, theirs = ([f"{n.op_type}({n.name})" for n in m.graph.node] for m in (a, b))
-    if len(ours) != len(theirs):
-        return f"{len(ours)} nodes become {len(theirs)}"
-    return next((f"{x} becomes {y}" for x, y in zip(ours, theirs, strict=True) if x != y), "not in its nodes")
-
-
-def failures() -> tuple[type[Exception], ...]:
-    """Return what ONNX Runtime raises, and what we raise around it."""
-    from onnxfuse.verification import sessions
-
-    return (OnnxfuseError, *sessions.ORT_ERRORS)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {plainly(error)}".split())[:SHOWN]
-
-
-def _opens(path: Path) -> str:
-    """Return why ONNX Runtime does not open a model on the CPU, empty where it does."""
-    from onnxfuse.verification import sessions
-
-    try:
-        sessions.plain(path, [sessions.CPU])
-    except failures() as error:
-        return _line(error)
-    return ""
 
 
 def _apart(path: Path) -> str:
@@ -495,4 +487,4 @@ def _traced(error: Exception) -> str:
         if f"{os.sep}onnxfuse{os.sep}" in file:
             ours = f" [{Path(file).name}:{trace.tb_lineno}]"
         trace = trace.tb_next
-    return f"{_line(error)}{ours}"
+    return f"{line(error)}{ours}"

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from models.rivals import by_layout, warm
-from models.survey import WAYS, Way, inputs
+from models.survey import DYNAMO, WAYS, Way, inputs
 from models.survey.cards import clock
 from models.survey.catalogue import make
 from models.survey.racing import ROUNDS, RUNS
@@ -40,7 +40,7 @@ def compiled(
     """
     torch.backends.cuda.matmul.allow_tf32 = True  # as ONNX Runtime by default, and as cuDNN's convolutions in torch
     torch.manual_seed(0)
-    made = make(name, replace(way, dynamo=True), side)
+    made = make(name, replace(way, exporter=DYNAMO), side)
     element = getattr(torch, way.dtype)
     module = made.module.to(element).eval().to(device)
     given = [_tensor(feeds[n]) if n in feeds else x for n, x in made.inputs.items()]

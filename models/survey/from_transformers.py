@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.survey import Made, Subject
-from models.survey.modules import REFUSALS, ROWS, Flat, stirred, tensors
+from models.survey import REFUSALS, Made, Subject
+from models.survey.modules import ROWS, Flat, stirred, tensors
 from models.survey.shrink import LEVELS, WORDS, shrunk
 
 TOKENS, PAST = 16, 12

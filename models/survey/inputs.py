@@ -20,10 +20,18 @@ ONES = ({"batch": 1}, {"sequence": 1, "target": 1}, {"past": 1, "total": 2})
 """Sizes of one: an extent of one spreads over others, and what tells axes apart by their sizes is wrong there."""
 
 
+def words(model: onnx.ModelProto) -> dict[str, str]:
+    """Return the open dimensions by their names, each with the word of SIZES for it.
+
+    Of exporters that name dimensions by numbers, tf2onnx and paddle2onnx, the first axis is the batch.
+    """
+    dims = [(d, axis) for s in input_specs(model) for axis, d in enumerate(s.shape) if isinstance(d, str)]
+    return {d: d for d, _ in dims if d in SIZES} | {d: "batch" for d, axis in dims if d not in SIZES and axis == 0}
+
+
 def sizes_of(model: onnx.ModelProto, turn: int, **other: int) -> dict[str, int]:
     """Return the sizes of the open dimensions in one of two turns; `other` takes their place."""
-    names = {d for s in input_specs(model) for d in s.shape if isinstance(d, str)}
-    return {n: other.get(n, SIZES[n][turn]) for n in sorted(names) if n in SIZES}
+    return {name: other.get(word, SIZES[word][turn]) for name, word in sorted(words(model).items())}
 
 
 def feeds(model: onnx.ModelProto, turn: int, seed: int = 0, **other: int) -> Mapping[str, Array]:

@@ -10,19 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.survey import Made
+from models.survey import REFUSALS, Made
 
 ROWS = 2
 """Torch's exporters take a dimension of one for a constant."""
 
 OTHER = 32
 """An image that is so much wider and less high says whether a module takes any size."""
-
-REFUSALS = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError, RuntimeError,
-    TypeError, UnboundLocalError, ValueError, OSError,
-)  # fmt: skip
-"""What modules raise for sizes that they do not take."""
 
 
 class Flat(nn.Module):

@@ -8,15 +8,20 @@ from typing import Any
 
 from models.survey.racing import ENOUGH
 
-WHERE = re.compile(r"\S*/onnxfuse-survey-\w+/")
-"""The folder of a worker, which says nothing of the model in it."""
+WHERE = re.compile(r"\S*/onnxfuse-survey-\w+/(\S+/)?")
+"""The folder of a worker, and the export's own in it, which say nothing of the model there."""
+
+WRITTEN = (
+    "Written by `python -m models.survey --report models/SURVEY.md`. How the ways to export are chosen: "
+    "[Sample models](README.md)."
+)
 
 Row = Mapping[str, Any]
 
 
 def written(rows: Sequence[Row]) -> str:
     """Return the page: what was surveyed, what failed, what ONNX Runtime refuses, what is slower, family by family."""
-    parts = ["# The survey of exports", "", "Written by `python -m models.survey --report models/SURVEY.md`.", ""]
+    parts = ["# The survey of exports", "", WRITTEN, ""]
     for stage in sorted({r["stage"] for r in rows}):
         parts += _stage(stage, [r for r in rows if r["stage"] == stage])
     return "\n".join(parts) + "\n"
@@ -46,7 +51,7 @@ def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
     if stage == "cpu":
         parts += [f"{sum(r.get('compiled', 0) for r in rows)} kernels were compiled; planned they are for each of the "
                   "architectures, whether they were compiled or not.", ""]  # fmt: skip
-    parts += _table("who exports", ["source", "exporter and type", "exported", "right"], _exporters(rows))
+    parts += _table("who exports", ["source", "exporter, opset, type", "exported", "right"], _exporters(rows))
     failed = [r for r in rows if r["verdict"] == "failed"]
     parts += _grouped("failed", failed)
     parts += _table("slower", ["model", "export", "ONNX Runtime's best, us", "fused, us", "over best"], [
@@ -64,7 +69,10 @@ def _slower(timed: Sequence[Row]) -> list[Row]:
 def _exporters(rows: Sequence[Row]) -> list[list[str]]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["subject"].partition(":")[0], " ".join(row["way"].split()[::2])), []).append(row)
+        exporter, opset, dtype, _, *weights = row["way"].split()  # whether dimensions are open is of no matter here
+        groups.setdefault((row["subject"].partition(":")[0], " ".join((exporter, opset, dtype, *weights))), []).append(
+            row
+        )
     return [
         [source, way, f"{sum(r['verdict'] != 'no export' for r in found)} of {len(found)}",
          str(sum(r["verdict"] == "right" for r in found))]

@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from models.survey.checks import ARCHS, SHOWN, failures
+from models.survey.checks import ARCHS
+from models.survey.files import SHOWN, failures
 from onnxfuse import kernels
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.verification import sessions

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.survey import WAYS, Subject
+from models.survey import TORCH, WAYS, Subject, files, place
 from models.survey.cards import LOCK
+from models.survey.catalogue import ways_of
 
 ROWS = "rows.jsonl"
 """The results, in the folder of the survey."""
@@ -35,7 +37,7 @@ class Settings:
     stage: str
     folder: Path
     ways: tuple[int, ...]
-    """Positions in `WAYS`."""
+    """Positions in `WAYS`; a subject is exported in those of them that its exporters have."""
     jobs: int
     cards: int
     """Of the stage gpu: worker n has card n modulo this."""
@@ -51,6 +53,8 @@ class Settings:
     """What failed is done once more."""
     compiled: bool = False
     """What was timed is timed under torch.compile, too."""
+    first: bool = False
+    """Each subject in the first of its ways alone."""
 
 
 class Ended(Exception):  # noqa: N818 - it names what was found, no mistake in this program
@@ -76,7 +80,7 @@ class Rows:
 def read(*places: Path) -> list[dict[str, Any]]:
     """Return the rows of files of results, or of all such files in a folder: each export's last one."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for file in (f for place in places for f in (sorted(place.glob("*.jsonl")) if place.is_dir() else [place])):
+    for file in (f for at in places for f in (sorted(at.glob("*.jsonl")) if at.is_dir() else [at])):
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             rows[row["subject"], row["way"], row["stage"]] = row
@@ -87,9 +91,10 @@ def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapp
     """Do what is not done yet, and return what is left at the deadline; `tell(row)` hears of each row."""
     rows = Rows(settings.folder, again=settings.again)
     work: queue.SimpleQueue[tuple[Subject, int]] = queue.SimpleQueue()
+    todo = {s: [n for n in ways_of(s.name) if n in settings.ways][: 1 if settings.first else None] for s in subjects}
     for number in settings.ways:  # each subject in one way before any in the next one
         for subject in subjects:
-            if (subject.name, str(WAYS[number]), settings.stage) not in rows.done:
+            if number in todo[subject] and (subject.name, str(WAYS[number]), settings.stage) not in rows.done:
                 work.put((subject, number))
 
     left: list[tuple[Subject, int]] = []
@@ -123,29 +128,41 @@ def _row(subject: Subject, way: int, exporter: "Exporter", settings: Settings, s
     """Return the row of one export; its error is OUT_OF_TIME where it was not finished."""
     row: dict[str, Any] = {"subject": subject.name, "family": subject.family, "way": str(WAYS[way]),
                            "stage": settings.stage}  # fmt: skip
-    made = exporter.export(subject.name, way)
-    row |= {"export_s": made["seconds"]} | ({"static": True} if made["static"] else {})
-    if made["error"]:
-        return row | {"verdict": "no export", "step": "export", "error": made["error"]}
-    file = Path(made["file"])
-    row |= {"bytes": file.stat().st_size} | _checked(file, settings, slot)
-    if settings.compiled and "over" in row:
-        row |= _compiled(subject.name, way, file, row["sizes"], settings, slot)
-    if not settings.kept:
-        file.unlink()
-    return row
+    home, kept = place(exporter.folder, subject.name, WAYS[way]).parent, settings.kept
+    try:
+        made = exporter.export(subject.name, way)
+        row |= {"export_s": made["seconds"]} | ({"static": True} if made["static"] else {})
+        if made["error"]:
+            kept = False
+            return row | {"verdict": "no export", "step": "export", "error": made["error"]}
+        file = Path(made["file"])
+        row |= {"bytes": files.size(file)} | _checked(file, settings, slot)
+        if settings.compiled and "over" in row and WAYS[way].exporter in TORCH:
+            row |= _compiled(subject.name, way, file, row["sizes"], settings, slot)
+        return row
+    finally:
+        if not kept:
+            shutil.rmtree(home, ignore_errors=True)
 
 
 class Exporter:
-    """A process that exports one after another, begun anew where one export ends it."""
+    """A process that exports one after another, begun anew where one export ends it, and for another exporter.
+
+    TensorFlow and Paddle in one process end it by a segmentation fault.
+    """
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings, self.folder = settings, folder
         self.child: Child | None = None
+        self.ways: tuple[int, ...] = ()
+        """Of the models that the process exports."""
 
     def export(self, name: str, way: int) -> dict[str, Any]:
         """Return what became of one export, as `exporting.Exported` tells it."""
         began = time.monotonic()
+        if ways_of(name) != self.ways:
+            self.end()
+            self.ways = ways_of(name)
         try:
             if self.child is None:
                 command = ["models.survey.exporting", str(self.folder), "--side", str(self.settings.side)]

@@ -165,3 +165,14 @@ def test_an_op_that_would_run_as_its_body_is_found_without_a_gpu(tmp_path: Path)
     onnx.save(fused, one.fused)
     with pytest.raises(Broken, match=r"Attention_.* ran as its body"):
         opens_on_stand_ins(one)
+
+
+def test_the_first_axis_is_the_batch_where_an_exporter_has_no_words(tmp_path: Path) -> None:
+    """tf2onnx and paddle2onnx number the open dimensions: the sizes that a batch has are theirs, one among them."""
+    text = written("y = Relu (x)", tmp_path).read_bytes().replace(b"batch", b"unk__")
+    (tmp_path / "model.onnx").write_bytes(text)
+    one = Examined(tmp_path / "model.onnx", tmp_path, ())
+    original_on_cpu(one)
+    assert inputs.words(one.original()) == {"unk__": "batch"}
+    assert [case["x"].shape[0] for case in (*one.cases(), *one.ones)] == [2, 3, 1]
+    assert [given["x"].shape[0] for _, given in one.timed()] == [8, 1]

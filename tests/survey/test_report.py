@@ -24,7 +24,7 @@ def test_what_is_slower_and_what_failed_is_on_the_page() -> None:
     assert "| timm:a | trace 17 float16 dynamic | 90.0 (NHWC) | 100.0 | 0.90x |" in page
     assert "| 2 | planned | timm:c, trace 17 float16 dynamic | op_1: no kernel for input shapes 2x3 |" in page
     assert "ValueError: \\| in it" in page
-    assert "| timm | trace float16 | 4 of 5 | 2 |" in page
+    assert "| timm | trace 17 float16 | 4 of 5 | 2 |" in page
     assert "| timm b | 1 | 1 | 3-3 | 2.00x-2.00x |" in page
     assert "compiled" not in page
     assert "batch 1" not in page
