@@ -8,6 +8,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.functions import bind_attributes
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import bodies, in_order, nodes_of
@@ -110,10 +111,11 @@ def _import_what_is_used(model: ModelProto) -> None:
 
 
 def _inline_functions(model: ModelProto) -> None:
-    foreign = [(f.domain, f.name) for f in model.functions if f.domain != DOMAIN]
-    if not foreign:
+    if all(f.domain == DOMAIN for f in model.functions):
         return
     light = without_weights(model, lambda _: None)
+    bind_attributes(light)
+    foreign = [(f.domain, f.name) for f in light.functions if f.domain != DOMAIN]
     try:
         inlined = onnx.inliner.inline_selected_functions(light, foreign)
     except (RuntimeError, onnx.checker.ValidationError) as error:
