@@ -17,6 +17,7 @@ from onnxfuse.model.fold import drop_identities, fold_constants, share_equal, sh
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.overridable import overridable
 from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
@@ -216,7 +217,7 @@ def run(
     report.notes += [
         f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)
     ]
-    if weights := normalize.replaceable(model):
+    if weights := overridable(model):
         report.notes.append(
             f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "
             "nothing is done that takes them for constants. With --freeze-initializers they are constants"
