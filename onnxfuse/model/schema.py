@@ -33,6 +33,13 @@ def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None]
 
 
 @cache
+def is_function(op: str, domain: str, opset: int) -> bool:
+    """Return whether ONNX says what an operator is by other operators, as SequenceMap is a Loop."""
+    found = find(op, domain, opset)
+    return found is not None and bool(found.has_function or found.has_context_dependent_function)
+
+
+@cache
 def defaults(op: str, domain: str, opset: int) -> dict[str, AttributeValue]:
     """Return the attributes that `op` has when they are not written, in version `opset` of `domain`."""
     schema = find(op, domain, opset)
