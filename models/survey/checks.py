@@ -143,8 +143,8 @@ def _runs(one: Examined, providers: list[str]) -> str:
     import onnxruntime
 
     from onnxfuse import runtime
+    from onnxfuse.model.randomness import random_node
     from onnxfuse.verification import sessions
-    from onnxfuse.verification.truth import random_node
 
     unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
     if unusable:
@@ -160,7 +160,7 @@ def _runs(one: Examined, providers: list[str]) -> str:
     except sessions.ORT_ERRORS as error:
         return _line(error)
     model = one.original()
-    drawn = random_node(model.graph.node)
+    drawn = random_node(model)
     if drawn is not None:
         return f"{drawn.op_type} '{drawn.name}' draws random numbers: no two runs are the same"
     try:

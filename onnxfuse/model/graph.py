@@ -84,7 +84,7 @@ class Graph:
         self.opset = opset
         self.parent = parent
         self.in_function: bool = parent is not None and parent.in_function
-        """Whether ONNX Runtime writes it in the place of its node, as of SequenceMap: no function is opened in there."""
+        """Whether ONNX Runtime writes it in its node's place, as of SequenceMap: no function is opened in there."""
         if holder is not None:
             self.in_function |= schema.is_function(holder.op_type, holder.domain, opset)
         self.types = {**value_types(proto), **value_types(inferred)}

@@ -3,6 +3,7 @@ newer version moved to inputs shown as inputs."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,7 +36,7 @@ def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None]
 @cache
 def is_function(op: str, domain: str, opset: int) -> bool:
     """Return whether ONNX says what an operator is by other operators, as SequenceMap is a Loop."""
-    found = find(op, domain, opset)
+    found: Any = find(op, domain, opset)  # what it is defined by is not in the stubs
     return found is not None and bool(found.has_function or found.has_context_dependent_function)
 
 
