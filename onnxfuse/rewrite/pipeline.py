@@ -34,6 +34,7 @@ from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shi
 from onnxfuse.rewrite.nhwc.even_pads import even_pads
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.simplify.all_axes import name_all_axes
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets, part_reshapes
 from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.declared_extents import keep_declared_extents
@@ -114,6 +115,8 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("part_reshapes", "rewrite", "A Reshape of a Reshape that other operators read reads what that one reads.",
          part_reshapes),
+    Step("name_all_axes", "rewrite", "A Pad or nearest Resize of some axes beside convolutions has numbers for all: "
+         "ONNX Runtime moves Transposes through these alone.", name_all_axes),
     Step("fix_resizes", "rewrite", "A Resize to computed sizes that the types tell, all but the batch, has constant "
          "scales; one to scales that not everybody rounds alike is told sizes.", fix_resizes),
     Step("plain_slices", "rewrite", "A Slice in steps of 1 says no steps, and is what the rules know.", plain_slices),
