@@ -314,3 +314,48 @@ def test_every_operator_with_axes(form: dict[str, Any], opset: int, how: str) ->
     feeds = {"x": np.random.default_rng(1).standard_normal((2, 4, *SIZES[4])).astype(np.float32)}
     made = onnxfuse.optimize(original)
     np.testing.assert_allclose(run(made, feeds)[0], run(original, feeds)[0], rtol=1e-3, atol=1e-4)
+
+
+# ---- from one rank to another
+
+LEAVING = {
+    "Squeeze": ("Squeeze", [2], 4, 3), "Unsqueeze": ("Unsqueeze", [2], 3, 4),
+    "Unsqueeze at the end": ("Unsqueeze", [-1], 3, 4), "Unsqueeze to volumes": ("Unsqueeze", [2], 4, 5),
+    "ReduceMean": ("ReduceMean", [3], 4, 3), "ReduceMax of volumes": ("ReduceMax", [-1], 5, 4),
+}  # fmt: skip
+"""An operator, its axes, and the ranks before and behind it."""
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 24])
+@pytest.mark.parametrize("case", LEAVING)
+def test_what_leaves_a_rank(case: str, opset: int) -> None:
+    """Convolutions of signals, images and volumes in one graph, with what takes axes out or puts them in between."""
+    op, axes, before, after = LEAVING[case]
+    sizes = (1, 12) if op == "Squeeze" else SIZES[before]
+    moved_to_input = 13 if op in ("Squeeze", "Unsqueeze") else 18
+    kept: dict[str, Any] = {"keepdims": 0} if op.startswith("Reduce") else {}
+    middle = (
+        helper.make_node(op, ["r", "axes"], ["m"], **kept)
+        if opset >= moved_to_input
+        else helper.make_node(op, ["r"], ["m"], axes=axes, **kept)
+    )
+    weights = {
+        "w1": floats(8, 4, *(3,) * (before - 2)), "w2": floats(8, 8, *(3,) * (after - 2)), "axes": integers(*axes),
+    }  # fmt: skip
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * (2 * before - 4)),
+            helper.make_node("Relu", ["c"], ["r"]),
+            middle,
+            helper.make_node("Conv", ["m", "w2"], ["d"], pads=[1] * (2 * after - 4)),
+            helper.make_node("Relu", ["d"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, *sizes])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * after)],
+        [numpy_helper.from_array(a, n) for n, a in weights.items() if n != "axes" or opset >= moved_to_input],
+    )
+    original = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    feeds = {"x": np.random.default_rng(1).standard_normal((2, 4, *sizes)).astype(np.float32)}
+    made = onnxfuse.optimize(original)
+    np.testing.assert_allclose(run(made, feeds)[0], run(original, feeds)[0], rtol=1e-3, atol=1e-4)
