@@ -146,8 +146,8 @@ def original_on_gpu(one: Examined) -> None:
 def _runs(one: Examined, providers: list[str]) -> str:
     """Return why the original does not run, or never twice the same; notes the cases that it runs."""
     from onnxfuse import runtime
+    from onnxfuse.model.randomness import random_node
     from onnxfuse.verification import sessions
-    from onnxfuse.verification.truth import random_node
 
     unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
     if unusable:
@@ -158,7 +158,7 @@ def _runs(one: Examined, providers: list[str]) -> str:
     except sessions.ORT_ERRORS as error:
         return line(error)
     model = one.original()
-    drawn = random_node(model.graph.node)
+    drawn = random_node(model)
     if drawn is not None:
         return f"{drawn.op_type} '{drawn.name}' draws random numbers: no two runs are the same"
     try:

@@ -104,12 +104,14 @@ def _with_rules(folders: Sequence[str | Path]) -> Options:
 
 def _save_inputs(path: Path, original: Source, run: "Run") -> None:
     """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
+    from onnxfuse.verification.crashes import sizes
     from onnxfuse.verification.input_files import save_cases
     from onnxfuse.verification.inputs import input_specs
     from onnxfuse.verification.planning import plan_of
 
     model = original if isinstance(original, onnx.ModelProto) else io.load(original)
-    save_cases(path, plan_of(input_specs(model), run.inputs, run.seeds, run.shapes))
+    specs = input_specs(model)
+    save_cases(path, plan_of(specs, run.inputs, run.seeds, sizes(run, specs)))
 
 
 def _blamed(report: "VerifyReport", run: "Run", folder: Path, options: Options, progress: Progress) -> "VerifyReport":

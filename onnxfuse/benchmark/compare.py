@@ -27,7 +27,7 @@ from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.runtime.opening import reason
 from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs
+from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.planning import Progress
 from onnxfuse.verification.sessions import CUDA, Model, Source
@@ -85,6 +85,7 @@ def compare(
     _check(original_model, fused_model)
     providers = sessions.chosen_providers(providers)
     specs = input_specs(original_model)
+    shapes = with_declared(specs, fused_model, shapes)
     assumed = unsaid(specs, shapes)
     plan = cases_per_shape(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:

@@ -69,13 +69,24 @@ class Node:
 class Graph:
     """A main graph or the body of an If, Loop or Scan, with its values indexed.
 
-    `nodes` is always in topological order. `parent` is the graph whose values a body may read.
+    `nodes` is always in topological order. `parent` is the graph whose values a body may read, `holder` the node there.
     """
 
-    def __init__(self, proto: GraphProto, inferred: GraphProto, opset: int, parent: "Graph | None" = None) -> None:
+    def __init__(
+        self,
+        proto: GraphProto,
+        inferred: GraphProto,
+        opset: int,
+        parent: "Graph | None" = None,
+        holder: NodeProto | None = None,
+    ) -> None:
         self.proto = proto
         self.opset = opset
         self.parent = parent
+        self.in_function: bool = parent is not None and parent.in_function
+        """Whether ONNX Runtime writes it in its node's place, as of SequenceMap: no function is opened in there."""
+        if holder is not None:
+            self.in_function |= schema.is_function(holder.op_type, holder.domain, opset)
         self.types = {**value_types(proto), **value_types(inferred)}
         self.initializers: dict[str, TensorProto] = {t.name: t for t in proto.initializer}
         self.inputs = frozenset(i.name for i in proto.input)

@@ -8,9 +8,11 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.functions import bind_attributes
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import bodies, in_order, nodes_of
+from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers
 from onnxfuse.model.types import first_line
 
 LONG_NAME = "ai.onnx"
@@ -26,9 +28,6 @@ OF_ONNX_RUNTIME = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "com.ms.interna
 FUNCTIONS_IR = 8
 """The first IR version with model-local functions."""
 
-INITIALIZERS_APART_IR = 4
-"""Up to the version before, every initializer also had to be listed as a graph input, though it was a constant."""
-
 
 def normalize(model: ModelProto, *, freeze: bool = False) -> None:
     """Make the model one that ONNX's own tools take, where ONNX Runtime is less strict, and inline foreign functions.
@@ -36,12 +35,9 @@ def normalize(model: ModelProto, *, freeze: bool = False) -> None:
     Weights become constants where an old IR lists them as inputs, nodes come after what they read, and what the model
     uses is imported. With `freeze` weights that a caller may replace are constants, too.
     """
-    if freeze or model.ir_version < INITIALIZERS_APART_IR:
-        weights = {t.name for t in model.graph.initializer}
-        inputs = [i for i in model.graph.input if i.name not in weights]
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
-    if model.ir_version < INITIALIZERS_APART_IR:
+    if freeze or model.ir_version < LISTED_BEFORE_IR:
+        keep_initializers(model)
+    if model.ir_version < LISTED_BEFORE_IR:
         model.ir_version = FUNCTIONS_IR
     _use_one_name_of_the_default_domain(model)
     _sort(model.graph)
@@ -49,12 +45,6 @@ def normalize(model: ModelProto, *, freeze: bool = False) -> None:
         _sort(function)
     _import_what_is_used(model)
     _inline_functions(model)
-
-
-def replaceable(model: ModelProto) -> list[str]:
-    """Return the weights that are graph inputs, too, so that a caller may give others: they are no constants."""
-    weights = {t.name for t in model.graph.initializer}
-    return [i.name for i in model.graph.input if i.name in weights and model.ir_version >= INITIALIZERS_APART_IR]
 
 
 def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
@@ -110,10 +100,11 @@ def _import_what_is_used(model: ModelProto) -> None:
 
 
 def _inline_functions(model: ModelProto) -> None:
-    foreign = [(f.domain, f.name) for f in model.functions if f.domain != DOMAIN]
-    if not foreign:
+    if all(f.domain == DOMAIN for f in model.functions):
         return
     light = without_weights(model, lambda _: None)
+    bind_attributes(light)
+    foreign = [(f.domain, f.name) for f in light.functions if f.domain != DOMAIN]
     try:
         inlined = onnx.inliner.inline_selected_functions(light, foreign)
     except (RuntimeError, onnx.checker.ValidationError) as error:

@@ -1,8 +1,9 @@
 """One view of an operator whatever the version and spelling: attributes with their defaults, and attributes that a
 newer version moved to inputs shown as inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,9 +21,23 @@ RANDOM = frozenset({
 """Operators that give something else each time; of Dropout `is_random` knows."""
 
 
-def is_random(node: onnx.NodeProto) -> bool:
-    """Return whether `node` gives something else each time: Dropout may where it has a training mode."""
-    return node.op_type in RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))
+def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None] = lambda _: None) -> bool:
+    """Return whether `node` gives something else each time: Dropout does in training, unless it drops nothing.
+
+    `constant` tells the values that are known: a training mode of which nothing is known may be true.
+    """
+    if node.op_type != "Dropout":
+        return node.op_type in RANDOM
+    ratio, training = (constant(v) if v else None for v in (*node.input, "", "")[1:3])
+    trains = len(node.input) > 2 and bool(node.input[2]) and (training is None or bool(training.any()))
+    return trains and (ratio is None or bool(ratio.any()))
+
+
+@cache
+def is_function(op: str, domain: str, opset: int) -> bool:
+    """Return whether ONNX says what an operator is by other operators, as SequenceMap is a Loop."""
+    found: Any = find(op, domain, opset)  # what it is defined by is not in the stubs
+    return found is not None and bool(found.has_function or found.has_context_dependent_function)
 
 
 @cache

@@ -12,6 +12,7 @@ from onnxfuse.model.external import SMALL, is_external
 from onnxfuse.model.inference import ContradictionError, infer_shapes
 from onnxfuse.model.io import tensor_bytes, without_weights
 from onnxfuse.model.nested import bodies
+from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers, overridable
 
 Dim = int | str | None
 """An extent, a dimension's name, or None where nothing is known."""
@@ -96,14 +97,14 @@ def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
     return len(a) != len(b) or any(differ(x, y) for x, y in zip(a, b, strict=True))
 
 
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
     """Return `model` without its weights and with the type of every value that can be inferred as `value_info`.
 
     Weights become graph inputs of the same type, so that the cost does not grow with their size. What ONNX Runtime
     alone knows has no type here, and what is declared counts where inference says nothing else; but for the names of
-    extents that outputs declare.
+    extents that outputs declare. With `defaults` nobody replaces the weights that are inputs, too.
     """
-    return _typed(shell(model))
+    return _typed(shell(model, defaults=defaults))
 
 
 def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
@@ -159,11 +160,17 @@ def _unname(value: onnx.ValueInfoProto, is_label: Callable[[str], bool]) -> None
             dim.ClearField("dim_param")
 
 
-def shell(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return `model` with graph inputs in the place of its weights, up to those small ones that say shapes."""
+def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
+    """Return `model` with graph inputs in the place of its weights, up to those small ones that say shapes.
+
+    A weight that a caller may replace says none; with `defaults` nobody replaces it.
+    """
     dropped: list[TensorProto] = []
+    replaced = set[str]() if defaults else {*overridable(model)}
 
     def keep_if_small(tensor: TensorProto) -> TensorProto | None:
+        if tensor.name in replaced:
+            return None
         # ONNX would look for numbers that are in another file in the folder that the process happens to be in.
         if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
             return tensor
@@ -171,6 +178,8 @@ def shell(model: onnx.ModelProto) -> onnx.ModelProto:
         return None
 
     light = without_weights(model, keep_if_small)
+    if defaults and model.ir_version >= LISTED_BEFORE_IR:
+        keep_initializers(light)
     declared = {i.name for i in light.graph.input}
     for tensor in dropped:
         if tensor.name not in declared:
@@ -237,10 +246,14 @@ def plainly(error: BaseException) -> str:
 
 
 def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
-    """Return the types that `graph` declares: inputs, outputs, `value_info` and initializers, by value name."""
-    declared: Iterable[onnx.ValueInfoProto] = [*graph.value_info, *graph.output, *graph.input]
+    """Return the types that `graph` declares: inputs, outputs, `value_info` and initializers, by value name.
+
+    What replaces an initializer that is an input need not have its shape, but the one that the input declares.
+    """
+    declared: Iterable[onnx.ValueInfoProto] = [*graph.value_info, *graph.output]
     types = {i.name: type_of(i.type) for i in declared}
     types.update({t.name: ValueType(t.data_type, tuple(t.dims)) for t in graph.initializer})
+    types.update({i.name: type_of(i.type) for i in graph.input})
     return types
 
 

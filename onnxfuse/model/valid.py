@@ -13,6 +13,7 @@ from onnx import ModelProto
 
 from onnxfuse.model import custom_ops, io
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.inference import NOT_VALID
 from onnxfuse.model.types import first_line, inferred, shell
 
@@ -75,9 +76,9 @@ class Judge:
             found.append(
                 f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
             )
-        functions = {(f.domain, f.name) for f in self._source.functions}
+        functions = functions_of(self._source)
         strange = (n for n in self._source.graph.node if n.domain not in custom_ops.KNOWN_DOMAINS)
-        own = [n for n in strange if (n.domain, n.op_type) not in functions]
+        own = [n for n in strange if called(n) not in functions]
         if self.neither and own and not custom_ops.libraries():
             found.append(
                 f"ONNX Runtime opens neither the model nor what was made of it: operator {own[0].op_type} of domain "

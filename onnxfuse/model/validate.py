@@ -18,6 +18,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from onnxfuse.model import schema
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.functions import Key, called, key_of
 from onnxfuse.model.fused import DOMAIN
 
 AGAIN = "The file is damaged, or was made to do harm; export it again."
@@ -163,16 +164,16 @@ def _versions(model: ModelProto) -> None:
                 raise ModelError(f"{place}version {opset.version} of the operator set {name} is none", AGAIN)
 
 
-def _functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
-    """Return the model's functions by domain and name; raises ModelError where they do not end, or open to too much."""
-    found: dict[tuple[str, str], FunctionProto] = {}
+def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
+    """Return the model's functions by their keys; raises ModelError where they do not end, or open to too much."""
+    found: dict[Key, FunctionProto] = {}
     for function in model.functions:
-        key = _domain(function.domain), function.name
+        key = key_of(function)
         if key in found:
             raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
         found[key] = function
-    sizes = dict[tuple[str, str], int]()
-    depths = dict[tuple[str, str], int]()
+    sizes = dict[Key, int]()
+    depths = dict[Key, int]()
     for key in found:
         _opened(key, found, sizes, depths)
     deepest = max(depths.values(), default=0)
@@ -191,20 +192,20 @@ def _functions(model: ModelProto) -> dict[tuple[str, str], FunctionProto]:
 
 
 def _opened(
-    key: tuple[str, str],
-    functions: dict[tuple[str, str], FunctionProto],
-    sizes: dict[tuple[str, str], int],
-    depths: dict[tuple[str, str], int],
+    key: Key,
+    functions: dict[Key, FunctionProto],
+    sizes: dict[Key, int],
+    depths: dict[Key, int],
 ) -> None:
     """Enter how many nodes a function is when all that it calls is opened, and how deep it is; innermost first."""
     waiting = [key]
-    on_the_way: set[tuple[str, str]] = set()
+    on_the_way: set[Key] = set()
     while waiting:
         top = waiting[-1]
         if top in sizes:
             waiting.pop()
             continue
-        calls = {(_domain(n.domain), n.op_type) for n in _every_node(functions[top].node)} & functions.keys()
+        calls = {called(n) for n in _every_node(functions[top].node)} & functions.keys()
         missing = [c for c in calls if c not in sizes]
         if not missing:
             sizes[top] = _count(functions[top].node, sizes)
@@ -220,8 +221,8 @@ def _opened(
             waiting += missing
 
 
-def _count(nodes: Sequence[NodeProto], sizes: dict[tuple[str, str], int]) -> int:
-    return sum(sizes.get((_domain(n.domain), n.op_type), 1) for n in _every_node(nodes))
+def _count(nodes: Sequence[NodeProto], sizes: dict[Key, int]) -> int:
+    return sum(sizes.get(called(n), 1) for n in _every_node(nodes))
 
 
 def _every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
@@ -238,7 +239,7 @@ def _every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
 
 # ---- graphs and nodes
 
-_Functions = dict[tuple[str, str], FunctionProto]
+_Functions = dict[Key, FunctionProto]
 
 
 def _graph(
@@ -276,7 +277,7 @@ def _nodes(
     for node in nodes:
         where = f"{place}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
         domain = _domain(node.domain)
-        function = functions.get((domain, node.op_type))
+        function = functions.get(called(node))
         if function is not None:
             _arity(node, (0, len(function.input)), (0, len(function.output)), where)
         elif domain == DOMAIN:

@@ -21,6 +21,7 @@ from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.lowered import TYPES, Kept, Lowered
+from onnxfuse.model.randomness import random_node
 from onnxfuse.precision import masks, plan, wishes
 from onnxfuse.precision.choose import Choice, choose
 from onnxfuse.precision.measure import Measured, measure
@@ -33,7 +34,7 @@ from onnxfuse.verification.inputs import Case
 from onnxfuse.verification.lower_precision import Judged, relative_rms
 from onnxfuse.verification.planning import RealInputs
 from onnxfuse.verification.reference import OutOfTime
-from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, parameters, random_node
+from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, parameters
 from onnxfuse.verification.usual import usual_cases
 
 Progress = Callable[[str], None]
@@ -137,7 +138,7 @@ def convert(
 
 def _check(model: ModelProto) -> None:
     """Raise UsageError for a model that has nothing to convert, or whose truth nobody knows."""
-    random = random_node(model.graph.node)
+    random = random_node(model)
     if random is not None:
         raise UsageError(
             f"{random.op_type} '{called(random)}' draws random numbers: what lower precision does cannot be told",

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse.model import schema
+from onnxfuse.model.external import is_external
 from onnxfuse.model.lowered import TYPES
 from onnxfuse.precision import schemas
 from onnxfuse.precision.scopes import Scope, every, key
@@ -105,7 +107,7 @@ def _stays(scope: Scope, node: NodeProto, *, deciding: bool) -> str:
     """Return why a node stays as it is; empty where it need not."""
     if node.op_type in CARRIERS:
         return "values keep their types on the way into its body and out"
-    if schema.is_random(node):
+    if schema.is_random(node, lambda name: _numbers(scope.constant(name))):
         return "draws random numbers"
     if node.op_type in QUANTIZED:
         return "is quantized"
@@ -116,6 +118,10 @@ def _stays(scope: Scope, node: NodeProto, *, deciding: bool) -> str:
     if any(v and not scope.type(v).dtype for v in (*node.input, *node.output)):
         return "reads or gives a value of unknown type"
     return ""
+
+
+def _numbers(tensor: TensorProto | None) -> np.ndarray | None:
+    return None if tensor is None or is_external(tensor) else numpy_helper.to_array(tensor)
 
 
 def _deciding(main: Scope) -> set[int]:

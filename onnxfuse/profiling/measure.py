@@ -23,7 +23,7 @@ from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_
 from onnxfuse.profiling.traffic import ModelWork, count
 from onnxfuse.runtime.opening import reason, unregistered
 from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs, with_declared
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.sessions import CUDA, Source
 
@@ -51,6 +51,7 @@ def measure(
         if problems:
             raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
     specs = input_specs(models["original"])
+    shapes = shapes if fused is None else with_declared(specs, models["fused"], shapes)
     assumed = unsaid(specs, shapes)
     case = _only_case(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)
     chosen, untimed = _timed_on(providers, time=time, cuda_graph=cuda_graph)

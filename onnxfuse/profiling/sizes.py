@@ -68,7 +68,7 @@ def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
     Raises ModelError.
     """
     weights = {t.name for t in model.graph.initializer}
-    light = infer(model)
+    light = infer(model, defaults=True)
     normalize(light)
     declared = value_types(light.graph)
     numbers = _numbers(light.graph.input, shapes)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.types import inferred, opset_of
@@ -15,16 +15,16 @@ def each_graph(model: ModelProto, act: Callable[[Graph], T]) -> list[T]:
     """Return what `act` does with the body of every If, Loop and Scan, innermost first, then with the main graph."""
     opset, returned = opset_of(model), list[T]()
 
-    def visit(proto: GraphProto, typed: GraphProto, parent: Graph | None) -> None:
+    def visit(proto: GraphProto, typed: GraphProto, parent: Graph | None, holder: NodeProto | None) -> None:
         twins = zip(proto.node, typed.node, strict=True)
-        nested = [pair for node, twin in twins for pair in zip(bodies(node), bodies(twin), strict=True)]
+        nested = [(node, *pair) for node, twin in twins for pair in zip(bodies(node), bodies(twin), strict=True)]
         if nested:
-            outer = Graph(proto, typed, opset, parent)
-            for body, twin in nested:
-                visit(body, twin, outer)
-        graph = Graph(proto, typed, opset, parent)
+            outer = Graph(proto, typed, opset, parent, holder)
+            for node, body, twin in nested:
+                visit(body, twin, outer, node)
+        graph = Graph(proto, typed, opset, parent, holder)
         returned.append(act(graph))
         graph.commit()
 
-    visit(model.graph, inferred(model).graph, None)
+    visit(model.graph, inferred(model).graph, None, None)
     return returned

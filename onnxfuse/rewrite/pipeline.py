@@ -17,6 +17,7 @@ from onnxfuse.model.fold import drop_identities, fold_constants, share_equal, sh
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.overridable import overridable
 from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
@@ -33,6 +34,7 @@ from onnxfuse.rewrite.language.rule_file import Rule, by_default, replacing, shi
 from onnxfuse.rewrite.nhwc.even_pads import even_pads
 from onnxfuse.rewrite.nhwc.min_cut import lay_out
 from onnxfuse.rewrite.report import Report
+from onnxfuse.rewrite.simplify.all_axes import name_all_axes
 from onnxfuse.rewrite.simplify.constant_shapes import fix_targets, part_reshapes
 from onnxfuse.rewrite.simplify.cut_products import cut_products
 from onnxfuse.rewrite.simplify.declared_extents import keep_declared_extents
@@ -113,6 +115,8 @@ STEPS = (
     Step("fix_targets", "rewrite", "The target of a Reshape or Expand that the types tell is a constant.", fix_targets),
     Step("part_reshapes", "rewrite", "A Reshape of a Reshape that other operators read reads what that one reads.",
          part_reshapes),
+    Step("name_all_axes", "rewrite", "A Pad or nearest Resize of some axes beside convolutions has numbers for all: "
+         "ONNX Runtime moves Transposes through these alone.", name_all_axes),
     Step("fix_resizes", "rewrite", "A Resize to computed sizes that the types tell, all but the batch, has constant "
          "scales; one to scales that not everybody rounds alike is told sizes.", fix_resizes),
     Step("plain_slices", "rewrite", "A Slice in steps of 1 says no steps, and is what the rules know.", plain_slices),
@@ -216,7 +220,7 @@ def run(
     report.notes += [
         f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)
     ]
-    if weights := normalize.replaceable(model):
+    if weights := overridable(model):
         report.notes.append(
             f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "
             "nothing is done that takes them for constants. With --freeze-initializers they are constants"

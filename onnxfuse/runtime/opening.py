@@ -15,6 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse.model import custom_ops, io, isolation
 from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.types import first_line, shell
 from onnxfuse.model.valid import Refused
 
@@ -72,8 +73,8 @@ def declare_custom_ops(model: onnx.ModelProto) -> None:
     infers them. Without these types, all that is computed from such a value would be of unknown type.
     """
     declared = {v.name for v in (*model.graph.value_info, *model.graph.output)}
-    functions = {(f.domain, f.name) for f in model.functions}
-    own = [n for n in model.graph.node if custom_ops.is_own(n) and (n.domain, n.op_type) not in functions]
+    functions = functions_of(model)
+    own = [n for n in model.graph.node if custom_ops.is_own(n) and called(n) not in functions]
     names = [o for n in own for o in n.output if o and o not in declared]
     if not names:
         return

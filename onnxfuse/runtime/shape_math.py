@@ -42,10 +42,10 @@ def _found(
     """
     types = {**outer_types, **{name: t.dtype for name, t in value_types(typed).items()}}
     sizes = {t.name: math.prod(t.dims) for t in graph.initializer}
-    constants = outer | sizes.keys()
+    given = {v.name for v in graph.input}
+    constants = outer | (sizes.keys() - given)
     sizes |= {v.name: size for v in graph.value_info if (size := _size(v.type)) is not None}
     small = outer_small | {t.name for t in graph.initializer if sizes[t.name] <= SMALL}
-    given = {v.name for v in graph.input}
     on_host: set[str] = set()
     found: set[str] = set()
 

@@ -10,6 +10,7 @@ from onnxfuse.kernels.measurements import Key, key
 from onnxfuse.model.concrete_shapes import Shape, every_graph
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import captured
+from onnxfuse.model.overridable import overridable
 from onnxfuse.model.schema import is_random
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.model.types import UNKNOWN, ValueType, value_info
@@ -79,7 +80,7 @@ def _values(model: ModelProto) -> Iterator[str]:
 
 def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
     """Return the values that nodes compute of constants and of shapes, whatever the data."""
-    constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer}
+    constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer} - {*overridable(model)}
     known = set[str]()
     for node in (n for graph in every_graph(model.graph) for n in graph.node):
         if node.op_type in ("Shape", "Size"):

@@ -23,7 +23,7 @@ from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import Comparison, Judging
 from onnxfuse.verification.contracted import verified
 from onnxfuse.verification.forms import Arrays
-from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs
+from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs, with_declared
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
@@ -90,6 +90,7 @@ def compare(
     wrong_in_float32 = False
     if not report.problems:
         specs = input_specs(original_model)
+        shapes = with_declared(specs, fused_model, shapes) if inputs is None else shapes
         plan = plan_of(specs, inputs, seeds, shapes)
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             # One copy of the weights each in the end, in the oracle and the sessions: what was read is let go before

@@ -24,7 +24,7 @@ from onnxfuse.verification.branches import only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.comparison import FUSED_FAILS, fused_fails
 from onnxfuse.verification.floats import float_type
-from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.inputs import Case, Shapes, input_specs, with_declared
 from onnxfuse.verification.interface import interface_problems
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import Limits
@@ -62,6 +62,7 @@ def verified(
     report = Report(providers[0], "", "", "", (), (), (), problems, 0.0, contract=lowered)
     if problems:
         return report
+    shapes = with_declared(input_specs(original), fused, shapes) if inputs is None else shapes
     plan = _plan(original, inputs, seeds, shapes)
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         doing(model="original", case=None)

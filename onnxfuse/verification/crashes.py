@@ -21,7 +21,7 @@ from onnxfuse.verification.bisect import suspect
 from onnxfuse.verification.compare import load
 from onnxfuse.verification.cuts import part
 from onnxfuse.verification.finding import CrashSite
-from onnxfuse.verification.inputs import Array, Case, Shapes, input_specs
+from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
 from onnxfuse.verification.planning import RealInputs, plan_of, shapes_text
 from onnxfuse.verification.report import CaseRow, Report
 from onnxfuse.verification.sessions import Source
@@ -48,6 +48,13 @@ class Run:
     fused_providers: Sequence[str] | None = None
     use_tf32: bool | None = None
     rules: Sequence[str | Path] = ()
+
+
+def sizes(run: Run, specs: Sequence[InputSpec]) -> Shapes | None:
+    """Return the sizes that the models were run with: those asked for, and those that the fused file declares."""
+    if run.fused is None or run.inputs is not None:
+        return run.shapes
+    return with_declared(specs, load(run.fused, "fused"), run.shapes)
 
 
 def report_of(crash: Crash, run: Run, progress: Progress = lambda step, done, total: None) -> Report:
@@ -177,7 +184,7 @@ def _case(crash: Crash, run: Run) -> Case | None:
         return said
     specs = input_specs(load(run.original, "original"))
     try:
-        plan = plan_of(specs, run.inputs, run.seeds, run.shapes)
+        plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
     except UsageError:
         return None  # No inputs can be made up: there is nothing to make it happen again with.
     return next((c for c in plan if c.name == said), plan[0] if plan else None)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies, captured
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.model.types import infer, value_types
@@ -128,7 +129,7 @@ class _Index:
     def __init__(self, model: ModelProto) -> None:
         self.nodes = list(model.graph.node)
         self.weights: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
-        self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.functions = functions_of(model)
         self.types = value_types(infer(model).graph)
         self.producer: dict[str, int] = {o: n for n, node in enumerate(self.nodes) for o in node.output if o}
         inputs = {i.name for i in model.graph.input} - set(self.weights)
@@ -154,7 +155,7 @@ class _Index:
 
     def _meaning(self, node: NodeProto) -> tuple[Any, ...]:
         read = [v for v in (*node.input, *captured(node)) if v in self.weights]
-        function = self.functions.get((node.domain, node.op_type))
+        function = self.functions.get(called(node))
         return (
             node.domain if node.domain != "ai.onnx" else "", node.op_type, tuple(node.input), tuple(node.output),
             tuple(sorted(a.SerializeToString(deterministic=True) for a in node.attribute)),
@@ -174,12 +175,12 @@ def _one_type(a: Any, b: Any) -> bool:
 
 def _functions(model: ModelProto, nodes: Collection[NodeProto]) -> list[onnx.FunctionProto]:
     """Return the functions that the nodes call, directly and not."""
-    known = {(f.domain, f.name): f for f in model.functions}
-    waiting, used = list(nodes), set[tuple[str, str]]()
+    known = functions_of(model)
+    waiting, used = list(nodes), set[Key]()
     while waiting:
         node = waiting.pop()
         waiting.extend(n for body in bodies(node) for n in _nodes(body))
-        key = (node.domain, node.op_type)
+        key = called(node)
         if key in known and key not in used:
             used.add(key)
             waiting.extend(known[key].node)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import ValueType, infer, value_types
 
@@ -69,8 +70,7 @@ class _Use:
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
     """Return the role of each graph input, by name. Follows values into subgraphs and local functions."""
     typed = infer(model)
-    functions = {(f.domain, f.name): f for f in typed.functions}
-    scope = _Scope(_readers(typed.graph.node), value_types(typed.graph), functions, _numbers(model))
+    scope = _Scope(_readers(typed.graph.node), value_types(typed.graph), functions_of(typed), _numbers(model))
     return {i.name: _role(i.name, scope) for i in model.graph.input}
 
 
@@ -80,8 +80,8 @@ class _Scope:
 
     readers: dict[str, list[_Use]]
     types: dict[str, ValueType]
-    functions: dict[tuple[str, str], FunctionProto]
-    """Those of the model, by domain and name."""
+    functions: dict[Key, FunctionProto]
+    """Those of the model."""
     numbers: dict[str, int]
     """Constants of one whole number."""
 
@@ -117,7 +117,7 @@ def _uses(name: str, scope: _Scope, moved: int = 0) -> Iterator[tuple[_Use, dict
             node = use.node
             if node.domain in OWNERS:
                 yield use, scope.types
-            function = scope.functions.get((node.domain, node.op_type))
+            function = scope.functions.get(called(node))
             if function is not None and use.position < len(function.input):
                 inner = {
                     formal: scope.types[actual]

@@ -134,6 +134,22 @@ def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tup
     return [s for n, s in enumerate(sets) if s not in sets[:n]]
 
 
+def with_declared(specs: Sequence[InputSpec], fused: onnx.ModelProto, shapes: Shapes | None) -> Shapes:
+    """Return `shapes` with what `fused` declares of open dimensions that they say nothing about.
+
+    A file that was made for some sizes of the original takes no others.
+    """
+    types = value_types(fused.graph)
+    declared: dict[str, Sequence[int]] = {}
+    for spec in specs:
+        theirs = types[spec.name].shape if spec.name in types else None
+        for axis, (dim, size) in enumerate(zip(spec.shape, theirs or (), strict=False)):
+            name = dimension(spec, axis, dim)
+            if name is not None and isinstance(size, int):
+                declared.setdefault(name, (size,))
+    return {**declared, **(shapes or {})}
+
+
 def nudge(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
     """Return `inputs` with every other normal float moved by one rounding step; None where there is nothing to move."""
     rng = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from onnx.reference.op_run import OpRun
 
 from onnxfuse.model import custom_ops
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
@@ -78,12 +79,8 @@ class OwnOperator(OpRun):
 
 def operators(model: onnx.ModelProto) -> tuple[type[OwnOperator], ...]:
     """Return a class for each operator of the model that is in none of ONNX's and ONNX Runtime's domains."""
-    functions = {(f.domain, f.name) for f in model.functions}
-    found = {
-        (n.domain, n.op_type): n
-        for n in _nodes(model)
-        if custom_ops.is_own(n) and (n.domain, n.op_type) not in functions
-    }
+    functions = functions_of(model)
+    found = {(n.domain, n.op_type): n for n in _nodes(model) if custom_ops.is_own(n) and called(n) not in functions}
     if not found:
         return ()
     types = {name: t.dtype for name, t in value_types(infer(model).graph).items()}

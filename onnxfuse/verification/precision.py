@@ -5,6 +5,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxfuse.model.custom_ops import is_own
+from onnxfuse.model.functions import bind_attributes, called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import every_name
@@ -36,6 +37,7 @@ def widened(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.Mo
     """
     narrow = NARROWER[to]
     copy = without_weights(model, lambda tensor: widen_tensor(tensor, to) if weights else None)
+    bind_attributes(copy)  # the type that a Cast casts to may be what the function is given
     _widen_graph(copy.graph, to, narrow)
     if to == TensorProto.FLOAT and any(is_own(node) for node in model.graph.node):
         _keep_types(copy, _halves(infer(model).graph))
@@ -51,11 +53,11 @@ def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
 
     What such an operator gives has often no type that is known: a Cast to float32 takes any.
     """
-    functions = {(f.domain, f.name) for f in copy.functions}
+    functions = functions_of(copy)
     declared = {v.name for v in (*copy.graph.value_info, *copy.graph.output) if v.type.tensor_type.elem_type}
     taken, nodes = every_name(copy.graph), list[NodeProto]()
     for node in copy.graph.node:
-        if not is_own(node) or (node.domain, node.op_type) in functions or not any(v in halves for v in node.input):
+        if not is_own(node) or called(node) in functions or not any(v in halves for v in node.input):
             nodes.append(node)
             continue
         for n, name in enumerate(node.input):
@@ -127,7 +129,9 @@ def is_narrower(model: onnx.ModelProto, than: int) -> bool:
     """Return whether anything would be another in `widened(model, than)`: a tensor, a declared type, a Cast."""
     if any(t.data_type in NARROWER[than] for t in model.graph.initializer):
         return True
-    return widened(model, than, weights=False) != without_weights(model, lambda _: None)
+    light = without_weights(model, lambda _: None)
+    bind_attributes(light)
+    return widened(light, than, weights=False) != light
 
 
 def widen_tensor(tensor: TensorProto, to: int) -> TensorProto:

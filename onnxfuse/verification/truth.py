@@ -8,7 +8,7 @@ float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and mo
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,8 +19,7 @@ from onnx import TensorProto
 from threadpoolctl import ThreadpoolController
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.model.graph import bodies
-from onnxfuse.model.schema import is_random
+from onnxfuse.model.randomness import random_node
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
 from onnxfuse.verification.precision import is_narrower, rounded, widened
@@ -103,7 +102,7 @@ def truth_of(
 
     `file` is the model as sessions open it: float32 runs that itself where nothing in it is narrower.
     """
-    random = random_node(model.graph.node)
+    random = random_node(model)
     if random is not None:
         raise UsageError(
             f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
@@ -233,18 +232,6 @@ def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
     for value in light.graph.output:
         value.type.tensor_type.ClearField("shape")
     return light
-
-
-def random_node(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return the first of the nodes, or of those inside them, that draws random numbers; None where none does."""
-    for node in nodes:
-        if is_random(node):
-            return node
-        for body in bodies(node):
-            found = random_node(body.node)
-            if found is not None:
-                return found
-    return None
 
 
 def in_type(inputs: Mapping[str, npt.NDArray[Any]], to: type[np.floating[Any]]) -> Arrays:

@@ -45,8 +45,11 @@ def fuse(
 ) -> None:
     """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them.
 
-    With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out.
+    With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out. Nothing is
+    fused where ONNX Runtime opens no functions.
     """
+    if graph.in_function:
+        return
     fusing = order.fusing(rules)
     around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
     splits = [

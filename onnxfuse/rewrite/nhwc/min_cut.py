@@ -26,6 +26,7 @@ from onnxfuse.rewrite.match.match import Refusal
 from onnxfuse.rewrite.nhwc.ops import form
 from onnxfuse.rewrite.nhwc.writer import Form, Writer, inner, stands_still, transpose
 from onnxfuse.rewrite.report import Applied, Near, Report, names
+from onnxfuse.rewrite.simplify.all_axes import names_some_axes
 
 LAUNCH = 2_000_000
 """Elements that are read and written in the time of one launch, 2 us at 4 TB/s, in 16 bit: what any Transpose costs."""
@@ -43,6 +44,12 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
     """Write the convolutions of `graph` and what stands between them channels last, where a rule asks for it."""
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
     if rule is None or rule.layout is None or any(n.op in QUANTIZED for n in graph.nodes):
+        return
+    in_the_way = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
+    if in_the_way is not None:
+        reason = "names some axes alone: ONNX Runtime does not open the Transposes of channels-last regions beside it"
+        refusal = Refusal(in_the_way.name, Cause("layout", seen=reason), 1, 1)
+        report.stopped.append(Near(rule.name, f"{in_the_way.op} {in_the_way.name}", refusal))
         return
     found = {n: f for n in graph.nodes if (f := form(graph, n, rule.layout.types)) is not None}
     inner = {i for f in found.values() for i in f.inner}

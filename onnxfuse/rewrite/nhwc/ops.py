@@ -28,7 +28,6 @@ from onnxfuse.rewrite.nhwc.writer import (
     integers,
     like,
     many_outputs,
-    moved,
     named,
     operand,
     part,
@@ -152,19 +151,13 @@ def _pad(graph: Graph, node: Node) -> Form | None:
             return [like(node, [to.last(x)], [to.last(y)], pads=both_ends(np.asarray(written)).tolist())]
 
         return Form((x,), (y,), write_attribute)
-    pads, axes = node.inputs[1], node.inputs[3] if len(node.inputs) > 3 else ""
-    widths, named = graph.constant(pads), graph.constant(axes)
-    if (axes and named is None) or (widths is not None and not axes and widths.size != 8):
+    pads = node.inputs[1]
+    if any(node.inputs[3:]) or graph.element_count(pads) not in (None, 8):
         return None
 
     def write(to: Writer) -> list[NodeProto]:
-        inputs = [to.last(x), *node.inputs[1:]]
-        before: list[NodeProto] = []
-        if named is not None:
-            inputs[3] = to.constant(axes, "nhwc", lambda: moved(named))
-        else:
-            inputs[1], before = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
-        return [*before, like(node, inputs, [to.last(y)])]
+        widths, before = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
+        return [*before, like(node, [to.last(x), widths, *node.inputs[2:]], [to.last(y)])]
 
     return Form((x,), (y,), write)
 
@@ -177,15 +170,11 @@ def _resize(graph: Graph, node: Node) -> Form | None:
     modes = (attributes.get("mode", b"nearest"), attributes.get("coordinate_transformation_mode", b""))
     if not images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
         return None
-    axes = integers(attributes, "axes")
     sizes = [i for i, v in enumerate(node.inputs) if i > 0 and v and graph.element_count(v) != 0]
-    if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) and not axes:
+    if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) or attributes.get("axes"):
         return None
 
     def write(to: Writer) -> list[NodeProto]:
-        if axes:
-            moved = [FIRST[a] for a in axes]
-            return [like(node, [to.last(x), *node.inputs[1:]], [to.last(y)], axes=moved)]
         inputs, before = [to.last(x), *node.inputs[1:]], []
         for i in sizes:
             inputs[i], gather = entries(to, node.inputs[i], LAST, f"{y}.sizes")

@@ -143,10 +143,6 @@ def entries(to: Writer, value: str, order: Sequence[int], base: str) -> tuple[st
     return name, [make_node("Gather", [value, indices], [name], axis=0)]
 
 
-def moved(axes: np.ndarray) -> np.ndarray:
-    return np.asarray([FIRST[int(a)] for a in axes.reshape(-1)], axes.dtype)
-
-
 def both_ends(pads: np.ndarray) -> np.ndarray:
     return pads.reshape(2, 4)[:, LAST].reshape(-1)
 

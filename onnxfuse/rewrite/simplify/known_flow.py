@@ -123,7 +123,7 @@ class _Copy:
     def of(self, body: GraphProto, given: Mapping[str, str], suffix: str) -> list[str]:
         """Write the nodes of a body that reads `given` for its inputs; return its outputs. `suffix` tells a trip."""
         names = dict(given)
-        for tensor in body.initializer:
+        for tensor in [t for t in body.initializer if t.name not in given]:  # a default that the Loop replaces
             copy = TensorProto()
             copy.CopyFrom(tensor)
             names[tensor.name] = copy.name = self._claimed(tensor.name)

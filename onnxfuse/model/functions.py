@@ -1,0 +1,123 @@
+"""Model-local functions: which of them a node calls, and calls with their attributes written out.
+
+A function is told apart by domain, name and overload (IR version 10). Its attributes may have defaults
+(`FunctionProto.attribute_proto`), which onnx.inliner and onnx's reference evaluator do not know.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
+
+from onnxfuse.model.errors import ModelError
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import bodies
+
+Key = tuple[str, str, str]
+"""Domain, name and overload: two functions of one key are one too many."""
+
+Attributes = Mapping[str, AttributeProto]
+"""What a call gives a function, by the function's names for it."""
+
+
+def key_of(function: FunctionProto) -> Key:
+    """Return what the calls of a function name."""
+    return _short(function.domain), function.name, function.overload
+
+
+def called(node: NodeProto) -> Key:
+    """Return the key of the function that a node calls, where the model has one of that key."""
+    return _short(node.domain), node.op_type, node.overload
+
+
+def functions_of(model: ModelProto) -> dict[Key, FunctionProto]:
+    """Return the functions of a model by their keys."""
+    return {key_of(f): f for f in model.functions}
+
+
+def bind_attributes(model: ModelProto) -> None:
+    """Give each function that has attributes or an overload a copy for each way in which it is called, in place.
+
+    The copy has neither: its nodes have what the call gives, else the function's default, else no such attribute.
+    Raises ModelError for functions that call themselves.
+    """
+    functions = functions_of(model)
+    if any(f.attribute or f.attribute_proto or f.overload for f in functions.values()):
+        _Binding(functions).bind(model)
+
+
+class _Binding:
+    """The copies that were made so far."""
+
+    def __init__(self, functions: Mapping[Key, FunctionProto]) -> None:
+        self.functions = functions
+        self.taken = {key[:2] for key in functions}
+        self.copies: dict[tuple[Key, tuple[bytes, ...]], FunctionProto] = {}
+        self.open: list[Key] = []
+        """Functions whose bodies are being bound, the outermost first."""
+
+    def bind(self, model: ModelProto) -> None:
+        """Let the graph call copies, and the model have these and the fused ops alone."""
+        self._nodes(model.graph.node, {})
+        kept = [f for f in model.functions if f.domain == DOMAIN]
+        del model.functions[:]
+        model.functions.extend([*kept, *self.copies.values()])
+
+    def _nodes(self, nodes: Iterable[NodeProto], given: Attributes) -> None:
+        """Bind the attributes of nodes, of the bodies that they hold, and of the functions that they call."""
+        for node in nodes:
+            own = list(_bound(node.attribute, given))
+            del node.attribute[:]
+            node.attribute.extend(own)
+            for body in bodies(node):
+                self._nodes(body.node, given)
+            function = self.functions.get(called(node))
+            if function is not None and function.domain != DOMAIN:
+                node.op_type = self._copy(function, node).name
+                node.ClearField("overload")
+                del node.attribute[:]
+
+    def _copy(self, function: FunctionProto, node: NodeProto) -> FunctionProto:
+        """Return the function as it is called by `node`."""
+        key = key_of(function)
+        given = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
+        form = key, tuple(given[name].SerializeToString(deterministic=True) for name in sorted(given))
+        if form in self.copies:
+            return self.copies[form]
+        if key in self.open:
+            raise ModelError(
+                f"its local functions cannot be inlined: {key[0]}.{key[1]} comes back to itself", "Export it again."
+            )
+        self.open.append(key)
+        copy = FunctionProto()
+        copy.CopyFrom(function)
+        for field in ("attribute", "attribute_proto", "overload"):
+            copy.ClearField(field)
+        copy.name = self._name(key)
+        self._nodes(copy.node, given)
+        self.open.pop()
+        self.copies[form] = copy
+        return copy
+
+    def _name(self, key: Key) -> str:
+        """Return a name that no function of the model has, and no copy."""
+        count = 1
+        while (key[0], name := f"{key[1]}_{count}") in self.taken:
+            count += 1
+        self.taken.add((key[0], name))
+        return name
+
+
+def _bound(attributes: Iterable[AttributeProto], given: Attributes) -> Iterator[AttributeProto]:
+    """Yield attributes with what is given for those that refer to the function's; left out where nothing is."""
+    for attribute in attributes:
+        if not attribute.ref_attr_name:
+            yield attribute
+        elif attribute.ref_attr_name in given:
+            bound = AttributeProto()
+            bound.CopyFrom(given[attribute.ref_attr_name])
+            bound.name = attribute.name
+            yield bound
+
+
+def _short(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
