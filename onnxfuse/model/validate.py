@@ -171,6 +171,8 @@ def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
         key = key_of(function)
         if key in found:
             raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
+        if function.domain == DOMAIN and function.overload:  # a kernel is registered by name, and stands for one body
+            raise ModelError(f"the function {function.domain}.{function.name} has an overload", AGAIN)
         found[key] = function
     sizes = dict[Key, int]()
     depths = dict[Key, int]()

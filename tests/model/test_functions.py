@@ -194,3 +194,12 @@ def test_functions_without_attributes_stay_as_they_are() -> None:
     before = plain.SerializeToString(deterministic=True)
     bind_attributes(plain)
     assert plain.SerializeToString(deterministic=True) == before
+
+
+def test_a_fused_op_has_no_overload() -> None:
+    """A kernel is registered by name: which body it stands for would be open."""
+    fused = onnxfuse.optimize(model("a = Relu(x) y = Exp(a)"))
+    fused.functions[0].overload = "a"
+    fused.graph.node[0].overload = "a"
+    with pytest.raises(ModelError, match="has an overload"):
+        onnxfuse.optimize(fused)
