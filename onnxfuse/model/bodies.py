@@ -4,7 +4,7 @@ A file is written by anybody: shape inference, ONNX Runtime and the plans divide
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -58,11 +58,9 @@ def _check(data: bytes) -> None:
         raise ValueError(f"operator sets {opsets}, expected one of each domain, of ONNX 1 to {newest}")
     if function.attribute or function.attribute_proto:
         raise ValueError("it has attributes")
-    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
-        raise ValueError(f"{counted(function.node, 'node')}, expected at most {MOST_NODES}")
+    if (fact := overfull(function)) is not None:
+        raise ValueError(fact)
     known = set(function.input)
-    _want_count("inputs", function.input)
-    _want_count("outputs", function.output)
     if len(known) < len(function.input) or "" in known:
         raise ValueError("two inputs of one name, or one without")
     for node in function.node:
@@ -73,15 +71,22 @@ def _check(data: bytes) -> None:
         raise ValueError(f"no node makes its output '{shown(missing[0])}'" if missing else "no outputs, or one twice")
 
 
-def _want_count(what: str, names: Sequence[str]) -> None:
-    if len(names) > MOST_NAMES:
-        raise ValueError(f"{len(names)} {what}, expected at most {MOST_NAMES}")
+def overfull(function: FunctionProto) -> str | None:
+    """Return what a body has more of than is read from a file, None where nothing: no rule makes such a one either."""
+    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
+        return f"{counted(function.node, 'node')}, expected at most {MOST_NODES}"
+    named = [("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)]
+    lists = [
+        (f"{what}{of}", names) for of, one in named for what, names in (("inputs", one.input), ("outputs", one.output))
+    ]
+    return next(
+        (f"{len(names)} {what}, expected at most {MOST_NAMES}" for what, names in lists if len(names) > MOST_NAMES),
+        None,
+    )
 
 
 def _check_names(node: NodeProto, known: set[str]) -> None:
     """Add what `node` makes to the values that are known; it may read no others, and make none twice."""
-    _want_count(f"inputs of a {shown(node.op_type)}", node.input)
-    _want_count(f"outputs of a {shown(node.op_type)}", node.output)
     unknown = [i for i in node.input if i and i not in known]
     if unknown:
         raise ValueError(f"{shown(node.op_type)} reads '{shown(unknown[0])}', which nothing before it makes")
