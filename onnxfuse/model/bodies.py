@@ -4,7 +4,7 @@ A file is written by anybody: shape inference, ONNX Runtime and the plans divide
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -32,13 +32,20 @@ CHECKED = (AttributeProto.INT, AttributeProto.INTS)
 
 def check(function: FunctionProto) -> None:
     """Raise ModelError unless `function` is valid ONNX, and each number in it one that its operators take."""
-    try:
-        _check(function.SerializeToString(deterministic=True))
-    except ValueError as fact:
+    if (fact := fault(function)) is not None:
         raise ModelError(
             f"the function {function.domain}.{shown(function.name)} is not valid: {fact}",
             "The file is damaged, or no tool of ours wrote it; optimize the original model again.",
-        ) from None
+        )
+
+
+def fault(function: FunctionProto) -> str | None:
+    """Return why a body would not be read from a file, None where it would: then it may be written to one."""
+    try:
+        _check(function.SerializeToString(deterministic=True))
+    except ValueError as fact:
+        return f"{fact}"
+    return None
 
 
 def shown(text: str | bytes) -> str:
@@ -58,9 +65,11 @@ def _check(data: bytes) -> None:
         raise ValueError(f"operator sets {opsets}, expected one of each domain, of ONNX 1 to {newest}")
     if function.attribute or function.attribute_proto:
         raise ValueError("it has attributes")
-    if (fact := overfull(function)) is not None:
-        raise ValueError(fact)
+    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
+        raise ValueError(f"{counted(function.node, 'node')}, expected at most {MOST_NODES}")
     known = set(function.input)
+    _want_count("inputs", function.input)
+    _want_count("outputs", function.output)
     if len(known) < len(function.input) or "" in known:
         raise ValueError("two inputs of one name, or one without")
     for node in function.node:
@@ -71,22 +80,15 @@ def _check(data: bytes) -> None:
         raise ValueError(f"no node makes its output '{shown(missing[0])}'" if missing else "no outputs, or one twice")
 
 
-def overfull(function: FunctionProto) -> str | None:
-    """Return what a body has more of than is read from a file, None where nothing: no rule makes such a one either."""
-    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
-        return f"{counted(function.node, 'node')}, expected at most {MOST_NODES}"
-    named = [("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)]
-    lists = [
-        (f"{what}{of}", names) for of, one in named for what, names in (("inputs", one.input), ("outputs", one.output))
-    ]
-    return next(
-        (f"{len(names)} {what}, expected at most {MOST_NAMES}" for what, names in lists if len(names) > MOST_NAMES),
-        None,
-    )
+def _want_count(what: str, names: Sequence[str]) -> None:
+    if len(names) > MOST_NAMES:
+        raise ValueError(f"{len(names)} {what}, expected at most {MOST_NAMES}")
 
 
 def _check_names(node: NodeProto, known: set[str]) -> None:
     """Add what `node` makes to the values that are known; it may read no others, and make none twice."""
+    _want_count(f"inputs of a {shown(node.op_type)}", node.input)
+    _want_count(f"outputs of a {shown(node.op_type)}", node.output)
     unknown = [i for i in node.input if i and i not in known]
     if unknown:
         raise ValueError(f"{shown(node.op_type)} reads '{shown(unknown[0])}', which nothing before it makes")
@@ -153,6 +155,7 @@ def _versions(op: str) -> list[onnx.defs.OpSchema]:
 _AXIS, _SIZE = (-MOST_AXES, MOST_AXES), (1, MOST_SIZE)
 _RANGES: dict[str, tuple[int, int]] = {
     "axis": _AXIS, "axes": _AXIS, "batch_dims": _AXIS, "perm": (0, MOST_AXES), "start": _AXIS, "end": _AXIS,
+    "starts": (-(2**63), 2**63), "ends": (-(2**63), 2**63),  # exporters write the largest number for all that is there
     "kernel_shape": _SIZE, "strides": _SIZE, "dilations": _SIZE, "group": _SIZE, "num_groups": _SIZE,
     "num_outputs": (1, MOST_NAMES), "blocksize": _SIZE, "num_heads": _SIZE, "q_num_heads": _SIZE,
     "kv_num_heads": _SIZE, "pads": (-MOST_SIZE, MOST_SIZE), "output_padding": (0, MOST_SIZE),

@@ -43,6 +43,7 @@ from onnxfuse.rewrite.simplify.joined_parts import join_parts
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
 from onnxfuse.rewrite.simplify.late_views import late_views
+from onnxfuse.rewrite.simplify.many_operands import group_operands
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
@@ -124,6 +125,8 @@ STEPS = (
          "of a window, are put beside the padding: for their Pad there is no CUDA kernel.", pad_whole_numbers),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
          spread_tiles),
+    Step("group_operands", "rewrite", "A Sum, Mean, Max or Min of more values than a kernel reads is one of several, "
+         "each of which grows over what computes its values.", group_operands),
     Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "
          "that its letters ask for.", multiply_einsums),
     Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "

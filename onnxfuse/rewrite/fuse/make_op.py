@@ -11,7 +11,6 @@ from onnx import FunctionProto, NodeProto, TensorProto
 
 from onnxfuse import kernels
 from onnxfuse.model import schema
-from onnxfuse.model.bodies import overfull
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.rewrite.language.pattern import Pattern
@@ -82,8 +81,6 @@ def make_op(
     body.opset_import.add(domain="", version=graph.opset)
     if any(n.domain == "com.microsoft" for n in nodes):
         body.opset_import.add(domain="com.microsoft", version=1)
-    if (fact := overfull(body)) is not None:
-        return fact
     types_in = tuple(graph.type(v).dtype for v in inputs)
     types_out = tuple(graph.type(v).dtype for v in outputs)
     if 0 in (*types_in, *types_out):
