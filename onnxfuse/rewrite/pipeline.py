@@ -54,6 +54,7 @@ from onnxfuse.rewrite.simplify.plain_slices import plain_slices
 from onnxfuse.rewrite.simplify.resizes import fix_resizes
 from onnxfuse.rewrite.simplify.rewrite import MAX_ROUNDS, settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+from onnxfuse.rewrite.simplify.simplified_norms import plain_norms
 from onnxfuse.rewrite.simplify.single_axes import drop_own_reshapes, keep_single_axes, reshape_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
 from onnxfuse.rewrite.simplify.standardized_weights import standardize_weights
@@ -127,6 +128,8 @@ STEPS = (
          spread_tiles),
     Step("group_operands", "rewrite", "A Sum, Mean, Max or Min of more values than a kernel reads is one of several, "
          "each of which grows over what computes its values.", group_operands),
+    Step("plain_norms", "rewrite", "ONNX Runtime's SimplifiedLayerNormalization is the RMS norm that the rules know.",
+         plain_norms),
     Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "
          "that its letters ask for.", multiply_einsums),
     Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "

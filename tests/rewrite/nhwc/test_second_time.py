@@ -1,7 +1,6 @@
 """Between kernels nothing is left once convolutions lie channels last that optimizing the file again would take out."""
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper, numpy_helper
 
@@ -11,14 +10,24 @@ from tests.rewrite.small import assert_same_numbers
 N = helper.make_node
 ENDS = {
     "Reshape": [N("Reshape", ["c", "s4"], ["y"])],
-    "Reshape, Reshape": [N("Reshape", ["c", "s4"], ["t"]), N("Reshape", ["t", "s2"], ["f"]), N("MatMul", ["f", "m"], ["y"])],
-    "Transpose, Transpose": [N("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]), N("Transpose", ["t"], ["y"], perm=[0, 3, 1, 2])],
-    "Transpose, another": [N("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]), N("Transpose", ["t"], ["y"], perm=[0, 2, 1, 3])],
+    "Reshape, Reshape": [
+        N("Reshape", ["c", "s4"], ["t"]),
+        N("Reshape", ["t", "s2"], ["f"]),
+        N("MatMul", ["f", "m"], ["y"]),
+    ],
+    "Transpose, Transpose": [
+        N("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        N("Transpose", ["t"], ["y"], perm=[0, 3, 1, 2]),
+    ],
+    "Transpose, another": [
+        N("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        N("Transpose", ["t"], ["y"], perm=[0, 2, 1, 3]),
+    ],
     "Squeeze, Unsqueeze": [N("Squeeze", ["c", "a"], ["t"]), N("Unsqueeze", ["t", "b"], ["y"])],
     "a whole Slice": [N("Softmax", ["c"], ["q"]), N("Slice", ["q", "zero", "sixteen", "one"], ["y"])],
     "a whole Slice to the end": [N("Relu", ["c"], ["q"]), N("Slice", ["q", "zero", "all", "one"], ["y"])],
     "Flatten": [N("Flatten", ["c"], ["t"]), N("MatMul", ["t", "m"], ["y"])],
-}  # fmt: skip
+}
 MAKERS = {
     "Conv": N("Conv", ["r1", "w8"], ["c"]),
     "AveragePool": N("AveragePool", ["r1"], ["c"], kernel_shape=[8, 8]),
@@ -33,8 +42,16 @@ def test_what_follows_an_image_of_one_pixel_is_done_once(maker: str, end: str) -
     """The optimized file, optimized again, is the same byte for byte; and computes what the original does."""
     rng = np.random.default_rng(0)
     floats = {"w0": (16, 3, 3, 3), "w1": (16, 16, 3, 3), "w8": (16, 16, 8, 8), "m": (16, 4)}
-    integers = {"s2": [-1, 16], "s4": [-1, 1, 1, 16], "a": [2, 3], "b": [1, 2], "zero": [0], "sixteen": [16],
-                "all": [2**63 - 1], "one": [1]}  # fmt: skip
+    integers = {
+        "s2": [-1, 16],
+        "s4": [-1, 1, 1, 16],
+        "a": [2, 3],
+        "b": [1, 2],
+        "zero": [0],
+        "sixteen": [16],
+        "all": [2**63 - 1],
+        "one": [1],
+    }
     weights = [numpy_helper.from_array((rng.standard_normal(s) / 8).astype(np.float32), n) for n, s in floats.items()]
     weights += [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in integers.items()]
     nodes = [
