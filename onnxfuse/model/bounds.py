@@ -12,9 +12,13 @@ from onnx import NodeProto
 MOST_MULTIPLIED = 1 << 26
 """Products of elements: half a second of NumPy's time."""
 
+MOST_IN_A_PRODUCT = 1 << 33
+"""Products of elements in a product of matrices, which BLAS computes: as long."""
+
 
 def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
-    """Return how many elements `node` (one output) computes from `inputs` at most; None for an operator not known here.
+    """Return how many elements `node` computes from `inputs` at most; None for an operator not known here, and where it
+    would take long.
 
     For values on which the operator is not defined any number: computing it refuses.
     """
@@ -51,6 +55,14 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
             )
         case "Einsum":
             return _summed(attributes["equation"].s.decode(), arrays) if "equation" in attributes else 0
+        case "MatMul":
+            return _multiplied(*(a.shape for a in arrays))
+        case "Gemm":
+            a, b = (
+                array.T.shape if attributes.get(name) and attributes[name].i else array.shape
+                for name, array in zip(("transA", "transB"), arrays, strict=False)
+            )
+            return _multiplied(a, b)
         case op if op in _NO_LARGER:
             return arrays[0].size
         case op if op in _BROADCAST:
@@ -59,13 +71,15 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
 
 
 _NO_LARGER = frozenset({
-    "Abs", "Cast", "Ceil", "Exp", "Flatten", "Floor", "Identity", "Neg", "Not", "Reciprocal", "ReduceProd", "ReduceSum",
-    "Relu", "Reshape", "ScatterElements", "ScatterND", "Slice", "Sqrt", "Squeeze", "Transpose", "Trilu", "Unsqueeze",
+    "Abs", "Cast", "Ceil", "CumSum", "Erf", "Exp", "Flatten", "Floor", "Identity", "Log", "LogSoftmax", "Neg", "Not",
+    "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Sigmoid", "Sign", "Slice", "Softmax", "Split", "Sqrt",
+    "Squeeze", "Tanh", "Transpose", "Trilu", "Unsqueeze",
 })  # fmt: skip
 
 _BROADCAST = frozenset({
-    "Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mod",
-    "Mul", "Or", "Pow", "Sub", "Where",
+    "Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min",
+    "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where",
 })  # fmt: skip
 
 
@@ -78,6 +92,13 @@ def _summed(equation: str, arrays: Sequence[np.ndarray]) -> int | None:
     if "." in written or not result or math.prod(extents.values()) > MOST_MULTIPLIED:
         return None
     return math.prod(extents.get(a, 1) for a in result)
+
+
+def _multiplied(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """Return the elements of a product of matrices; None where so much is multiplied that it would take long."""
+    rows, columns = (1, *a)[-2:], (*b, 1)[-2:] if len(b) == 1 else b[-2:]
+    elements = _broadcast([a[:-2], b[:-2]]) * rows[0] * columns[-1]
+    return elements if elements * rows[-1] <= MOST_IN_A_PRODUCT else None
 
 
 def _product(sizes: np.ndarray) -> int:

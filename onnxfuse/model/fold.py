@@ -102,10 +102,19 @@ def _takes_all(graph: Graph, node: Node) -> bool:
     if len(node.inputs) < 3:  # before operator set 10
         return False
     starts, ends = (graph.constant(v) for v in node.inputs[1:3])
-    steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else np.ones(1)
-    if starts is None or ends is None or steps is None:
+    axes, steps = (graph.constant(v) if v else None for v in (*node.inputs[3:5], "", "")[:2])
+    if starts is None or ends is None or any(v and graph.constant(v) is None for v in node.inputs[3:]):
         return False
-    return bool(not starts.any() and (ends >= BEYOND).all() and (steps == 1).all())
+    if starts.any() or (steps is not None and (steps != 1).any()):
+        return False
+    shape = graph.type(node.inputs[0]).shape or ()
+    along = list(range(ends.size)) if axes is None else [int(a) % max(len(shape), 1) for a in axes.reshape(-1)]
+    if len(along) != ends.size:
+        return False
+    extents = [shape[axis] if axis < len(shape) else None for axis in along]
+    return all(
+        end >= (extent if isinstance(extent, int) else BEYOND) for end, extent in zip(ends, extents, strict=True)
+    )
 
 
 def fold_constants(graph: Graph) -> bool:

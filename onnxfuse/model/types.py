@@ -1,7 +1,7 @@
 """What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -108,17 +108,16 @@ def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
 
 
 def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
-    from onnxfuse.model import dims, lenient
+    from onnxfuse.model import dims, lenient, stand_ins
 
     _forget_labels(light.graph)
     dims.rename(light.graph)
-    taken = _stand_in(light.graph, opset_of(light))
+    standing = stand_ins.StandIns(light.graph, opset_of(light))
     try:
         inferred = infer_shapes(light, strict=True)
     except ContradictionError:
         inferred = lenient.infer(light)
-    for (graph, i), node in zip(_places(inferred.graph, taken), taken.values(), strict=True):
-        graph.node[i].CopyFrom(node)
+    standing.take_out(inferred.graph)
     dims.refine(inferred)
     return inferred
 
@@ -185,45 +184,6 @@ def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
         if tensor.name not in declared:
             light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     return light
-
-
-ALIKE = frozenset({
-    ("", "GroupNormalization"), ("", "MeanVarianceNormalization"), ("", "LayerNormalization"),
-    ("", "SimplifiedLayerNormalization"), ("com.microsoft", "BiasGelu"), ("com.microsoft", "FastGelu"),
-    ("com.microsoft", "Gelu"), ("com.microsoft", "QuickGelu"), ("com.microsoft", "SkipLayerNormalization"),
-    ("com.microsoft", "SkipSimplifiedLayerNormalization"),
-})  # fmt: skip
-"""Operators whose first output has the type of the first input, of which ONNX's inference knows nothing, or only what
-a body of theirs says that it does not take itself: those of the default domain before they were in ONNX, too."""
-
-TYPED_SINCE = {"LayerNormalization": 17}
-"""From which operator set on ONNX's inference knows an operator of `ALIKE`."""
-
-_Place = tuple[int, ...]
-"""The way to a node: its index in the main graph, then of the body in it and of the node in that."""
-
-
-def _stand_in(graph: onnx.GraphProto, opset: int, way: _Place = ()) -> dict[_Place, onnx.NodeProto]:
-    """Put an Identity in the place of each node that has the type of its input; return the nodes that were there."""
-    taken = {}
-    for i, node in enumerate(graph.node):
-        if (node.domain, node.op_type) in ALIKE and not TYPED_SINCE.get(node.op_type, opset + 1) <= opset:
-            was = onnx.NodeProto()
-            was.CopyFrom(node)
-            taken[(*way, i)] = was
-            node.CopyFrom(onnx.helper.make_node("Identity", was.input[:1], was.output[:1], was.name))
-        for number, body in enumerate(bodies(node)):
-            taken.update(_stand_in(body, opset, (*way, i, number)))
-    return taken
-
-
-def _places(graph: onnx.GraphProto, ways: Iterable[_Place]) -> Iterator[tuple[onnx.GraphProto, int]]:
-    """Yield the graph and the index that each way leads to."""
-    for way in ways:
-        inner = graph
-        for i, number in zip(way[:-1:2], way[1::2], strict=True):
-            inner = list(bodies(inner.node[i]))[number]
-        yield inner, way[-1]
 
 
 def opset_of(model: onnx.ModelProto) -> int:

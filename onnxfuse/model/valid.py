@@ -57,17 +57,33 @@ class Judge:
         if refused is not None and not refused.lacking:
             raise ModelError(f"the model is not valid: {refused.why}", refused.next_step)
         self._source = shell(model)
+        self._shapes = {o.name: o.type for o in inferred(model).graph.output if self.said is None}
+        """What the outputs are, by the inference of the model as it came, for those that it does not declare."""
         self.neither = False
         """Whether ONNX Runtime opened neither the model nor what was made of it, when it was last asked."""
 
     def wrong(self, made: ModelProto) -> str | None:
         """Return what is wrong with a model that was made of it, None where nothing is."""
-        found = unreadable(made) or (complaint(made) if self.said is None else None)
+        found = unreadable(made) or (complaint(self._declared(made)) if self.said is None else None)
         if found is not None or self.opens is None:
             return found
         refused = self.opens(made)
         self.neither = refused is not None and self.unopened is not None
         return None if refused is None or self.neither else refused.why
+
+    def _declared(self, made: ModelProto) -> ModelProto:
+        """Return a model, without its weights, with the shapes of outputs that the file does not declare.
+
+        ONNX's checker asks for them. What inference tells of an operator it need not tell of the function that has
+        taken its place; it goes on to check what it does tell.
+        """
+        if all(o.type.tensor_type.HasField("shape") for o in made.graph.output):
+            return made
+        light = shell(made)
+        for output in light.graph.output:
+            if output.name in self._shapes and not output.type.tensor_type.HasField("shape"):
+                output.type.CopyFrom(self._shapes[output.name])
+        return light
 
     def notes(self) -> list[str]:
         """Return what a user should know of it."""

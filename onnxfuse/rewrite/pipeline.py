@@ -45,6 +45,7 @@ from onnxfuse.rewrite.simplify.joined_parts import join_parts
 from onnxfuse.rewrite.simplify.known_flow import flatten_known_flow
 from onnxfuse.rewrite.simplify.known_sequences import take_known_elements
 from onnxfuse.rewrite.simplify.late_views import late_views
+from onnxfuse.rewrite.simplify.many_operands import group_operands
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from onnxfuse.rewrite.simplify.merged_windows import merge_windows
 from onnxfuse.rewrite.simplify.numbers_on_gpu import numbers_on_gpu
@@ -53,8 +54,9 @@ from onnxfuse.rewrite.simplify.padded_heads import pad_heads
 from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
 from onnxfuse.rewrite.simplify.plain_slices import plain_slices
 from onnxfuse.rewrite.simplify.resizes import fix_resizes
-from onnxfuse.rewrite.simplify.rewrite import settle
+from onnxfuse.rewrite.simplify.rewrite import MAX_ROUNDS, settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
+from onnxfuse.rewrite.simplify.simplified_norms import plain_norms
 from onnxfuse.rewrite.simplify.single_axes import drop_own_reshapes, keep_single_axes, reshape_single_axes
 from onnxfuse.rewrite.simplify.spread_tiles import spread_tiles
 from onnxfuse.rewrite.simplify.standardized_weights import standardize_weights
@@ -128,6 +130,10 @@ STEPS = (
          "of a window, are put beside the padding: for their Pad there is no CUDA kernel.", pad_whole_numbers),
     Step("spread_tiles", "rewrite", "A Tile that repeats extents of 1 alone is an Expand, which the rules know.",
          spread_tiles),
+    Step("group_operands", "rewrite", "A Sum, Mean, Max or Min of more values than a kernel reads is one of several, "
+         "each of which grows over what computes its values.", group_operands),
+    Step("plain_norms", "rewrite", "ONNX Runtime's SimplifiedLayerNormalization is the RMS norm that the rules know.",
+         plain_norms),
     Step("multiply_einsums", "rewrite", "An Einsum that is a product of matrices is a MatMul, between the Transposes "
          "that its letters ask for.", multiply_einsums),
     Step("unmerge_batches", "rewrite", "Products and Transposes of batch axes that were merged for them run over the "
@@ -167,7 +173,9 @@ STEPS = (
 )  # fmt: skip
 """All of them, in their order. That of `rewrite, first` goes once; those of `rewrite` go before the rules' rewrites,
 again and again until nothing changes; those of `rewrite, last` once the rules have nothing more to say, and what they
-change goes through them again; those of `fuse` while a kernel grows, and that of `fuse, last` once all have."""
+change goes through them again; those of `fuse` while a kernel grows, and that of `fuse, last` once all have. What
+stands between the kernels then goes through those of `rewrite` and `rewrite, last` once more: a file that is optimized
+again is the same."""
 
 
 def run(
@@ -246,9 +254,24 @@ def _optimize(
         reshape_single_axes(graph)  # the row of a signal that leaves a region
 
     def grow(graph: Graph, chosen: Sequence[Rule] = rules) -> None:
+        told = len(report.stopped)
         fuse(graph, chosen, report, ops, choices)
         if share_equal(graph):
             graph.remove_dead()
+        for _ in range(MAX_ROUNDS):
+            if not tidied(graph):
+                return
+            del report.stopped[told:]
+            fuse(graph, chosen, report, ops, choices)
+
+    def tidied(graph: Graph) -> bool:
+        """Simplify what stands between the kernels, as optimizing the file again would; return whether that changed it.
+
+        An image of one pixel has the shape that a Reshape behind it makes once it lies channels last.
+        """
+        changed = [act(graph) for act in (*simplify, *last, share_equal)]
+        graph.remove_dead()
+        return any(changed)
 
     def simplified() -> None:
         keep_declared_extents(model)

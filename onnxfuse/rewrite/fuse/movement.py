@@ -31,6 +31,10 @@ the norm behind it took 318 of 2108 us; 1921 us without. All 61 such Concats wit
 """
 
 
+COUNTED = 2**60
+"""Elements of a value whose traffic is counted: places in it are numbers of 64 bits."""
+
+
 def take_movement(attempt: Attempt) -> None:
     """Add what can join: readers of the region's values (epilogue), then what computes its inputs (prologue).
 
@@ -170,10 +174,22 @@ def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, tem
     op, fused = made
     if len(fused.inputs) > MAX_READ:
         return f"would be the {len(fused.inputs)}th input tensor, at most {MAX_READ}"
-    shapes = tuple(sampled(graph.type(v)) for v in fused.inputs)
+    open_ = _open_extent([graph.type(v) for n in nodes for v in (*n.reads, *n.outputs) if v])
+    shapes = tuple(sampled(graph.type(v), open_) for v in fused.inputs)
     if any(s is None for s in shapes):
         return "works on a value of unknown rank"
     return kernels.estimate(op, tuple(s for s in shapes if s is not None))
+
+
+def _open_extent(types: Sequence[ValueType]) -> int:
+    """Return what an open extent counts as among values of these types: less where several make more than is counted.
+
+    Six of 4096 each are more elements than 64 bits hold.
+    """
+    open_ = SAMPLE
+    while open_ > 1 and any(math.prod(sampled(t, open_) or ()) >= COUNTED for t in types):
+        open_ //= 2
+    return open_
 
 
 def _alone(graph: Graph, node: Node) -> float:

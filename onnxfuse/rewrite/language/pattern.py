@@ -373,6 +373,9 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
         names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts) | set(CLASSES)
         raise RuleError(f"{place}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
     written = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name}
+    for name, tensor in written.items():
+        if isinstance(tensor, onnx.TensorProto) and not _is_whole(tensor):
+            raise RuleError(f"{place}: the {name} of {op} has other numbers than its extents {list(tensor.dims)} say")
     labels = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}
     rest = labels.pop(REST, None)
     for name in (*written, *labels):
@@ -381,6 +384,14 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
             raise RuleError(f"{place}: {op} has no attribute '{name}'.{did_you_mean(name, known)}")
     floats = frozenset(a.name for a in proto.attribute if a.ref_attr_name and a.type == onnx.AttributeProto.FLOAT)
     return PatternNode(op, domain, tuple(proto.input), tuple(proto.output), written, labels, rest, floats)
+
+
+def _is_whole(tensor: onnx.TensorProto) -> bool:
+    """Return whether a tensor that is written in a rule has as many numbers as its extents say."""
+    try:
+        return numpy_helper.to_array(tensor).shape == tuple(tensor.dims)
+    except ValueError:
+        return False
 
 
 def _older_attributes(op: str) -> set[str]:

@@ -244,6 +244,12 @@ class Reader:
             raise RuleError(
                 f"{self.place(target.text)}: {what} uses '{word}' for {use}, in {of} it stands for {stands}"
             )
+        gone = {o for n in source.nodes if n.op != "Constant" for o in n.outputs}
+        if what == "`to`" and (read := sorted(gone.intersection(target.inputs))):
+            raise RuleError(
+                f"{self.place(target.text)}: {what} reads '{read[0]}', which {of} computes: that node is replaced",
+                f"Compute it in {what}, too; its inputs may be what {of} reads.",
+            )
         for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
             unknown = used - known
             if unknown:

@@ -21,8 +21,10 @@ TEXTS = {
     "arity": "has {seen}, the rule wants {wanted}",
     "missing": "lacks the input '{subject}' of the rule",
     "other value": "reads {seen} where the rule wants {wanted} again",
+    "own value": "'{seen}', which the rule wants for '{subject}', is computed by nodes that it replaces",
     "graph output": "value '{subject}' is a graph output",
     "read elsewhere": "value '{subject}' is also read by {seen}",
+    "too many": "{a_subject} of constants in `to` makes {seen} elements, more than the {wanted} that are folded",
     # of `where`
     "unknown": "{subject} is not known",
     "mask": "{subject} is not known",
@@ -80,7 +82,7 @@ class Cause(NamedTuple):
     def _said(self, text: str) -> str:
         return text.format(
             subject=self.subject, seen=self.seen, wanted=self.wanted, of=self.of,
-            a_seen=_an(self.seen), a_wanted=_an(self.wanted),
+            a_seen=_an(self.seen), a_wanted=_an(self.wanted), a_subject=_an(self.subject),
         )  # fmt: skip
 
 

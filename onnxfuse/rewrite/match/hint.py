@@ -26,6 +26,7 @@ HINTS = {
     "too little": "nothing pointwise stands beside it, so one kernel would save nothing",
     "slower": "measured on another GPU it may be the faster way: tune there",
     "opset": "export with a newer opset",
+    "too many": "let `where` ask for smaller constants; what `to` computes of constants is stored in the file",
     "too large": "keep this part of the model in float32",
     "arity": "a rule of your own may name the input or output that is more or less",
     "missing": "a rule of your own may name the input or output that is more or less",

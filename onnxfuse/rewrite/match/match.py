@@ -31,6 +31,11 @@ HALF = 2
 """Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
 
 
+STEPS = 10_000
+"""Nodes that one attempt compares with those of a pattern. The longest of ours compares 700; operands that go in any
+order double, each time, what a tree of such operators takes: one of 63 Adds would take days."""
+
+
 def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> bool:
     """Return whether an attempt is known to stop at the root's operands, no further than `known` did.
 
@@ -91,13 +96,14 @@ def _before(graph: Graph, trace: Trace) -> Refusal | None:
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
     """Yield every way in which `pattern` stands in `graph` with its root at `node`; `trace` notes what stopped others.
 
-    Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match.
+    Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match, nor
+    does a name that the pattern leaves free for a value that the match computes itself.
     """
     ends = (
         whole for m in _match_node(pattern.root, graph, node, Match(pattern), trace) for whole in _ends(graph, m, trace)
     )
     for found in ends:
-        leak = _leak(graph, found)
+        leak = _leak(graph, found) or _own_value(found)
         if leak is None:
             yield found
         else:
@@ -124,7 +130,8 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         if match.nodes[wanted] is node:
             yield match
         return
-    if node in match.nodes.values():
+    trace.steps += 1
+    if node in match.nodes.values() or trace.steps > STEPS:
         return
     if node.domain != wanted.domain or node.op not in wanted.operators:
         if trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match):
@@ -326,6 +333,19 @@ def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
             reader = next((r for r in graph.readers(value) if r not in inside), None)
             if reader is not None:
                 return node, Cause("read elsewhere", value, f"{reader.op} {reader.name}")
+    return None
+
+
+def _own_value(match: Match) -> tuple[Node, Cause] | None:
+    """Return node and reason where a name that the pattern leaves free stands for a value that the match computes.
+
+    # (x, part, shape): e = Expand(part, shape), y = Mul(x, e)   at   Mul(e, e)
+    What takes the place of the match would read what has gone with it, or what it computes itself.
+    """
+    makers = {value: node for node in match.nodes.values() for value in node.outputs if value}
+    for name, value in match.values.items():
+        if isinstance(value, str) and value in makers and match.pattern.producer(name) is None:
+            return makers[value], Cause("own value", name, value)
     return None
 
 

@@ -1,22 +1,31 @@
 """Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto
 from onnx.defs import OpSchema
+from onnx.helper import np_dtype_to_tensor_dtype
 
 from onnxfuse.model import schema
 from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.evaluate import REFUSALS, evaluate
+from onnxfuse.model.fold import FEW, FILLED, SPREAD
 from onnxfuse.model.graph import Graph, Node
-from onnxfuse.model.types import first_line
+from onnxfuse.model.inference import infer_node
+from onnxfuse.model.types import ValueType, first_line, type_of, value_info
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal
+
+FOLDED = 1 << 16
+"""Elements of a constant that `to` may compute of whatever it reads; more where the match has larger ones."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
@@ -42,6 +51,8 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     own = made | {v for v in constants if v not in names} | _absent(match, optional)
     asked = _asked(kept, graph, match, target, own, set(constants))
     computed = _fold(folded, constants, list(dict.fromkeys(v for _, v in asked)), match)
+    if isinstance(computed, Refusal):
+        return computed
     constant: dict[tuple[str, int], str] = {}
     for name, element in dict.fromkeys((v, e) for v in computed for (_, read), e in asked.items() if v == read):
         stored = _store(computed[name], element)
@@ -113,7 +124,10 @@ def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> 
 
 def _fold(
     folded: list[PatternNode], constants: dict[str, np.ndarray | None], wanted: list[str], match: Match
-) -> dict[str, np.ndarray]:
+) -> dict[str, np.ndarray] | Refusal:
+    """Return the constants that are `wanted`; a refusal where one on the way would be out of proportion to those that
+    the match has: a rule of 300 bytes can ask for terabytes, and for hours.
+    """
     if not wanted:
         return {}
     inputs = {k: _wide(v) for k, v in constants.items() if v is not None}
@@ -122,16 +136,39 @@ def _fold(
     rest = [name for name in wanted if name not in given]
     if not rest:
         return given
-    protos = [_widened(node_proto(n, names, match)) for n in folded]
+    known, there = dict(inputs), sum(a.size for a in inputs.values())
+    most = max(FOLDED, 2 * there, min(SPREAD * there, FILLED // 8))
     try:
-        found = evaluate(protos, inputs, rest, NEWEST)
+        for node in folded:
+            proto = _widened(node_proto(node, names, match))
+            elements = result_elements(proto, known)
+            elements = _inferred_elements(proto, known) if elements is None else elements
+            if elements is None or elements > most:
+                return match.refusal(_out_of_proportion(node, elements, most))
+            arrays = {v: known[v] for v in proto.input if v}
+            known.update(zip(proto.output, evaluate([proto], arrays, list(proto.output), NEWEST), strict=True))
     except REFUSALS as error:
         weights = ", ".join(f"'{v}'" for name in inputs if isinstance(v := match.values.get(name), str) and v)
         raise ModelError(
             f"the weights {weights} do not fit each other: {first_line(error)}",
             "The model would fail whenever it is run: mend the export.",
         ) from error
-    return {**given, **dict(zip(rest, found, strict=True))}
+    return {**given, **{name: known[name] for name in rest}}
+
+
+def _inferred_elements(node: NodeProto, known: Mapping[str, np.ndarray]) -> int | None:
+    """Return how many elements ONNX's inference says that a node computes, None where it does not."""
+    arrays = {v: known[v] for v in node.input if v}
+    types = {v: value_info(v, ValueType(np_dtype_to_tensor_dtype(a.dtype), a.shape)).type for v, a in arrays.items()}
+    few = {v: onnx.numpy_helper.from_array(a, v) for v, a in arrays.items() if a.size <= FEW}
+    found = [type_of(t).shape for t in infer_node(node, types, few, NEWEST).values()]
+    sizes = [math.prod(cast(tuple[int, ...], s)) for s in found if s is not None and all(isinstance(d, int) for d in s)]
+    return sum(sizes) if sizes and len(sizes) == len(found) else None
+
+
+def _out_of_proportion(node: PatternNode, elements: int | None, most: int) -> Cause:
+    many = "an unknown number of" if elements is None else f"{elements:,}".replace(",", " ")
+    return Cause("too many", node.op, many, str(most))
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

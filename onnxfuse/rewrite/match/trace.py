@@ -51,6 +51,8 @@ class Trace:
         """The node of the pattern whose attributes and outputs may be any: to see whether all else stands there."""
         self.unlike: tuple[PatternNode, Match] | None = None
         """Where attributes or outputs were others: the node of the pattern that was wanted, and what had matched."""
+        self.steps = 0
+        """Nodes that were compared with those of the pattern."""
         self.at: Node | None = None
         """Where the furthest point was."""
         self.missed: tuple[PatternNode, Match] | None = None

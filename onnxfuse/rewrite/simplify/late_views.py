@@ -71,7 +71,7 @@ def _fits_both(graph: Graph, value: str, view: Node) -> bool:
     if not graph.is_constant(value):
         return False
     shape = graph.type(value).shape or ()
-    if len(shape) > 1:
+    if len(shape) > min(1, graph.type(view.outputs[0]).rank or 0):  # [1] beside a view without axes makes one
         return False
     lasts = [s[-1] if (s := graph.type(v).shape) else None for v in (view.inputs[0], view.outputs[0])]
     return graph.element_count(value) == 1 or lasts == [shape[0]] * 2

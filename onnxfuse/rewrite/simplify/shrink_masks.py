@@ -59,14 +59,22 @@ def is_finite(graph: Graph, value: str, depth: int = DEPTH) -> bool:
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
-    """Return whether each extent that `small` has no more is known to be there in another operand."""
+    """Return whether each axis and extent that `small` has no more is known to be there in another operand.
+
+    # Add([4, 8], s) -> Add([8], s) loses the 4; Add([1, 8], s) -> Add([8], s) the axis, which is part of the shape, too
+    """
     new, old = graph.type(small).shape, graph.type(value).shape
     if not new or not old:
         return False
-    padded = (1,) * (len(old) - len(new)) + new
-    lost = [axis - len(old) for axis, (a, b) in enumerate(zip(padded, old, strict=True)) if a != b]
     shapes = [s for v in others if (s := graph.type(v).shape) is not None]
-    return all(old[a] is not None and any(len(s) >= -a and s[a] == old[a] for s in shapes) for a in lost)
+
+    def has(axis: int) -> bool:
+        """Whether another operand brings this axis of `old`, counted from the end, as long as it is there."""
+        long = [s for s in shapes if len(s) >= -axis]
+        return any(s[axis] == old[axis] for s in long) if old[axis] != 1 else bool(long)
+
+    lost = [axis for axis in range(-len(old), 0) if len(new) < -axis or new[axis] != old[axis]]
+    return all(old[axis] is not None and has(axis) for axis in lost)
 
 
 @dataclass

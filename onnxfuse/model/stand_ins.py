@@ -1,0 +1,217 @@
+"""Types behind operators of which ONNX's inference knows nothing: while it runs, nodes that it knows stand in for them.
+
+One home for what ONNX Runtime's own operators and those of ai.onnx.ml yield: an entry says which nodes of ONNX have the
+same types and shapes, as far as these can be told. Nothing is computed by them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from onnx import GraphProto, NodeProto, TensorProto, helper
+
+from onnxfuse.model.nested import bodies, nodes_of
+
+PREFIX = "onnxfuse.stand_in."
+"""How values begin that are there while types are inferred alone."""
+
+TYPED_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23, "RotaryEmbedding": 23, "Gelu": 20}
+"""From which operator set on ONNX's inference knows an operator of the default domain."""
+
+
+@dataclass
+class Standing:
+    """The nodes that a graph had, and where in it what stands in for each begins."""
+
+    starts: list[int] = field(default_factory=list)
+    nodes: list[NodeProto | None] = field(default_factory=list)
+    """The node itself where others stand in for it; None where it stands there."""
+    inner: list[list["Standing"]] = field(default_factory=list)
+    """The same for the bodies of each."""
+
+
+class StandIns:
+    """What stands in for the nodes of a model while its types are inferred."""
+
+    def __init__(self, graph: GraphProto, opset: int) -> None:
+        """Put the nodes in place, in `graph` and the bodies in it."""
+        self.opset = opset
+        self.weights: dict[str, tuple[int, tuple[int | None, ...]]] = {}
+        self._count = 0
+        needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
+        self._standing = self._put(graph) if needed else None
+        for name, (dtype, shape) in self.weights.items():
+            graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
+
+    def take_out(self, inferred: GraphProto) -> None:
+        """Put the nodes of the model back, in the inferred one; the types of what they compute stay."""
+        for index in range(len(inferred.input) - 1, -1, -1):
+            if inferred.input[index].name in self.weights:
+                del inferred.input[index]
+        if self._standing is not None:
+            _restore(inferred, self._standing)
+
+    def weight(self, *shape: int | None, dtype: int = TensorProto.FLOAT) -> str:
+        """Return the name of a value of such a shape."""
+        name = f"{PREFIX}{dtype}[{','.join('?' if d is None else str(d) for d in shape)}]"
+        self.weights[name] = dtype, shape
+        return name
+
+    def fresh(self) -> str:
+        """Return a name for a value between nodes that stand in."""
+        self._count += 1
+        return f"{PREFIX}{self._count}"
+
+    def _put(self, graph: GraphProto) -> Standing:
+        standing, made, any_made = Standing(), list[NodeProto](), False
+        for node in graph.node:
+            standing.inner.append([self._put(body) for body in bodies(node)])
+            nodes = self._for(node)
+            standing.starts.append(len(made))
+            own = NodeProto()
+            own.CopyFrom(node)
+            standing.nodes.append(own if nodes else None)
+            any_made |= bool(nodes)
+            made += nodes or [own]
+        if any_made:
+            del graph.node[:]
+            graph.node.extend(made)
+        return standing
+
+    def _for(self, node: NodeProto) -> list[NodeProto]:
+        since = TYPED_SINCE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        entry = _ENTRIES.get((node.domain, node.op_type))
+        if entry is None or (since is not None and since <= self.opset) or not node.input or not node.input[0]:
+            return []
+        return list(entry(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute}))
+
+
+def _restore(graph: GraphProto, standing: Standing) -> None:
+    found = list[NodeProto]()
+    for start, own, inner in zip(standing.starts, standing.nodes, standing.inner, strict=True):
+        node = NodeProto()
+        node.CopyFrom(graph.node[start] if own is None else own)
+        if own is None:
+            for body, below in zip(bodies(node), inner, strict=True):
+                _restore(body, below)
+        found.append(node)
+    if any(own is not None for own in standing.nodes) or any(standing.inner):
+        del graph.node[:]
+        graph.node.extend(found)
+    for index in range(len(graph.value_info) - 1, -1, -1):
+        if graph.value_info[index].name.startswith(PREFIX):
+            del graph.value_info[index]
+
+
+# ---- what stands in for what
+
+Attributes = dict[str, object]
+Entry = Callable[[StandIns, NodeProto, Attributes], Iterator[NodeProto]]
+
+
+def _same(*pairs: tuple[int, int]) -> Entry:
+    """Return the entry of an operator some outputs of which have the type of an input: (output, input)."""
+
+    def nodes(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
+        for output, read in pairs:
+            if len(node.output) > output and node.output[output] and len(node.input) > read and node.input[read]:
+                yield helper.make_node("Identity", [node.input[read]], [node.output[output]])
+
+    return nodes
+
+
+def _cast(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
+
+
+def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A product by a weight that is stored in few bits: [..., K] becomes [..., N]."""
+    yield helper.make_node(
+        "MatMul", [node.input[0], made.weight(_number(known, "K"), _number(known, "N"))], node.output[:1]
+    )
+
+
+def _fused_product(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    if any(known.get(k) for k in ("transA", "transB", "transBatchA", "transBatchB")):
+        return
+    yield helper.make_node("MatMul", node.input[:2], node.output[:1])
+
+
+def _last_axis_open(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """Of the first input all axes but the last, which is what a weight makes it."""
+    yield helper.make_node("MatMul", [node.input[0], made.weight(None, None)], node.output[:1])
+
+
+def _grouped_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """What is attended to has the shape of the queries; caches have room for more positions."""
+    if len(node.input) > 1 and node.input[1]:
+        yield helper.make_node("Identity", node.input[:1], node.output[:1])
+    else:
+        yield from _last_axis_open(made, node, known)
+    for output, past in ((1, 3), (2, 4)):
+        if len(node.output) > output and node.output[output] and len(node.input) > past and node.input[past]:
+            more = made.weight(None, _number(known, "kv_num_heads"), None, None)
+            yield helper.make_node("Concat", [node.input[past], more], [node.output[output]], axis=2)
+
+
+def _looked_up(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("Gather", [node.input[2], node.input[0]], node.output[:1], axis=0)
+
+
+def _dequantized(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("DequantizeLinear", node.input, node.output, axis=_number(known, "axis") or 0)
+
+
+def _scores(targets: Callable[[Attributes], int | None], label: bool = False) -> Entry:
+    """Return the entry of an operator of ai.onnx.ml that makes a row of numbers of each row, float32."""
+
+    def nodes(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+        scores = node.output[1] if label and len(node.output) > 1 else "" if label else node.output[0]
+        rows, flat, scored = made.fresh(), made.fresh(), scores or made.fresh()
+        # [n, features], and [features] is one row: whatever features are, the number of rows is open.
+        yield helper.make_node("Cast", node.input[:1], [flat], to=TensorProto.FLOAT)
+        yield helper.make_node("Reshape", [flat, made.weight(2, dtype=TensorProto.INT64)], [rows])
+        yield helper.make_node("MatMul", [rows, made.weight(None, targets(known))], [scored])
+        if label and node.output[0] and known.get("classlabels_int64s"):
+            yield helper.make_node("ArgMax", [scored], [node.output[0]], axis=1, keepdims=0)
+
+    return nodes
+
+
+def _number(known: Attributes, name: str, default: int | None = None) -> int | None:
+    value = known.get(name, default)
+    return value if isinstance(value, int) else None
+
+
+def _classes(known: Attributes) -> int | None:
+    labels = known.get("classlabels_int64s") or known.get("classlabels_strings")
+    return len(labels) if isinstance(labels, list) else None
+
+
+_KEEPS: Sequence[tuple[str, str]] = (
+    ("", "GroupNormalization"), ("", "MeanVarianceNormalization"), ("", "LayerNormalization"),
+    ("", "SimplifiedLayerNormalization"), ("com.microsoft", "SimplifiedLayerNormalization"),
+    ("com.microsoft", "BiasGelu"), ("com.microsoft", "FastGelu"), ("com.microsoft", "Gelu"),
+    ("com.microsoft", "QuickGelu"), ("com.microsoft", "RotaryEmbedding"), ("com.microsoft", "MoE"),
+    ("com.microsoft", "QMoE"), ("com.microsoft", "BiasDropout"), ("com.microsoft", "GroupNorm"),
+    ("com.microsoft", "BiasAdd"), ("ai.onnx.ml", "Imputer"),
+)  # fmt: skip
+"""Operators whose first output has the type of the first input, among them those of the default domain that ONNX
+Runtime knew before ONNX did."""
+
+_ENTRIES: dict[tuple[str, str], Entry] = {
+    **dict.fromkeys(_KEEPS, _same((0, 0))),
+    ("com.microsoft", "SkipLayerNormalization"): _same((0, 0), (3, 0)),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
+    **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),
+    ("com.microsoft", "FusedMatMul"): _fused_product,
+    ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
+    ("com.microsoft", "Attention"): _last_axis_open,
+    ("com.microsoft", "EmbedLayerNormalization"): _looked_up,
+    ("com.microsoft", "DequantizeLinear"): _dequantized,
+    ("ai.onnx.ml", "Scaler"): _cast,
+    ("ai.onnx.ml", "Normalizer"): _cast,
+    ("ai.onnx.ml", "LinearRegressor"): _scores(lambda known: _number(known, "targets", 1)),
+    ("ai.onnx.ml", "SVMRegressor"): _scores(lambda _: 1),
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): _scores(lambda known: _number(known, "n_targets")),
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): _scores(_classes, label=True),
+}  # fmt: skip

@@ -1,0 +1,162 @@
+"""Types go on behind operators of which ONNX's inference knows nothing, and the nodes are the model's own."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxfuse
+from onnxfuse.model.types import infer, value_types
+
+N = helper.make_node
+MS, ML = "com.microsoft", "ai.onnx.ml"
+
+
+def q4(name: str, n: int, k: int) -> list[TensorProto]:
+    """Return the packed weight and the scales of a MatMulNBits."""
+    return [
+        numpy_helper.from_array(np.zeros((n, k // 32, 16), np.uint8), f"{name}.w"),
+        numpy_helper.from_array(np.ones((n * (k // 32),), np.float16), f"{name}.s"),
+    ]
+
+
+CASES = {
+    "MatMulNBits": (
+        [N("MatMulNBits", ["x", "q.w", "q.s"], ["y"], domain=MS, K=64, N=96, bits=4, block_size=32)],
+        ["b", "s", 96],
+    ),
+    "a chain of them": (
+        [
+            N("MatMulNBits", ["x", "q.w", "q.s"], ["h"], domain=MS, K=64, N=96, bits=4, block_size=32),
+            N("Relu", ["h"], ["r"]),
+            N("MatMulNBits", ["r", "p.w", "p.s"], ["y"], domain=MS, K=96, N=64, bits=4, block_size=32),
+        ],
+        ["b", "s", 64],
+    ),
+    "SkipSimplifiedLayerNormalization": (
+        [N("SkipSimplifiedLayerNormalization", ["x", "x", "g"], ["first", "", "", "y"], domain=MS)],
+        ["b", "s", 64],
+    ),
+    "SkipLayerNormalization": (
+        [N("SkipLayerNormalization", ["x", "x", "g"], ["first", "", "", "y"], domain=MS)],
+        ["b", "s", 64],
+    ),
+    "SimplifiedLayerNormalization": ([N("SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=-1)], ["b", "s", 64]),
+    "RotaryEmbedding": ([N("RotaryEmbedding", ["x", "at", "c", "c"], ["y"], domain=MS)], ["b", "s", 64]),
+    "GroupQueryAttention": (
+        [
+            N(
+                "GroupQueryAttention",
+                ["x", "x", "x", "pk", "pv", "n", "t"],
+                ["y", "k", "v"],
+                domain=MS,
+                num_heads=2,
+                kv_num_heads=2,
+            )
+        ],
+        ["b", "s", 64],
+    ),
+    "a cache of it": (
+        [
+            N(
+                "GroupQueryAttention",
+                ["x", "x", "x", "pk", "pv", "n", "t"],
+                ["o", "y", "v"],
+                domain=MS,
+                num_heads=2,
+                kv_num_heads=2,
+            )
+        ],
+        ["b", 2, None, 32],
+    ),
+    "packed": (
+        [
+            N(
+                "GroupQueryAttention",
+                ["x", "", "", "pk", "pv", "n", "t"],
+                ["y", "k", "v"],
+                domain=MS,
+                num_heads=2,
+                kv_num_heads=1,
+            )
+        ],
+        ["b", "s", None],
+    ),
+    "FusedMatMul": ([N("FusedMatMul", ["x", "m"], ["y"], domain=MS, alpha=0.5)], ["b", "s", 8]),
+    "Attention": ([N("Attention", ["x", "qkv", "bias"], ["y"], domain=MS, num_heads=2)], ["b", "s", None]),
+}
+
+
+def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """Return a model of nodes, with an elementwise pair behind `y`."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [*nodes, N("Sigmoid", ["y"], ["sig"], name="sig"), N("Mul", ["y", "sig"], ["z"], name="mul")],
+        "g",
+        [
+            value("x", TensorProto.FLOAT16, ["b", "s", 64]),
+            value("pk", TensorProto.FLOAT16, ["b", 2, "p", 32]),
+            value("pv", TensorProto.FLOAT16, ["b", 2, "p", 32]),
+            value("n", TensorProto.INT32, ["b"]),
+            value("t", TensorProto.INT32, [1]),
+            value("at", TensorProto.INT64, ["b", "s"]),
+            value("c", TensorProto.FLOAT16, [10, 32]),
+        ],
+        [value("z", TensorProto.FLOAT16, None)],
+        [
+            *q4("q", 96, 64),
+            *q4("p", 64, 96),
+            numpy_helper.from_array(np.ones(64, np.float16), "g"),
+            numpy_helper.from_array(np.ones((64, 8), np.float16), "m"),
+            numpy_helper.from_array(np.ones((64, 192), np.float16), "qkv"),
+            numpy_helper.from_array(np.ones(192, np.float16), "bias"),
+        ],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)], ir_version=8
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_types_are_known_behind_operators_of_onnx_runtime(name: str) -> None:
+    """Element type and rank, extents where they can be told; the nodes are those of the model, no stand-in stays."""
+    nodes, shape = CASES[name]
+    one = model(nodes)
+    made = infer(one)
+    assert list(made.graph.node) == list(one.graph.node)
+    values = [*made.graph.input, *made.graph.value_info, *made.graph.output]
+    assert not [v.name for v in values if v.name.startswith("onnxfuse.")]
+    known = value_types(made.graph)["y"]
+    assert known.dtype == TensorProto.FLOAT16
+    found = [None if isinstance(d, str) and d.startswith("unk") else d for d in known.shape or ()]
+    assert [d if w is not None else None for d, w in zip(found, shape, strict=True)] == shape
+    fused = onnxfuse.optimize(one)
+    assert [n.domain for n in fused.graph.node][-1] == "onnxfuse", [n.op_type for n in fused.graph.node]
+
+
+SCORES = {
+    "Scaler": (N("Scaler", ["x"], ["y"], domain=ML, offset=[0.0] * 4, scale=[2.0] * 4), ("n", 4)),
+    "Normalizer": (N("Normalizer", ["x"], ["y"], domain=ML, norm="L2"), ("n", 4)),
+    "Imputer": (N("Imputer", ["x"], ["y"], domain=ML, imputed_value_floats=[0.0] * 4), ("n", 4)),
+    "LinearRegressor": (N("LinearRegressor", ["x"], ["y"], domain=ML, coefficients=[1.0] * 8, targets=2), (None, 2)),
+    "SVMRegressor": (
+        N("SVMRegressor", ["x"], ["y"], domain=ML, coefficients=[1.0] * 4, kernel_type="LINEAR", rho=[0.0]),
+        (None, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_types_are_known_behind_operators_of_onnx_ml(name: str) -> None:
+    """Rows of numbers, float32: what follows is fused."""
+    node, shape = SCORES[name]
+    value = helper.make_tensor_value_info
+    tail = [N("Sigmoid", ["y"], ["s"], name="s"), N("Mul", ["y", "s"], ["z"], name="m")]
+    graph = helper.make_graph([node, *tail], "g", [value("x", 1, ["n", 4])], [value("z", 1, None)])
+    one = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(ML, 3)], ir_version=8
+    )
+    known = value_types(infer(one).graph)["y"]
+    assert known.dtype == TensorProto.FLOAT
+    assert tuple(d if w is not None else None for d, w in zip(known.shape or (), shape, strict=True)) == shape
+    assert [n.domain for n in onnxfuse.optimize(one).graph.node] == [ML, "onnxfuse"]

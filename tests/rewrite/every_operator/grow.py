@@ -1,0 +1,152 @@
+"""A random graph that grows node by node: each node is run at once, so that shapes and types need no telling."""
+
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.kernels.random_models import Maker
+
+MOST, LARGEST = 4000, 500.0
+"""Elements of a value, and the largest number in one: half types still have digits for it."""
+EXTENTS = (1, 1, 1, 2, 3, 4, 5, 8)
+OPSETS = range(7, 26)
+"""Those that ONNX Runtime promises to run, up to the newest that its kernels are written for."""
+TYPES = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+RUN = {TensorProto.BFLOAT16: TensorProto.FLOAT}
+"""What a type is computed in: for bfloat16 ONNX Runtime has hardly a kernel on the CPU."""
+
+
+class RefusedError(Exception):
+    """An operator does not take what it was given, or makes of it what no graph goes on with."""
+
+
+def options() -> ort.SessionOptions:
+    """Return what a graph is run with: as it is written, on one thread, without a word."""
+    made = ort.SessionOptions()
+    made.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    made.intra_op_num_threads = made.inter_op_num_threads = 1
+    made.log_severity_level = 4
+    return made
+
+
+@functools.cache
+def attributes_of(op: str, opset: int) -> frozenset[str]:
+    """Return the attributes that an operator has in an operator set; RefusedError where it is none of it."""
+    try:
+        schema = onnx.defs.get_schema(op, opset)
+    except onnx.defs.SchemaError:
+        raise RefusedError(op) from None
+    if schema.deprecated:
+        raise RefusedError(op)
+    return frozenset(schema.attributes)
+
+
+@dataclass
+class Grower(Maker):
+    """A graph under construction, with the numbers behind each value."""
+
+    opset: int = 17
+    found: dict[str, np.ndarray] = field(default_factory=dict)
+    """What each value is."""
+    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    """What an input's axis is called."""
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The type that the graph is about, as it is computed here."""
+        return np.dtype(helper.tensor_dtype_to_np_dtype(RUN.get(self.dtype, self.dtype)))
+
+    def values(self, shape, scale: float = 1.0) -> np.ndarray:
+        """Return numbers of both signs, in 16ths, none 0: what is compared is not decided by a rounding."""
+        drawn = self.rng.integers(1, 33, shape) * self.rng.choice((-1, 1), shape) / 16 * scale
+        return np.asarray(drawn).astype(self.numpy)
+
+    def input(self, shape, array: np.ndarray | None = None) -> str:
+        name = f"x{len(self.feeds)}"
+        self.feeds[name] = self.found[name] = self.values(shape) if array is None else array
+        return name
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.array(array, order="C"), name))
+        self.found[name] = np.asarray(array)
+        return name
+
+    def number(self, value: float) -> str:
+        """Return a constant of the graph's type: a scalar, or one of some axes of 1."""
+        return self.constant(np.full((1,) * self.pick((0, 0, 1, 1, 2)), value, self.numpy))
+
+    def shape(self, value: str) -> tuple[int, ...]:
+        return self.found[value].shape
+
+    def is_float(self, value: str) -> bool:
+        return self.found[value].dtype == self.numpy
+
+    def any(self, *, floats: bool = True, least: int = 0, most: int = 7) -> str:
+        """Return a value in hand, later ones more often; RefusedError where there is none such."""
+        here = [v for v in self.in_hand() if least <= self.found[v].ndim <= most and (not floats or self.is_float(v))]
+        if not here:
+            raise RefusedError
+        return self.pick(here[-3:] if self.chance(0.7) else here)
+
+    def in_hand(self) -> list[str]:
+        return [*self.feeds, *(o for n in self.nodes for o in n.output if o in self.found)]
+
+    def add(self, op, inputs, *, outputs: int = 1, domain: str = "", **attributes):
+        """Add a node; return its output, a list where there are more. RefusedError where it does not run."""
+        if not domain:
+            unknown = set(attributes) - attributes_of(op, self.opset)
+            if unknown:
+                raise RefusedError(f"{op} has no {unknown}")
+        names = [f"v{len(self.nodes)}{'_' * i}" for i in range(outputs)]
+        node = helper.make_node(op, list(inputs), names, f"n{len(self.nodes)}", domain=domain, **attributes)
+        arrays = self._run(node)
+        for name, array in zip(names, arrays, strict=True):
+            self._check(array)
+            self.found[name] = array
+        self.nodes.append(node)
+        return names[0] if outputs == 1 else names
+
+    def along(self, op: str, x: str, axes, attribute: str = "axes", **attributes) -> str:
+        """Add a node whose axes are an attribute or an input, as the operator set has it."""
+        if attribute in attributes_of(op, self.opset):
+            return self.add(op, [x], **{attribute: [int(a) for a in axes]}, **attributes)
+        return self.add(op, [x, self.ints(*axes)], **attributes)
+
+    def _run(self, node: onnx.NodeProto) -> list[np.ndarray]:
+        weights = {t.name: t for t in self.weights}
+        read = dict.fromkeys(v for v in node.input if v)
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [
+                helper.make_tensor_value_info(v, helper.np_dtype_to_tensor_dtype(self.found[v].dtype), self.shape(v))
+                for v in read
+                if v not in weights
+            ],
+            [helper.make_empty_tensor_value_info(o) for o in node.output if o],
+            [weights[v] for v in read if v in weights],
+        )
+        try:
+            session = ort.InferenceSession(finished(graph, self.opset).SerializeToString(), options())
+            return session.run(None, {v: self.found[v] for v in read if v not in weights})
+        except Exception as error:  # ONNX Runtime has a class for each kind of refusal, and none above them
+            raise RefusedError(f"{error}") from None
+
+    def _check(self, array: np.ndarray) -> None:
+        if not isinstance(array, np.ndarray) or array.size > MOST or array.ndim > 7 or array.dtype.kind not in "fiub":
+            raise RefusedError
+        if array.dtype.kind == "f":
+            size = np.abs(array.astype(np.float64))
+            if not np.isfinite(size).all() or size.max(initial=0) > LARGEST:
+                raise RefusedError
+
+
+def finished(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    """Return a model of a graph, of an age that the operator set goes with."""
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8 if opset < 19 else 10)

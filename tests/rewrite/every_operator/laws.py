@@ -1,0 +1,201 @@
+"""What holds for each graph: optimized it gives the same values of the same shapes, comes out of optimizing again as it
+went in, and computes the same once its fusions are undone."""
+
+import contextlib
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxfuse
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import nodes_of
+from tests.rewrite.every_operator import recipes
+from tests.rewrite.every_operator.grow import OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
+
+NODES = 14
+NUDGED = 4
+"""Times that the original runs with each number one rounding step away: how far rounding brings it."""
+ALLOWED = 8
+"""Times as far as that, and so many rounding steps at the size of the output's largest number, an optimized model may
+be off: it rounds elsewhere, and less or more often."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with inputs for it."""
+
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+    dtype: int
+
+
+def case(seed: int) -> Case:
+    """Return the model of a seed."""
+    rng = np.random.default_rng(seed)
+    dtype, opset = TYPES[int(rng.integers(len(TYPES)))], int(rng.choice(OPSETS))
+    g = Grower(rng, dtype, opset=opset)
+    recipes.begin(g)
+    wanted, tries = int(rng.integers(2, NODES)), 0
+    while len(g.nodes) < wanted and tries < 8 * NODES:
+        tries += 1
+        with contextlib.suppress(RefusedError):
+            recipes.step(g)
+    model = _model(g)
+    if dtype not in RUN:
+        return Case(model, g.feeds, dtype)
+    half = retyped(model, RUN[dtype], dtype)
+    try:
+        onnx.checker.check_model(half, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+        return Case(model, g.feeds, RUN[dtype])  # some operator does not take that type
+    return Case(half, g.feeds, dtype)
+
+
+def _model(g: Grower) -> onnx.ModelProto:
+    made = [o for n in g.nodes for o in n.output if o]
+    read = {v for n in g.nodes for v in n.input}
+    ends = [o for o in made if o not in read]
+    outputs = dict.fromkeys(ends[:4] or made[-1:] or list(g.feeds)[:1])
+    if made and g.chance(0.3):
+        outputs[g.pick(made)] = None
+    declared = [_declared(g, o) for o in outputs]
+    inputs = [_declared(g, x, whole=True) for x in g.feeds]
+    graph = helper.make_graph(g.nodes, "random", inputs, declared, g.weights)
+    return finished(graph, g.opset)
+
+
+def _declared(g: Grower, name: str, *, whole: bool = False) -> onnx.ValueInfoProto:
+    array = g.found[name]
+    dtype = helper.np_dtype_to_tensor_dtype(array.dtype)
+    if not whole and g.chance(0.5):
+        return helper.make_tensor_value_info(name, dtype, None)
+    free = g.chance(0.5)
+    call = (lambda i, n: f"n{n}") if g.chance(0.5) else (lambda i, n: f"{name}_{i}")
+    shape = [call(i, n) if n and free and g.chance(0.5) else n for i, n in enumerate(array.shape)]
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+# ---- types
+
+
+def retyped(model: onnx.ModelProto, was: int, becomes: int) -> onnx.ModelProto:
+    """Return a model, with its functions, in which everything of one element type is of another."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    nodes = [*nodes_of(made.graph), *(n for f in made.functions for n in f.node)]
+    for value in (*made.graph.input, *made.graph.output, *made.graph.value_info):
+        if value.type.tensor_type.elem_type == was:
+            value.type.tensor_type.elem_type = becomes
+    for tensor in (*made.graph.initializer, *(a.t for n in nodes for a in n.attribute if a.HasField("t"))):
+        if tensor.data_type == was:
+            array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(becomes))
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype", "stash_type") and attribute.i == was:
+                attribute.i = becomes
+    return made
+
+
+# ---- laws
+
+
+def broken(one: Case) -> str | None:
+    """Return the law that the model of a case breaks, with what is seen; None where all hold."""
+    before = run(one.model, one.feeds, one.dtype)
+    if isinstance(before, str):
+        return None  # no law for what ONNX Runtime does not run
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            made = onnxfuse.optimize(one.model)
+            again = onnxfuse.optimize(made)
+        except Exception as error:
+            return f"raises {type(error).__name__}: {error}"
+    blamed = next((str(w.message) for w in told if "report it" in str(w.message)), None)
+    if blamed is not None:
+        return f"blames itself: {blamed}"
+    if made.SerializeToString(deterministic=True) != again.SerializeToString(deterministic=True):
+        return f"not idempotent: {_ops(made)} -> {_ops(again)}"
+    with warnings.catch_warnings(action="ignore"):  # it tells what rewrites have changed for good
+        plain = onnxfuse.unfuse(made)
+    if any(n.domain == DOMAIN for n in nodes_of(plain.graph)) or any(f.domain == DOMAIN for f in plain.functions):
+        return "not undone: fused ops are left"
+    allowed: list[np.ndarray] | None = None
+    for what, model in (("optimized", made), ("undone", plain)):
+        after = run(model, one.feeds, one.dtype)
+        if isinstance(after, str):
+            return f"{what} does not run: {after}"
+        for name, was, now in zip((o.name for o in one.model.graph.output), before, after, strict=True):
+            if (was.dtype, was.shape) != (now.dtype, now.shape):
+                return f"{what}: '{name}' is {now.dtype}{list(now.shape)}, not {was.dtype}{list(was.shape)}"
+        if all(np.array_equal(was, now) for was, now in zip(before, after, strict=True)):
+            continue
+        allowed = _allowed(one, before) if allowed is None else allowed
+        for name, was, now, most in zip((o.name for o in one.model.graph.output), before, after, allowed, strict=True):
+            off = np.abs(now.astype(np.float64) - was.astype(np.float64))
+            if not (off <= most).all():
+                return f"{what}: '{name}' is off by {np.nanmax(off - most):g} more than rounding: {_ops(made)}"
+    return None
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray], dtype: int) -> list[np.ndarray] | str:
+    """Return what a model computes, or why it does not run."""
+    if dtype in RUN:
+        model = retyped(model, dtype, RUN[dtype])
+    try:
+        found: list[np.ndarray] = ort.InferenceSession(model.SerializeToString(), options()).run(None, feeds)
+    except Exception as error:
+        return f"{error}"
+    return found
+
+
+def _ops(model: onnx.ModelProto) -> list[str]:
+    return [n.op_type for n in model.graph.node]
+
+
+def _step(dtype: int) -> float:
+    steps = {TensorProto.FLOAT16: 2.0**-10, TensorProto.BFLOAT16: 2.0**-7, TensorProto.DOUBLE: 2.0**-52}
+    return steps.get(dtype, 2.0**-23)
+
+
+def _allowed(one: Case, before: list[np.ndarray]) -> list[np.ndarray]:
+    """Return how far each element may be off: what moving every number by a rounding step moves it, and some steps."""
+    step, rng = _step(one.dtype), np.random.default_rng(0)
+    spread = [np.zeros(y.shape) for y in before]
+
+    def moved(array: np.ndarray) -> np.ndarray:
+        return (
+            (array * (1 + step * rng.choice((-1, 1), array.shape))).astype(array.dtype)
+            if array.dtype.kind == "f"
+            else array
+        )
+
+    for _ in range(NUDGED):
+        model = onnx.ModelProto()
+        model.CopyFrom(one.model if one.dtype not in RUN else retyped(one.model, one.dtype, RUN[one.dtype]))
+        for tensor in model.graph.initializer:
+            tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
+        after = run(model, {k: moved(x) for k, x in one.feeds.items()}, TensorProto.FLOAT)
+        for i, (was, now) in enumerate(zip(before, after if isinstance(after, list) else before, strict=True)):
+            if now.shape == was.shape:
+                far = np.abs(now.astype(np.float64) - was.astype(np.float64))
+                # The root of a number that is none any more, beside a rounding step, tells nothing of rounding.
+                spread[i] = np.maximum(spread[i], np.where(np.isfinite(far), far, 0))
+            else:
+                spread[i][...] = np.inf  # its shape hangs on a rounding
+    sizes = [np.abs(y.astype(np.float64)).max(initial=0) if y.dtype.kind == "f" else 0 for y in before]
+    return [ALLOWED * (s + step * size) for s, size in zip(spread, sizes, strict=True)]
+
+
+def tried(seed: int) -> tuple[int, str | None, int]:
+    """Return what the law of one seed says, and how many nodes its graph has."""
+    one = case(seed)
+    try:
+        return seed, broken(one), len(one.model.graph.node)
+    except Exception as error:  # the law itself failed: as much of a finding
+        return seed, f"the law raises {type(error).__name__}: {error}", len(one.model.graph.node)
