@@ -125,7 +125,7 @@ def seek(
 
 def _tells(open_: set[str], news: set[str], rows: Sequence[OutputRow]) -> bool:
     """Return whether rows say of an open output what was not known, and note which."""
-    news |= {r.output for r in rows if r.output in open_ and r.verdict in ("ok", "mismatch") and not r.measure.empty}
+    news |= {r.output for r in rows if r.output in open_ and (r.sharp or r.verdict == "mismatch")}
     return bool(news) or any(r.verdict == "mismatch" for r in rows)
 
 

@@ -123,7 +123,11 @@ def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
     """
     tops = [_top(s) for s in specs if _grows(s)]
     usual = min((WIDE_EXPONENTS.get(s.array_type.itemsize, (0, 10))[1] for s in specs if _grows(s)), default=0)
-    return tuple(dict.fromkeys(t for t in (max(tops) // n for n in (1, 2, 4, 6, 9)) if t > max(usual, LARGE_FROM))) if tops else ()
+    return (
+        tuple(dict.fromkeys(t for t in (max(tops) // n for n in (1, 2, 4, 6, 9)) if t > max(usual, LARGE_FROM)))
+        if tops
+        else ()
+    )
 
 
 def large_case(specs: Sequence[InputSpec], seed: int, shapes: Mapping[str, tuple[int, ...]], top: int) -> Case:

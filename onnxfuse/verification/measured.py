@@ -81,9 +81,20 @@ class Measure:
 
     @property
     def blunt(self) -> bool:
-        """Whether the original's own error is so large that a wrong weight hides in it."""
-        told = self.compared > 0 and self.eps > 0 and not self.identical
-        return told and self.own > max(BLUNT, BLUNT_STEPS * self.eps) * self.scale and self.own > self.step
+        """Whether the original's own error is so large that a wrong weight hides in it; what is the same hides none."""
+        return self.compared > 0 and self.dull and not self.identical
+
+    @property
+    def dull(self) -> bool:
+        """Whether a wrong weight would hide in the original's own error here."""
+        if not self.eps:
+            return False
+        return self.own > max(BLUNT, BLUNT_STEPS * self.eps) * self.scale and self.own > self.step
+
+    @property
+    def telling(self) -> bool:
+        """Whether a wrong weight would have shown: some value is not 0, and the original's own error is small."""
+        return self.compared > 0 and not self.dull and (self.scale > 0 or not self.eps)
 
     @property
     def empty(self) -> bool:

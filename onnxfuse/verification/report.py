@@ -130,7 +130,10 @@ class Report(Tabled):
             return "mismatch"
         if output in self.unverified:
             return "undecided"
-        return "ok" if "ok" in found else "blunt"
+        rows = [r for r in self.rows if r.output == output]
+        # The same in every element needs no judge; nor do zeros, of which there is nothing else.
+        right = any(r.sharp for r in rows) or all(r.measure.identical or r.measure.empty for r in rows)
+        return "blunt" if "blunt" in found and not right else "ok"
 
     @property
     def undecided(self) -> tuple[int, ...]:
@@ -313,4 +316,5 @@ class Report(Tabled):
 
 
 def _badness(row: OutputRow) -> tuple[int, float]:
-    return ({"undecided": 0, "blunt": 1, "ok": 2, "mismatch": 3}[row.verdict], row.severity)
+    unseen = row.verdict == "ok" and not row.sharp
+    return (1 if unseen else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict], row.severity)

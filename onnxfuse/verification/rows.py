@@ -63,6 +63,12 @@ class OutputRow:
         return "blunt" if m.blunt else "ok"
 
     @property
+    def sharp(self) -> bool:
+        """Whether the output is right here, and a wrong weight would have shown."""
+        judged_otherwise = self.tolerance is not None or self.contract is not None
+        return self.verdict == "ok" and (judged_otherwise or self.measure.telling)
+
+    @property
     def own_share(self) -> str:
         """The original's own error in words."""
         m = self.measure
