@@ -134,7 +134,7 @@ def _legend(report: "Report") -> str:
     if report.searched:
         found = escape(_values(report.searched))
         text += f"\nsizes searched upward until the original ran: {found}; say which with --shape"
-    if report.sizes:
+    if report.sizes and any(c.seed is not None for c in ran):
         text += f"\nsizes run: {escape(_values(report.sizes))}"
     for line in report.not_run:
         text += f"\nnot run: {escape(line)}"

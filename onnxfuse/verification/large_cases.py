@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
 from onnxfuse.verification.comparison import Comparison
 from onnxfuse.verification.floats import float_type
@@ -30,6 +29,8 @@ LADDERS: Mapping[str, tuple[int, ...]] = {
 position tables end at; images of detectors and classifiers."""
 SHARE, LEAST = 0.5, 0.01
 """All of this may take so much of the time of the small cases, or of the time that is there at all, if that is more."""
+REFUSED = "the original refuses it"
+"""Why a size was not run that ONNX Runtime does not take."""
 TIMES, BRIEF = 5, 0.1
 """Runs of the original that tell how long it takes, and the seconds after which no more are made."""
 HARDLY = 2.0
@@ -77,7 +78,13 @@ class LargeCases:
         for size in (s for s in LADDERS[kind] if s > usual):
             chosen = {**others, **dict.fromkeys(names, size)}
             case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
-            why = self._try(case, size / max(others[n] for n in names) if kind == "sequence" else 1.0)
+            longer = size / max(others[n] for n in names) if kind == "sequence" else 1.0
+            why = self._try(case, longer)
+            # The state of a recurrent model has the batch of its input, under another name.
+            if why == REFUSED and (tied := _tied(sets, names)):
+                chosen |= dict.fromkeys(tied, size)
+                case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
+                why = self._try(case, longer)
             if not why:
                 return
         if why:
@@ -125,8 +132,8 @@ class LargeCases:
         if alone <= share:
             try:
                 alone = self._alone(case)
-            except sessions.ORT_ERRORS as error:
-                return f"the original refuses it: {first_line(error)}"
+            except sessions.ORT_ERRORS:
+                return REFUSED
         if alone * self._per_plain > share:
             return f"about {alone * self._per_plain:.1f} s, and it may take {share:.1f} (--time)"
 
@@ -141,7 +148,7 @@ class LargeCases:
         self.left -= self.comparison.limits.spent - before
         if why == NO_NEWS:
             return "the original's own error is too large there"
-        return why.removeprefix(LEFT_OUT)
+        return REFUSED if why.startswith(REFUSED) else why.removeprefix(LEFT_OUT)
 
     def _timed_base(self) -> tuple[float, float]:
         """Return the seconds of the original alone in the largest small case, and how many times that the case took."""
@@ -185,6 +192,15 @@ def _small(sizes: Mapping[str, int], kinds: Mapping[str, str], without: Sequence
     others = {name: size for name, size in sizes.items() if name not in without}
     one = any(size == 1 and kinds.get(name) != "batch" for name, size in others.items())
     return 0 in others.values(), one, math.prod(others.values())
+
+
+def _tied(sets: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[str]:
+    """Return the other dimensions that had the size of one of these in every case."""
+    return [
+        other
+        for other in (sets[0] if sets else ())
+        if other not in names and any(all(one[other] == one[n] for one in sets) for n in names)
+    ]
 
 
 def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
