@@ -77,8 +77,7 @@ def verify(
     before, after, show = plain(original), plain(fused), progress or quiet
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     run = Run(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
-    if save_inputs is not None:
-        _save_inputs(save_inputs, before, run)
+    planned = 0 if save_inputs is None else _save_inputs(save_inputs, before, run)
     found = isolated(
         lambda tell: compare(
             before, after, inputs=several, seeds=seeds, shapes=shapes, providers=providers,
@@ -89,6 +88,8 @@ def verify(
         patience=max(seconds or 0, isolation.PATIENCE),
     )  # fmt: skip
     report = report_of(found, run, show) if isinstance(found, Crash) else found
+    if save_inputs is not None:
+        _save_sought(save_inputs, report, planned)
     if bisect is None or report.crash is not None:
         return report
     return _blamed(report, run, bisect, chosen, show)
@@ -102,8 +103,8 @@ def _with_rules(folders: Sequence[str | Path]) -> Options:
     return options
 
 
-def _save_inputs(path: Path, original: Source, run: "Run") -> None:
-    """Write the inputs before anything is run on them: they are wanted most where a run ends badly."""
+def _save_inputs(path: Path, original: Source, run: "Run") -> int:
+    """Write the planned inputs before anything is run: they are wanted most where it ends badly. Return how many."""
     from onnxfuse.verification.crashes import sizes
     from onnxfuse.verification.input_files import save_cases
     from onnxfuse.verification.inputs import input_specs
@@ -111,7 +112,18 @@ def _save_inputs(path: Path, original: Source, run: "Run") -> None:
 
     model = original if isinstance(original, onnx.ModelProto) else io.load(original)
     specs = input_specs(model)
-    save_cases(path, plan_of(specs, run.inputs, run.seeds, sizes(run, specs)))
+    plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
+    save_cases(path, plan)
+    return len(plan)
+
+
+def _save_sought(path: Path, report: "VerifyReport", planned: int) -> None:
+    """Write the inputs that were run: those that were sought on the way are behind the planned ones."""
+    from onnxfuse.verification.input_files import save_cases
+
+    made = [case.made for case in report.cases if case.made is not None]
+    if len(made) > planned:
+        save_cases(path, made)
 
 
 def _blamed(report: "VerifyReport", run: "Run", folder: Path, options: Options, progress: Progress) -> "VerifyReport":

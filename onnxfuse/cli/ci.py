@@ -1,7 +1,9 @@
 """`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and hold them to it and to onnxfuse.lock."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -91,7 +93,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     if outcome.optimized is None:
         return (escape(outcome.entry.name), "", "", "", "", "[red]error[/]")
     nodes = outcome.optimized["nodes"]
-    verified = "not run" if outcome.verified is None else "ok" if outcome.verified["ok"] else "[red]MISMATCH[/]"
+    verified = "not run" if outcome.verified is None else _verdict(outcome.verified)
     speedup = "not run"
     if outcome.benched is not None:
         slowest = min(outcome.benched["blocks"], key=lambda block: float(block["speedup"]))
@@ -108,6 +110,11 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     )
 
 
+def _verdict(verified: Mapping[str, Any]) -> str:
+    """Return the verdict of `verify` in one word."""
+    return "ok" if verified["ok"] else f"[red]{verified['verdict'].upper()}[/]"
+
+
 def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
     name = escape(outcome.entry.name)
     if outcome.error is not None:
@@ -116,6 +123,9 @@ def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
         return
     if outcome.verified is not None and not outcome.verified["ok"]:
         console.print(f"[bold red]{name}: verify:[/] {escape(outcome.verified['summary'])}")
+    elif outcome.verified is not None:
+        for line in outcome.verified["original_broken"]:
+            console.print(f"[yellow]{name}:[/] {escape(line)}")
     for line in outcome.not_met:
         console.print(f"[bold red]{name}: not met:[/] {escape(line)}")
     for change in outcome.lost:

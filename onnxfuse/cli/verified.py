@@ -1,6 +1,6 @@
 """What `verify` found, on one screen: the verdict, the table of outputs, what to try."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from onnxfuse.model.counted import agreeing, counted
 
 if TYPE_CHECKING:
     from onnxfuse.verification import CaseRow, Finding, KernelRow, OutputRow, Report
+    from onnxfuse.verification.rows import Verdict
 
 
 NAME = 28
@@ -19,6 +20,11 @@ NAME = 28
 
 BENEATH = ("passes with", "cosine", "max rel", "max abs", "original's", "type")
 """Columns that a narrow terminal has beneath an output's row: error, what is allowed and the verdict stay in it."""
+
+COLORS: "Mapping[Verdict, str]" = {"ok": "green", "mismatch": "red", "undecided": "yellow", "blunt": "yellow"}
+
+WORDS: "Mapping[Verdict, str]" = {"ok": "ok", "mismatch": "MISMATCH", "undecided": "UNDECIDED", "blunt": "BLUNT"}
+"""The first word of a report, by its verdict."""
 
 WORST = 3
 """Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
@@ -32,8 +38,7 @@ def case_text(case: "CaseRow") -> str:
 
 def show(report: "Report", console: Console) -> None:
     """Print the verdict, the table of outputs and what to try, on one screen."""
-    color = "green" if report.ok else "red"
-    console.print(f"[bold {color}]{'ok' if report.ok else 'MISMATCH'}[/] {escape(report.summary)}")
+    console.print(f"[bold {COLORS[report.verdict]}]{WORDS[report.verdict]}[/] {escape(report.summary)}")
     for problem in report.problems if report.crash is None else ():
         console.print(f"  - {escape(problem)}")
     if report.rows:
@@ -74,7 +79,7 @@ def _table(report: "Report") -> Table:
     table.columns[0].min_width = min(NAME, max((len(row.output) for row in report.outputs), default=0))
     for row in report.outputs:
         m, d = row.measure, row.measure.difference
-        color = {"ok": "green", "mismatch": "red", "undecided": "yellow"}[row.verdict]
+        verdict = report.verdict_of(row.output)
         given = row.tolerance
         judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
         own, cosine = m.own, d.cosine
@@ -83,7 +88,8 @@ def _table(report: "Report") -> Table:
             own, cosine = row.contract.own, row.contract.cosine
         table.add_row(
             escape(row.output), row.dtype, *judged, f"{own:.2g}", f"{d.max_abs:.2g}",
-            f"{d.max_rel:.2g}", f"{cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}", f"[{color}]{row.verdict}[/]",
+            f"{d.max_rel:.2g}", f"{cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}",
+            f"[{COLORS[verdict]}]{verdict}[/]",
         )  # fmt: skip
     return table
 
@@ -126,13 +132,21 @@ def _legend(report: "Report") -> str:
         if report.half:
             text += "\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
     if report.searched:
-        sizes = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in report.searched.items())
-        text += f"\nsizes searched upward until the original ran: {escape(sizes)}; say which with --shape"
+        found = escape(_values(report.searched))
+        text += f"\nsizes searched upward until the original ran: {found}; say which with --shape"
+    if report.sizes and any(c.seed is not None for c in ran):
+        text += f"\nsizes run: {escape(_values(report.sizes))}"
+    for line in report.not_run:
+        text += f"\nnot run: {escape(line)}"
     if skipped:
         why = next(c.note for c in report.cases if c.note).removeprefix("left out: ")
         text += f"\n{counted(skipped, 'case')} left out: {escape(why)}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
     return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
+
+
+def _values(sizes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name}={','.join(map(str, values))}" for name, values in sizes.items())
 
 
 def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
@@ -179,7 +193,7 @@ def _next_steps(report: "Report") -> list[str]:
             "nothing of onnxfuse ran there: say which sizes the model takes with --shape, or give real inputs with "
             "--inputs"
         )
-    if report.unverified:
+    if report.unverified or report.blunt:
         steps.append(
             "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
             "may be apart with --rtol and --atol"

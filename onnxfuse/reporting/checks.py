@@ -1,6 +1,6 @@
 """Every promise that a command checked, one by one: what JUnit, Markdown and annotations have in common."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,21 @@ class Check:
     file: str = ""
     """The file that says what is promised, for an annotation."""
     line: int = 0
+
+
+VERDICTS = {
+    "undecided": "undecided: could not be judged in most cases",
+    "blunt": "blunt: the original's own error would hide a wrong weight in every case",
+}
+"""What is told of an output that is not wrong and was not shown to be right either."""
+
+
+def word(facts: Facts) -> str:
+    """Return what became of a command in one word: ok, undecided, blunt, or failed."""
+    if facts.get("ok", True):
+        return "ok"
+    verdict = str(facts.get("verdict", ""))
+    return verdict if verdict in VERDICTS else "failed"
 
 
 def checks(command: str, facts: Facts) -> tuple[Check, ...]:
@@ -51,13 +66,13 @@ def _verify(facts: Facts) -> Iterator[Check]:
         text = f"error {_number(row['error'])}, allowed {_number(row['budget'])}"
         text += f", values to {_number(row['scale'])}" if "scale" in row else ""
         text += f", worst case {case}" if (case := worst_case(facts, row)) else ""
-        fault = row.get("fault") or ("could not be judged" if row["verdict"] == "undecided" else "")
+        fault = row.get("fault") or VERDICTS.get(row["verdict"], "")
         if fault:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
-        unverified = row["output"] in facts.get("unverified", ())
-        text += "; could not be judged in most cases" if unverified else ""
-        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok" and not unverified, text, seconds)
+        yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
         seconds = 0.0  # All outputs are looked at together: the time stands once, so that it adds up.
+    for number, line in enumerate(facts.get("original_broken", ()), 1):
+        yield Check("verify", f"original {number}", True, line)
     for number, problem in enumerate(facts["problems"], 1):
         yield Check("verify", f"problem {number}", False, problem)
     if not facts["outputs"] and not facts["problems"]:
@@ -117,10 +132,18 @@ def notes(command: str, facts: Facts) -> list[str]:
     if "error" in facts:
         return []
     found = [facts["portable"]] if facts.get("portable") else []
+    if command == "verify":
+        found += facts.get("original_broken", [])
+        made_up = any(case.get("seed") is not None for case in facts.get("cases", ()))
+        sizes = facts.get("sizes", {}) if made_up else {}
+        found += [f"sizes run: {', '.join(f'{n}={_listed(s)}' for n, s in sizes.items())}"] if sizes else []
+        found += [f"not run: {line}" for line in facts.get("not_run", [])]
     if command == "optimize":
         found += facts.get("notes", [])
     if command == "ci":
-        return [f"{model['name']}: {note}" for model in facts["models"] for note in model.get("notes", [])]
+        own = [(m["name"], note) for m in facts["models"] for note in m.get("notes", [])]
+        own += [(m["name"], note) for m in facts["models"] if m.get("verify") for note in notes("verify", m["verify"])]
+        return [f"{name}: {note}" for name, note in own]
     if command in ("bench", "profile") and facts.get("assumed"):
         found.append(f"assumed {' '.join(f'{name}=1' for name in facts['assumed'])}")
     if command == "bench" and "rounds" in facts:
@@ -147,6 +170,10 @@ def kept(lowered: Facts) -> tuple[list[str], list[tuple[str, ...]]]:
     ):
         lines += [f"{told}: {', '.join(names)}"] if names else []
     return lines, [(k["op"], k["node"], k["type"], k["reason"]) for k in lowered["kept"]]
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ",".join(map(str, sizes))
 
 
 def _number(value: float | str) -> str:

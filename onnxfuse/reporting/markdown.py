@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxfuse.model.counted import counted
 from onnxfuse.model.printable import controls_written_out
-from onnxfuse.reporting.checks import KEPT, checks, kept, notes, worst_case
+from onnxfuse.reporting.checks import KEPT, checks, kept, notes, word, worst_case
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
 
 ROWS = 200
@@ -19,7 +19,7 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     """Return the report of a command as Markdown, below 1 MiB."""
     found = checks(command, facts)
     ok = bool(facts.get("ok", True))
-    title = f"onnxfuse {command}: {'ok' if ok else 'failed'}"
+    title = f"onnxfuse {command}: {word(facts)}"
     lines = [f"## {'✅' if ok else '❌'} {title}", ""]
     if facts.get("summary"):
         lines += [_cell(str(facts["summary"])), ""]

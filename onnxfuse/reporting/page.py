@@ -14,7 +14,7 @@ from typing import Any
 from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
-from onnxfuse.reporting.checks import KEPT, checks, kept
+from onnxfuse.reporting.checks import KEPT, checks, kept, notes, word
 from onnxfuse.reporting.graph_html import graph_html
 from onnxfuse.reporting.profiled import parts as profiled_parts
 from onnxfuse.reporting.tables import number, table
@@ -53,7 +53,7 @@ def page(
     links = "".join(f'<a href="#s{i}">{escape(p.name)}</a>' for i, p in enumerate(parts))
     body = "".join(f'<section id="s{i}"><h2>{escape(p.name)}</h2>{p.html}</section>' for i, p in enumerate(parts))
     links, body = controls_written_out(links), controls_written_out(body)
-    title = controls_written_out(f"{facts['name']}: onnxfuse view" if view else f"onnxfuse {command}: {_word(ok)}")
+    title = controls_written_out(f"{facts['name']}: onnxfuse view" if view else f"onnxfuse {command}: {word(facts)}")
     headline = controls_written_out(facts["summary"]) if view else title
     data = json.dumps(_shown(drawn), separators=(",", ":")).replace("<", "\\u003c")
     icon = '<link rel="icon" href="data:,">' if view else ""  # a server would be asked for one
@@ -86,10 +86,6 @@ def _style() -> str:
     return _asset("page.css") + _asset("graph.css")
 
 
-def _word(ok: bool) -> str:
-    return "ok" if ok else "failed"
-
-
 def _shown(data: Any) -> Any:
     """Return plain data in which no text holds what a page would obey instead of showing it."""
     if isinstance(data, str):
@@ -109,7 +105,8 @@ def _verdict(command: str, facts: Facts) -> str:
     summary = facts.get("summary") or _summary(command, facts)
     rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
     held = f"{len(found) - len(broken)} of {counted(found, 'check')} held" if found else ""
-    told = "".join(f"<p>note: {escape(note)}</p>" for note in facts.get("notes", ())) if command == "optimize" else ""
+    lines = facts.get("notes", ()) if command == "optimize" else notes("verify", facts) if command == "verify" else ()
+    told = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
     return f'<p class="summary">{escape(str(summary))}</p>{told}<p>{held}</p>' + table(
         ("", "where", "what", "found"), rows
     )

@@ -16,7 +16,8 @@ from onnxfuse.verification.budget import NanPolicy
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.metrics import Difference
-from onnxfuse.verification.report import SCHEMA, CaseRow, KernelRow, OutputRow, Report
+from onnxfuse.verification.report import SCHEMA, Report
+from onnxfuse.verification.rows import CaseRow, KernelRow, OutputRow
 from onnxfuse.verification.tolerance import ALL, Tolerances, Tolerated
 
 __all__ = [
@@ -77,7 +78,7 @@ def verify(
     """
     # ONNX Runtime is imported when something is to be run.
     from onnxfuse.verification.compare import compare
-    from onnxfuse.verification.comparison import Judging
+    from onnxfuse.verification.judging import Judging
     from onnxfuse.verification.limits import Limits
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)

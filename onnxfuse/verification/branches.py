@@ -137,8 +137,8 @@ def reaching(
 
 def _changes(model: ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
     selectors = [s for s in specs if math.prod(base.shapes[s.name]) == 1 and s.array_type.kind in "biuf"]
-    compared = sorted(_compared(model.graph))
-    values = [[(s.name, v) for v in _values(s, compared)] for s in selectors]
+    compared = sorted(compared_constants(model.graph))
+    values = [[(s.name, v) for v in selector_values(s, compared)] for s in selectors]
     several = math.prod(map(len, values)) <= ATTEMPTS
     sets = itertools.product(*values) if several else ((pair,) for one in values for pair in one)
     for chosen in sets if selectors else ():
@@ -161,7 +161,7 @@ def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Ar
     return arrays
 
 
-def _values(spec: InputSpec, compared: Sequence[float]) -> list[float]:
+def selector_values(spec: InputSpec, compared: Sequence[float]) -> list[float]:
     """Return the values that are tried for a selector, those that its type and its role allow."""
     if spec.array_type.kind == "b":
         return [0, 1]
@@ -175,7 +175,7 @@ def _values(spec: InputSpec, compared: Sequence[float]) -> list[float]:
     return [v for v in every if v == int(v) and low <= v <= high]
 
 
-def _compared(graph: GraphProto) -> set[float]:
+def compared_constants(graph: GraphProto) -> set[float]:
     """Return the constants of one element that comparisons read, those in bodies included."""
     constants: dict[str, float] = {}
     read: list[str] = []

@@ -10,8 +10,8 @@ A percentile because the largest error in steps belongs to whichever element is 
 whose true value is below one rounding step of the median: they are what a cancellation leaves, and could as well be 0.
 
 The original's own error can be small by luck in an output of few elements. So it is the worst of several: of runs of
-the original on inputs that differ by at most one rounding step, and, as a share of the largest true value, of all
-cases of the same kind.
+the original on inputs that differ by at most one rounding step, and, where the fused model leaves its budget all the
+same, of runs on inputs near by, as a share of the largest true value. No case widens the budget of another.
 
 What cannot be judged is left out, and counted. Where truth and original are both not finite, or truth is beyond the
 range of the type, the fused value may follow either; where both are finite it must be. An original without any finite
@@ -23,6 +23,7 @@ What is the same as the original in every element is right, even where nothing c
 A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -78,8 +79,10 @@ def measure(
         return NOTHING
     base = replace(
         NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
-        identical=_identical(fused, original),
+        identical=_identical(fused, original), eps=_eps(original.dtype),
     )  # fmt: skip
+    # A step may move how many there are: the scales of a Resize. Such a run says nothing of these elements.
+    originals, nudged = ([x for x in runs if x.shape == original.shape] for runs in (originals, nudged))
     if truth.shape != original.shape:
         return base  # How many there are hangs on a rounding: the boxes that a threshold leaves. Nothing can be judged.
     if original.dtype.kind in "biuSUO":
@@ -88,28 +91,43 @@ def measure(
     return _without_nan(measured, fused, originals[0], truth) if nan == "fail" and not measured.broken else measured
 
 
-def pooled(measures: list[Measure]) -> list[Measure]:
-    """Return the measures of one output in cases of one kind, each with the worst own error among them.
+def widened(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
+    """Return the measure with the worst own error that the original has there or near by: that it is small is luck.
 
-    So where one is blunt, all are: that the others' own errors are small is luck.
+    Neighbors in which it is blunt say nothing of these inputs, and widen no budget.
     """
-    relative = max((m.own / m.scale for m in measures if m.scale > 0), default=0.0)
-    typical = max((m.own_typical for m in measures), default=0.0)
-    return [replace(m, own=max(m.own, relative * m.scale), own_typical=max(m.own_typical, typical)) for m in measures]
+    near = [m for m in neighbors if m.compared and not m.blunt]
+    share = max((m.own / m.scale for m in near if m.scale > 0), default=0.0)
+    typical = max((m.own_typical for m in near), default=0.0)
+    return replace(measure, own=max(measure.own, share * measure.scale), own_typical=max(measure.own_typical, typical))
 
 
-def apart(original: Array, truth: Array) -> bool:
-    """Return whether an output of the original is further from the truth than rounding brings it as a rule."""
-    if original.shape != truth.shape or original.dtype.kind not in "fVbiu":
-        return original.shape != truth.shape
-    share = APART_HALF if original.dtype.itemsize == 2 else APART
+def off(original: Array, truth: Array) -> float:
+    """Return how far an output is from the truth: a share of its largest value; of its elements for whole values.
+
+    Infinite where the shapes differ; strings are not looked at.
+    """
+    if original.shape != truth.shape:
+        return math.inf
+    if original.dtype.kind not in "fVbiu":
+        return 0.0
     largest, scale, different = 0.0, 0.0, 0
     for _, o, t in _wide_pieces(original, truth):
         known = np.isfinite(o) & np.isfinite(t)
         error = np.abs(o[known] - t[known])
         largest, scale = max(largest, float(error.max(initial=0))), max(scale, float(np.abs(t[known]).max(initial=0)))
         different += int((error != 0).sum())
-    return largest > share * scale if original.dtype.kind in "fV" else different > APART * original.size
+    if original.dtype.kind in "biu":
+        return different / max(original.size, 1)
+    return largest / scale if scale else math.inf if largest else 0.0
+
+
+def apart(original: Array, truth: Array) -> bool:
+    """Return whether an output of the original is further from the truth than rounding brings it as a rule."""
+    if original.shape != truth.shape or original.dtype.kind not in "fVbiu":
+        return original.shape != truth.shape
+    half = original.dtype.kind in "fV" and original.dtype.itemsize == 2
+    return off(original, truth) > (APART_HALF if half else APART)
 
 
 def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
@@ -218,6 +236,10 @@ class _Error:
     def typical(self) -> float:
         """The 95th percentile in rounding steps; 0 where there are too few elements to speak of one."""
         return self._typical.at(PERCENTILE / 100) if self._typical.count >= TYPICAL_FROM else 0.0
+
+
+def _eps(dtype: np.dtype[Any]) -> float:
+    return float_type(dtype).eps if dtype.kind in "fV" else 0.0
 
 
 def _identical(fused: Array, original: Array) -> bool:

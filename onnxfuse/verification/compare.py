@@ -1,6 +1,5 @@
 """Run two models on the same inputs and judge the second by the first's own error against truth."""
 
-import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,14 +16,20 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import read as read_lowered
-from onnxfuse.verification import budget, sessions
+from onnxfuse.model.types import inferred, value_types
+from onnxfuse.verification import sessions
+from onnxfuse.verification.better_inputs import seek
 from onnxfuse.verification.branches import only_in_bodies
+from onnxfuse.verification.broken_original import Unoptimized
 from onnxfuse.verification.class_outputs import class_outputs
-from onnxfuse.verification.comparison import Comparison, Judging
+from onnxfuse.verification.comparison import Comparison
 from onnxfuse.verification.contracted import verified
+from onnxfuse.verification.doubt import settle
 from onnxfuse.verification.forms import Arrays
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs, with_declared
 from onnxfuse.verification.interface import interface_problems
+from onnxfuse.verification.judging import Judging
+from onnxfuse.verification.large_cases import LargeCases, sizes_run
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.nudged import chooses, on_nudged_tables, on_nudged_weights
@@ -33,23 +38,19 @@ from onnxfuse.verification.planning import (
     Progress,
     RealInputs,
     entering,
-    more_of,
     plan_of,
     searched_sizes,
     shape_key,
     taker,
 )  # fmt: skip
 from onnxfuse.verification.precision import is_narrower
-from onnxfuse.verification.report import CaseRow, OutputRow, Report, none_ran
+from onnxfuse.verification.report import Report
 from onnxfuse.verification.rounding import rounding_behind
+from onnxfuse.verification.rows import none_ran
 from onnxfuse.verification.sessions import Source
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
 from onnxfuse.verification.typed import with_types
 from onnxfuse.verification.wide import Wide, step_of_half
-
-NO_LUCK = 100.0
-"""An error this many times the budget needs no more seeds: an own error below a hundredth of its spread is rare. Where
-a model chooses among numbers, no error is too large for a choice that a rounding made."""
 
 
 def compare(
@@ -87,7 +88,7 @@ def compare(
     )  # fmt: skip
     halves = is_narrower(original_model, TensorProto.FLOAT)
     wide: Wide | None = None
-    wrong_in_float32 = False
+    wrong_in_float32, planned = False, 0
     if not report.problems:
         specs = input_specs(original_model)
         shapes = with_declared(specs, fused_model, shapes) if inputs is None else shapes
@@ -103,6 +104,7 @@ def compare(
             # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
             doing(model="original", case=None)
             plain = sessions.plain(file, providers, cuda=cuda)
+            said = shapes or {}
             plan, shapes, report = _reaching(
                 original_model, taker(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
             )
@@ -118,7 +120,7 @@ def compare(
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
-            choosing = chooses(original_model)
+            choosing, without_elements = chooses(original_model), _without_elements(original_model)
             del original_model
             # On two providers the original's own error is the worse one of the two.
             twin = None if elsewhere is None else sessions.plain(file, elsewhere, cuda=cuda)
@@ -126,24 +128,31 @@ def compare(
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda, rules)
             del file, fused_file
 
-            def on_cpu() -> Any:
+            def reopened() -> sessions.Model:
                 given = Path(original) if isinstance(original, str | Path) else None
-                again = given or sessions.openable(original, load(original, "original"), folder)
-                return sessions.for_few_runs(again, [sessions.CPU])
+                return given or sessions.openable(original, load(original, "original"), folder)
 
-            by_kind = any(s.array_type.kind in "fV" for s in specs)
+            def on_cpu() -> Any:
+                return sessions.for_few_runs(reopened(), [sessions.CPU])
+
+            runtime.reset_counts()
+
             comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_truth(load(original, "original"), why),
                 on_nudged_tables(lambda: load(original, "original"), providers, cuda), judging, rounded, scores,
                 limits, needs, wide, why_not_wide, lambda: _forms(load(original, "original"), providers, cuda),
-                on_cpu if elsewhere is None and sessions.CUDA in providers else None, chooses=choosing,
+                Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
+                on_cpu if elsewhere is None and sessions.CUDA in providers else None,
+                chooses=choosing, without_elements=without_elements,
             )  # fmt: skip
-            report = _run(
-                comparison, plan, lambda kinds: more_of(specs, plan, kinds, shapes), report, progress,
-                by_kind=by_kind, in_branches=in_branches,
-            )  # fmt: skip
-            exact = _pooled(comparison.exact, comparison.cases, by_kind=by_kind)
-            wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in exact)
+            planned = len(plan)
+            comparison.run_all(plan, progress)
+            if inputs is None:
+                report = _beside(comparison, lambda: load(original, "original"), specs, said, shapes, report, progress)
+            settle(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
+            progress("judging", len(plan), len(plan))
+            report = _concluded(comparison, specs, report, in_branches)
+            wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in comparison.exact)
     rounding = (
         ""
         if report.ok or judging.rounding or wrong_in_float32
@@ -155,9 +164,9 @@ def compare(
             original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
             limits.anew(), rules,
         )  # fmt: skip
-        # Both begin with the same plan; what was doubtful the first time had more seeds.
-        planned = report.cases[: len(again.cases)]
-        as_much = sum(not c.note for c in again.cases) >= sum(not c.note for c in planned)
+        # Both begin with the same plan; which cases are run beside hangs on the time.
+        again_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (again, report))
+        as_much = again_ran >= ran
         if again.ok and as_much:
             report = replace(
                 again, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
@@ -190,6 +199,12 @@ def _reaching(
     return plan, shapes, replace(report, never_ran=never)
 
 
+def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the outputs whose declared or inferred shape has no element."""
+    types = value_types(inferred(model).graph)
+    return frozenset(o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ()))
+
+
 def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
     """Return the look at the fusions in float32 of a model of half precision; or why there is none."""
     try:
@@ -205,43 +220,38 @@ def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: L
     return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
 
 
-def _run(
+def _beside(
     comparison: Comparison,
-    plan: Sequence[Case],
-    more: Callable[[Collection[str]], Sequence[Case]],
-    empty: Report,
+    reload: Callable[[], onnx.ModelProto],
+    specs: Sequence[InputSpec],
+    said: Shapes,
+    shapes: Shapes | None,
+    report: Report,
     progress: Progress,
-    *,
-    by_kind: bool,
-    in_branches: Collection[str],
 ) -> Report:
-    """Return the report after every case of `plan`, and those that `more` gives for the kinds of a doubtful one.
+    """Run what made-up inputs leave out: large sizes and values, and inputs that show more where these show little.
 
-    Real inputs have no others of their kind: they are run again, beside the original with its types written in.
-
-    `in_branches` are the fused ops that stand in branches alone. Raises UsageError if the original takes no case.
+    `said` are the sizes that were asked for, `shapes` those that were found, too.
     """
-    runtime.reset_counts()
-    comparison.run_all(plan, progress)
-    beyond = math.inf if comparison.chooses else NO_LUCK
-    doubted = _doubted(_pooled(comparison.rows, comparison.cases, by_kind=by_kind), beyond)
-    doubtful = {comparison.cases[n].name for n in doubted if comparison.cases[n].seed is not None}
-    if doubted:
-        comparison.look_again()
-        for n in sorted(doubted):
-            if comparison.cases[n].seed is None:
-                comparison.run_again(n, plan[n])
-    if doubtful:
-        comparison.be_careful()
-        comparison.run_all(more(doubtful), progress)
-    progress("judging", len(plan), len(plan))
+    seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
+    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {})
+    seek(comparison, reload, specs, shapes or {}, said, progress)
+    return replace(report, not_run=not_run)
+
+
+def _concluded(
+    comparison: Comparison, specs: Sequence[InputSpec], empty: Report, in_branches: Collection[str]
+) -> Report:
+    """Return the report on all cases. `in_branches` are the fused ops that stand in branches alone.
+
+    Raises UsageError if the original took no case.
+    """
     if not comparison.rows and not comparison.problems:
         raise none_ran(comparison.cases)
     kernels = kernel_rows(comparison.session)
     # Of a branch that never ran the report tells; what stands in no other place was not to be called.
     excused = in_branches if empty.never_ran else ()
-    rows = _pooled(comparison.rows, comparison.cases, by_kind=by_kind)
-    wrong = {r.output for r in rows if r.verdict == "mismatch"}
+    wrong = {r.output for r in comparison.rows if r.verdict == "mismatch"}
     wide = comparison.wide.problems if comparison.wide else {}
     return replace(
         empty,
@@ -249,7 +259,8 @@ def _run(
         truth_how=comparison.truth.how,
         truth_why=comparison.truth.why,
         cases=tuple(comparison.cases),
-        rows=rows,
+        sizes=sizes_run(specs, [c.shapes for c in comparison.cases if not c.note]),
+        rows=tuple(comparison.rows),
         kernels=kernels,
         wide="compared" if comparison.wide else comparison.why_not_wide,
         problems=(
@@ -258,25 +269,6 @@ def _run(
             *(launch_problems(kernels, excused) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
         ),
     )
-
-
-def _pooled(rows: Sequence[OutputRow], ran: Sequence[CaseRow], *, by_kind: bool) -> tuple[OutputRow, ...]:
-    """Return the rows with own errors pooled over the cases of one kind, or over all: token ids have no kinds."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for n, row in enumerate(rows):
-        case = ran[row.case]
-        groups.setdefault((row.output, case.name if by_kind and case.seed is not None else ""), []).append(n)
-    result = list(rows)
-    for members in groups.values():
-        for n, measure in zip(members, budget.pooled([rows[m].measure for m in members]), strict=True):
-            result[n] = replace(rows[n], measure=measure)
-    return tuple(result)
-
-
-def _doubted(rows: Sequence[OutputRow], beyond: float) -> set[int]:
-    """Return the cases in which an output is out of its budget, none where one is `beyond` it, and any doubt."""
-    wrong = [r for r in rows if r.tolerance is None and r.measure.fault]
-    return set() if any(r.measure.severity > beyond for r in wrong) else {r.case for r in wrong}
 
 
 def _forms(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -14,16 +14,17 @@ import numpy.typing as npt
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.types import first_line
-from onnxfuse.verification import budget, sessions
+from onnxfuse.verification import broken_original, budget, sessions
+from onnxfuse.verification.broken_original import Unoptimized
 from onnxfuse.verification.inputs import Case, nudge
+from onnxfuse.verification.judging import Judging
 from onnxfuse.verification.limits import Limits, at_most, gigabytes
-from onnxfuse.verification.measured import Measure
+from onnxfuse.verification.measured import NOTHING, Measure
 from onnxfuse.verification.nudged import NUDGES
 from onnxfuse.verification.planning import Progress, shape_key, shapes_text
-from onnxfuse.verification.reference import OutOfTime
-from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow
-from onnxfuse.verification.rounding import Rounding
-from onnxfuse.verification.tolerance import Tolerances, Tolerated, tolerated
+from onnxfuse.verification.reference import OutOfRange, OutOfTime
+from onnxfuse.verification.rows import LEFT_OUT, CaseRow, OutputRow
+from onnxfuse.verification.tolerance import Tolerated, tolerated
 from onnxfuse.verification.truth import REFERENCE_GAPS, Truth, no_float64
 from onnxfuse.verification.wide import Wide
 
@@ -42,24 +43,6 @@ FOR_FLOAT64 = 0.5
 
 CLASS_RANKS = (1, 5)
 """The top-k agreements that are told of class scores when nothing else is asked for."""
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How outputs are judged."""
-
-    tolerances: Tolerances = field(default_factory=lambda: Tolerances({}, {}))
-    """In place of the error budget, for the outputs that they name."""
-    nan: budget.NanPolicy = "equal"
-    top_k: tuple[int, ...] | None = None
-    """Agreements that are told of the last axis; None for CLASS_RANKS of what `classes` takes for class scores."""
-    rounding: Rounding = ""
-    """By what else than its own runs the original's error is judged: `tf32`, with the factors of products rounded to
-    that; `half`, with every half value rounded to its type."""
-    wide: bool = False
-    """Whether models of half types are compared in float32 too (`wide`); windows show a fault without that."""
-    use_tf32: bool | None = None
-    """ONNX Runtime's CUDA option; None for what the fused file says, and else its default, which is to round."""
 
 
 class Comparison:
@@ -81,12 +64,16 @@ class Comparison:
         wide: Wide | None,
         why_not_wide: str,
         forms: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
+        unoptimized: Unoptimized,
         on_cpu: Callable[[], Any] | None = None,
         *,
         chooses: bool = False,
+        without_elements: Collection[str] = (),
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
-        self.on_cpu, self._open_forms = on_cpu, forms
+        self.on_cpu, self._open_forms, self.unoptimized = on_cpu, forms, unoptimized
+        self.without_elements = without_elements
+        """Outputs that are declared to have no element."""
         self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
         self._more_tables, self.chooses = on_nudged_tables, chooses
         self._tables: list[Callable[[Arrays], Arrays]] = []
@@ -102,7 +89,7 @@ class Comparison:
         self.exact: list[OutputRow] = []
         """The same of the fused model in float32, whose last value alone is rounded: an error there is no rounding."""
         self.problems: list[str] = []
-        self._longest = 0.0
+        self.longest = 0.0
         """Seconds of the case that took most, by the truth at hand."""
 
     def look_again(self) -> None:
@@ -124,7 +111,8 @@ class Comparison:
             with suppress(ModelError):  # some operators are CUDA's alone
                 self.twin = self.on_cpu()
 
-    def _by_twin(self, inputs: Arrays) -> Mapping[str, Any]:
+    def by_twin(self, inputs: Arrays) -> Mapping[str, Any]:
+        """Return what the original gives on the other provider; nothing where it runs on one alone."""
         if self.twin is None:
             return {}
         try:
@@ -164,7 +152,7 @@ class Comparison:
         note = self._too_much(case) or self._run(case)
         seconds = time.perf_counter() - began
         # What float64 took says nothing of the others once it is left.
-        self._longest = max(self._longest, seconds) if self.truth is truth else 0.0
+        self.longest = max(self.longest, seconds) if self.truth is truth else 0.0
         self.cases.append(
             CaseRow(
                 case.name,
@@ -181,7 +169,7 @@ class Comparison:
         need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
         if need > max(self.limits.memory, least):
             return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
-        if self.rows and self.limits.spent + self._longest > self.limits.seconds:
+        if self.rows and self.limits.spent + self.longest > self.limits.seconds:
             return f"{LEFT_OUT}{self.limits.used_up}"
         return ""
 
@@ -210,9 +198,11 @@ class Comparison:
             )
         doing(model="truth", case=said)
         try:
-            truth, unsure = self._true(inputs, expected)
+            truth, unsure = self.true_of(inputs, expected)
         except OutOfTime:
             return f"{LEFT_OUT}{self.limits.used_up}"
+        except OutOfRange as error:
+            return f"{LEFT_OUT}{error}"
         except sessions.ORT_ERRORS as error:
             # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
             why = f"the original runs, but has no true result: {first_line(error)}"
@@ -221,6 +211,7 @@ class Comparison:
             return why
         wide = self._compare_wide(inputs, truth)
         doing(model="original", case=said)
+        right = self.unoptimized.right(inputs, expected, truth)
         siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected, got)
         like = {name: (x.shape, x.dtype) for name, x in expected.items()}
         rerounded = cache(lambda: self._on_moved_weights(inputs, like))
@@ -229,7 +220,7 @@ class Comparison:
             # from it. Nudged inputs show little of that, and token ids cannot be nudged.
             for name, values in rerounded().items():
                 siblings.setdefault(name, []).extend(values)
-        for name, value in self._by_twin(inputs).items():
+        for name, value in self.by_twin(inputs).items():
             siblings.setdefault(name, []).append(value)
         for name, value in self._by_forms(inputs, expected, truth):
             siblings.setdefault(name, []).append(value)
@@ -240,21 +231,28 @@ class Comparison:
         for name in list(expected):
             # Each output is let go as soon as it is measured.
             value, fused = expected.pop(name), got.pop(name)
-            originals = [value, *siblings.pop(name, [])]
+            originals = right.get(name) or [value, *siblings.pop(name, [])]
             top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
             true = truth.pop(name)
             if name in wide and wide[name].dtype.kind == "f":
-                alone, nudged = wide[name].astype(value.dtype), shaken.get(name, ())
+                alone, nudged = wide[name].astype(value.dtype), () if name in right else shaken.get(name, ())
                 exact = budget.measure(alone, originals, true, nudged=nudged)
                 if exact.fault and self.wide is not None and self.wide.rounded_again:
                     # What the rounding of weights explains there, it explains in the half type, too.
                     originals += rerounded().get(name, ())
                     exact = budget.measure(alone, originals, true, nudged=nudged)
                 self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
-            measure = budget.measure(
-                fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in unsure,
-            )  # fmt: skip
+            if name in right:
+                measure = broken_original.beside(fused, value, originals, true, top_k=top_k, nan=self.judging.nan)
+            else:
+                measure = budget.measure(
+                    fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                    unsure=name in unsure,
+                )  # fmt: skip
+            if measure == NOTHING and name in self.without_elements:
+                measure = replace(measure, identical=True)
+            if self.wide is not None and value.dtype.itemsize == 2:
+                measure = replace(measure, eps=0.0)  # What a half type hides is seen in float32, where nothing is.
             self.rows.append(
                 OutputRow(
                     name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)
@@ -270,7 +268,7 @@ class Comparison:
             return None
         return tolerated(fused, original, *given)
 
-    def _true(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
+    def true_of(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
         """Return the true outputs, and which of them nobody can be sure of.
 
         Where the original is further from them than it rounds, each operator is looked at again on these inputs. What

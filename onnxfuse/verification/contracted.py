@@ -32,7 +32,8 @@ from onnxfuse.verification.lower_precision import judge
 from onnxfuse.verification.measured import NOTHING
 from onnxfuse.verification.metrics import difference
 from onnxfuse.verification.planning import Progress, RealInputs, entering, plan_of, shapes_text, taker
-from onnxfuse.verification.report import LEFT_OUT, CaseRow, OutputRow, Report, none_ran
+from onnxfuse.verification.report import Report
+from onnxfuse.verification.rows import LEFT_OUT, CaseRow, OutputRow, none_ran
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
 from onnxfuse.verification.truth import as_half as rounded_run
 from onnxfuse.verification.usual import as_half, usual_cases, widened

@@ -23,7 +23,8 @@ from onnxfuse.verification.cuts import part
 from onnxfuse.verification.finding import CrashSite
 from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
 from onnxfuse.verification.planning import RealInputs, plan_of, shapes_text
-from onnxfuse.verification.report import CaseRow, Report
+from onnxfuse.verification.report import Report
+from onnxfuse.verification.rows import CaseRow
 from onnxfuse.verification.sessions import Source
 
 T = TypeVar("T")

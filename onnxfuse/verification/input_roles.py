@@ -11,6 +11,7 @@ from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.verification.one_hot_ids import Ranges, ranges
 
 CARRIERS = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Expand", "Slice", "Concat", "Tile",
@@ -70,7 +71,9 @@ class _Use:
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
     """Return the role of each graph input, by name. Follows values into subgraphs and local functions."""
     typed = infer(model)
-    scope = _Scope(_readers(typed.graph.node), value_types(typed.graph), functions_of(typed), _numbers(model))
+    scope = _Scope(
+        _readers(typed.graph.node), value_types(typed.graph), functions_of(typed), _numbers(model), ranges(model)
+    )
     return {i.name: _role(i.name, scope) for i in model.graph.input}
 
 
@@ -84,6 +87,8 @@ class _Scope:
     """Those of the model."""
     numbers: dict[str, int]
     """Constants of one whole number."""
+    ranges: Ranges
+    """Consecutive whole numbers, in all graphs of the model."""
 
 
 def _role(name: str, graph: _Scope) -> Role:
@@ -95,6 +100,10 @@ def _role(name: str, graph: _Scope) -> Role:
         if bound is not None:
             bounds.append(bound - use.shift)
             least = max(least, -use.shift)
+        one_hot = _one_hot(use, graph.ranges)
+        if one_hot is not None:
+            bounds.append(one_hot[1] - use.shift)
+            least = max(least, one_hot[0] - use.shift)
         tested = tested or _is_test(use)
         sized = sized or (use.node.domain == "" and use.position in SIZES.get(use.node.op_type, ()))
     if bounds:
@@ -124,7 +133,7 @@ def _uses(name: str, scope: _Scope, moved: int = 0) -> Iterator[tuple[_Use, dict
                     for formal, actual in zip(function.input, node.input, strict=False)
                     if actual in scope.types
                 }
-                body = _Scope(_readers(function.node), inner, scope.functions, {})
+                body = _Scope(_readers(function.node), inner, scope.functions, {}, scope.ranges)
                 yield from _uses(function.input[use.position], body, shift)
                 continue
             step = _carried(use, scope.numbers) if node.domain in OWNERS else None
@@ -189,6 +198,13 @@ def _bound(use: _Use, types: dict[str, ValueType], numbers: dict[str, int]) -> i
         return None
     extent = shape[axis]
     return extent if isinstance(extent, int) else None
+
+
+def _one_hot(use: _Use, known: Ranges) -> tuple[int, int] | None:
+    """Return the range that the value is compared with for equality; None where it is with none."""
+    if use.node.op_type != "Equal" or use.node.domain:
+        return None
+    return known.get(use.node.input[1 - use.position])
 
 
 def _smallest(types: dict[str, ValueType], name: str) -> int | None:

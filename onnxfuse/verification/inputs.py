@@ -27,10 +27,14 @@ Shapes = Mapping[str, Sequence[int]]
 KINDS = ("normal", "small", "wide", "edge")
 """normal: the standard normal distribution. small: the same by 2^-8, where an epsilon under a root shows.
 wide: either sign, magnitudes evenly spread over their logarithm. edge: zeros of both signs, ones, corners of
-activations, the smallest normal and denormal numbers, and a row of zeros, among normal ones."""
+activations, the smallest normal and denormal numbers, and a row of zeros, among normal ones.
+Beside them, once: large, magnitudes up to the type's range, as far as the original takes them."""
 
 WIDE_EXPONENTS = {2: (-12, 5), 4: (-20, 10), 8: (-20, 10)}
 """Exponents of two of the wide kind by bytes per element: squares summed over thousands still fit the type, mostly."""
+
+LARGE_FROM = 8
+"""Exponent of two from which on the magnitudes of large inputs are spread, up to one that the model takes."""
 
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 6.0, -6.0)
 """Zeros, ones, and the corners of HardSigmoid, HardSwish and Relu6; the tiny numbers of the type are added."""
@@ -112,6 +116,40 @@ def cases(specs: Sequence[InputSpec], seeds: Sequence[int], shapes: Shapes | Non
     return [_case(specs, seed, kind, repeat, chosen) for seed, kind, repeat, chosen in plan]
 
 
+def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
+    """Return exponents of two up to which the numbers in inputs are made large in turn, the largest first.
+
+    Beyond what the kinds hold, up to near the range of the widest number; empty where nothing can be larger.
+    """
+    tops = [_top(s) for s in specs if _grows(s)]
+    usual = min((WIDE_EXPONENTS.get(s.array_type.itemsize, (0, 10))[1] for s in specs if _grows(s)), default=0)
+    return (
+        tuple(dict.fromkeys(t for t in (max(tops) // n for n in (1, 2, 4, 6, 9)) if t > max(usual, LARGE_FROM)))
+        if tops
+        else ()
+    )
+
+
+def large_case(specs: Sequence[InputSpec], seed: int, shapes: Mapping[str, tuple[int, ...]], top: int) -> Case:
+    """Return the case whose numbers have magnitudes up to 2^top, of these shapes by input."""
+    return Case("large", seed, shapes, partial(_made, tuple(specs), shapes, "large", top, seed))
+
+
+def _grows(spec: InputSpec) -> bool:
+    """Return whether an input holds numbers that can be larger than the usual ones: bytes are of their full range."""
+    kind, size = spec.array_type.kind, spec.array_type.itemsize
+    return spec.dtype != TensorProto.BOOL and (
+        kind in "fV" or (kind in "iu" and size > 1 and spec.role.kind == "number")
+    )
+
+
+def _top(spec: InputSpec) -> int:
+    dtype = spec.array_type
+    if dtype.kind in "iu":
+        return 8 * dtype.itemsize - 2
+    return math.frexp(float_type(dtype).largest)[1] - (2 if dtype == np.float16 else 8)
+
+
 def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tuple[int, ...]]]:
     """Return the sets of input shapes to run: one number per dimension name within a set, all names varied together."""
     fixed, values = _read_shapes(specs, shapes)
@@ -182,6 +220,9 @@ def _values(spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, see
     if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):
         # A flag, not a mask: the first two cases take both branches.
         return np.full(shape, repeat == 0 if kind == "normal" else rng.integers(0, 2)).astype(dtype)
+    if kind == "large" and _grows(spec):
+        magnitudes = 2.0 ** rng.uniform(LARGE_FROM, max(min(repeat, _top(spec)), LARGE_FROM), shape)
+        return np.asarray(magnitudes * (1 if dtype.kind == "u" else rng.choice([-1, 1], shape))).astype(dtype)
     if spec.dtype == TensorProto.BOOL:
         return _mask(rng, shape, kind).astype(np.bool_)
     if dtype.kind in "iu":
@@ -213,7 +254,7 @@ def _floats(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], kind: 
 def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str) -> Array:
     info = np.iinfo(spec.array_type)
     if spec.role.kind == "index" and spec.role.below is not None:
-        least, below = spec.role.least, max(spec.role.least + 1, spec.role.below)
+        least, below = spec.role.least, max(spec.role.least + 1, min(spec.role.below, info.max + 1))
         x = rng.integers(least, below, shape)
         if kind == "edge":
             x = np.where(rng.random(shape) < 0.5, rng.choice([least, below - 1], shape), x)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from onnxfuse import runtime
-from onnxfuse.verification.report import KernelRow
+from onnxfuse.verification.rows import KernelRow
 
 
 def kernel_rows(session: Any) -> tuple[KernelRow, ...]:

@@ -8,9 +8,11 @@ FACTOR = 2.0
 """How many times the original's own error the fused error may be."""
 
 
-BLUNT = 0.1
-"""An original whose own error is more than this share of the largest value proves nothing about another one. Below,
-what makes so much of a rounding makes more of a wrong weight: the truth is right, ONNX Runtime was asked."""
+TOO_FAR = 0.1
+"""An original whose own error is more than this share of the largest value proves nothing about another one."""
+BLUNT, BLUNT_STEPS = 0.01, 4.0
+"""An own error of more than this share of the largest value, and of so many roundings of it, hides a weight that is
+wrong by a percent or more: what holds the budget there is right only as far as that is seen."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,15 @@ class Measure:
     unsure: bool = False
     """Whether the original is far from the truth, and some operator of the truth could not be looked at."""
     identical: bool = False
-    """Whether fused and original are the same in every element, and some element is a number."""
+    """Whether fused and original are the same in every element, and some element is a number; or the output is
+    declared to have none."""
+    eps: float = 0.0
+    """Distance from 1 to the next number of the type; 0 of whole values."""
+    own_off: float = 0.0
+    """How far off ONNX Runtime's default optimizations bring the original, as a share of the largest true value, where
+    they break it: it is right without them, and judges without them. 0 where they do not."""
+    follows: bool = False
+    """Whether the fused output is that of the broken original, and not the right one."""
 
     @property
     def budget(self) -> float:
@@ -65,9 +75,31 @@ class Measure:
         return FACTOR * self.own_typical + 1.0
 
     @property
-    def blunt(self) -> bool:
+    def too_far(self) -> bool:
         """Whether the original's own error is too large to judge anything by it."""
-        return self.own > BLUNT * self.scale and self.own > self.step
+        return self.own > TOO_FAR * self.scale and self.own > self.step
+
+    @property
+    def blunt(self) -> bool:
+        """Whether the original's own error is so large that a wrong weight hides in it; what is the same hides none."""
+        return self.compared > 0 and self.dull and not self.identical
+
+    @property
+    def dull(self) -> bool:
+        """Whether a wrong weight would hide in the original's own error here."""
+        if not self.eps:
+            return False
+        return self.own > max(BLUNT, BLUNT_STEPS * self.eps) * self.scale and self.own > self.step
+
+    @property
+    def telling(self) -> bool:
+        """Whether a wrong weight would have shown: some value is not 0, and the original's own error is small."""
+        return self.compared > 0 and not self.dull and (self.scale > 0 or not self.eps)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was no element to compare."""
+        return self.elements == 0 and not self.identical and not self.broken
 
     @property
     def undecided(self) -> bool:
@@ -75,7 +107,7 @@ class Measure:
 
         What is the same in every element is right whatever the truth is.
         """
-        return self.elements > 0 and not self.identical and (not self.compared or self.blunt or self.unsure)
+        return not self.identical and (not self.compared or self.too_far or self.unsure)
 
     @property
     def fault(self) -> str:
@@ -84,7 +116,7 @@ class Measure:
             return self.broken
         if self.error > self.budget:
             return f"error {self.error:.3g}, allowed {self.budget:.3g}"
-        if self.typical > self.typical_budget and not self.blunt:
+        if self.typical > self.typical_budget and not self.too_far:
             return f"typical error {self.typical:.3g} rounding steps, allowed {self.typical_budget:.3g}"
         return ""
 
@@ -94,7 +126,7 @@ class Measure:
         if self.broken:
             return float("inf")
         largest = self.error / self.budget if self.budget else float(self.error > 0)
-        return max(largest, 0.0 if self.blunt else self.typical / self.typical_budget)
+        return max(largest, 0.0 if self.too_far else self.typical / self.typical_budget)
 
 
 NOTHING = Measure(0, 0, Difference(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0.0, 0.0, 0.0)

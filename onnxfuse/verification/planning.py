@@ -1,7 +1,7 @@
 """Which cases a verification runs: real inputs, or made-up ones of sizes that the original takes, into all branches."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,6 @@ from onnxfuse.verification.sizes import free_dimensions, searched
 RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
 
-MORE_SEEDS = 4
-"""A made-up case in which the budget does not hold is run with so many other seeds before it is called wrong.
-
-The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
-are made of the means of one image. The original's own error in one case is small by luck then; in five it is not.
-
-Or the largest error is that of few elements that amplify what is rounded before them: the exp of a box, a score whose
-logit is the difference of two large numbers. Then the largest error of five cases can be small by luck, too, and the
-original is run on nudged inputs in each of the four: what is ill-conditioned moves there.
-"""
 SEARCHING = 0.3
 """Share of the time that goes into the search for sizes at most, and into that for inputs that enter a branch."""
 
@@ -42,15 +32,6 @@ def plan_of(
 ) -> list[Case]:
     """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
     return _by_shapes(cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes))
-
-
-def more_of(
-    specs: Sequence[InputSpec], plan: Sequence[Case], kinds: Collection[str], shapes: Shapes | None
-) -> list[Case]:
-    """Return made-up cases of `kinds` with MORE_SEEDS seeds that `plan` does not have."""
-    seeds = [c.seed for c in plan if c.seed is not None]
-    others = cases(specs, range(max(seeds) + 1, max(seeds) + 1 + MORE_SEEDS), shapes) if kinds and seeds else []
-    return _by_shapes([c for c in others if c.name in kinds])
 
 
 def _by_shapes(plan: Sequence[Case]) -> list[Case]:

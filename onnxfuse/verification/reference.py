@@ -29,6 +29,10 @@ class OutOfTime(RuntimeError):  # noqa: N818 - it names what was found, no mista
     """A run that was to end before it was done; the text says how far it came."""
 
 
+class OutOfRange(Exception):  # noqa: N818 - it names what was found, no mistake in this program
+    """A run in which a value came too near to the end of its type's range; the text says where."""
+
+
 class Float64(ReferenceEvaluator):
     """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
 
@@ -38,6 +42,9 @@ class Float64(ReferenceEvaluator):
     """Operators of the user's libraries."""
     until: float = math.inf
     """When a run ends at the latest, by `time.perf_counter`; like the witness, of all evaluators of one model."""
+
+    bound: float = math.inf
+    """The largest magnitude that a value may have, of all evaluators of one model: beyond, a run raises OutOfRange."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
         options["new_ops"] = [*OPERATORS, *self.own, *(options.get("new_ops") or [])]
@@ -55,7 +62,8 @@ class Float64(ReferenceEvaluator):
     ) -> list[Any]:
         """Return the outputs in order, holding no value longer than its last reader needs it.
 
-        Raises RuntimeError where that takes longer than `limit`, OutOfTime where it is later than `until`.
+        Raises RuntimeError where that takes longer than `limit`, OutOfTime where it is later than `until`, OutOfRange
+        where a value leaves `bound`.
         """
         began = time.thread_time()
         results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
@@ -69,6 +77,8 @@ class Float64(ReferenceEvaluator):
             outputs = node.run(*inputs, **options)
             if self.witness is not None:
                 outputs = self.witness.believed(node, attributes, inputs, outputs)
+            if self.bound < math.inf and any(_leaves(x, self.bound) for x in outputs):
+                raise OutOfRange(f"a value beyond {self.bound:.0e} at {node.op_type}")
             results.update(zip(node.output, outputs, strict=False))
             for name in finished:
                 results.pop(name, None)
@@ -118,6 +128,21 @@ def float64_evaluator(
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, to))
     return evaluator
+
+
+STAND_INS = (65504.0, 3.4028234663852886e38)
+"""The largest numbers of float16 and float32: masks hold them for infinity, and what is added to them stays them."""
+
+
+def _leaves(x: Any, bound: float) -> bool:
+    """Return whether a magnitude in `x` is beyond `bound`, but for infinity and what stands for it."""
+    if not isinstance(x, np.ndarray) or x.dtype.kind != "f" or not x.size:
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        beyond = np.abs(x[np.abs(x) > bound])
+    beyond = beyond[np.isfinite(beyond)]
+    stands = np.any([np.abs(beyond / one - 1) < 1e-3 for one in STAND_INS], axis=0)
+    return bool((~stands).any())
 
 
 def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[list[str]]:

@@ -5,7 +5,8 @@ changes its meaning; new keys alone leave it.
 
 | key | value |
 |---|---|
-| schema, ok, summary, seconds | the form of this; the verdict, in one line too; how long it took |
+| schema, ok, verdict | the form of this; whether it held; ok, mismatch, undecided or blunt |
+| summary, seconds | the verdict in one line; how long it took |
 | provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
 | truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
 | tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
@@ -14,16 +15,20 @@ changes its meaning; new keys alone leave it.
 | without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
 | problems | what is wrong besides numbers, one sentence each |
 | outputs | the worst row of each output; `rows`: each output in each case |
-| a row | `output`, `dtype`, `case` (position in `cases`), `verdict` (ok, mismatch, undecided), `fault` in words |
+| a row | `output`, `dtype`, `case` (position in `cases`), `fault` in words |
+| | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
 | | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
 | | the numbers of `Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
 | undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
+| blunt | outputs of which a wrong weight would have hidden in the original's own error in every case |
+| original_broken | outputs that ONNX Runtime's default optimizations bring off in the original, one sentence each |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
 | kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions that were searched for until the original ran |
+| sizes, not_run | values of dynamic dimensions that were run; what should have been run beside, and why it was not |
 | limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
 | precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
 | crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
@@ -33,25 +38,18 @@ Numbers that are not finite are strings: "inf", "-inf", "nan".
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import UsageError
 from onnxfuse.model.lowered import Lowered
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.verification.finding import CrashSite, Finding
-from onnxfuse.verification.inputs import Case
-from onnxfuse.verification.lower_precision import Judged
-from onnxfuse.verification.measured import Measure
-from onnxfuse.verification.tolerance import Tolerated
+from onnxfuse.verification.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
 
 SCHEMA = 1
 """The form of `Report.as_dict()`, told at the top of this file."""
-
-LEFT_OUT = "left out: "
-"""How the note of a case begins that was not run because of what it would cost."""
 
 BODIES_TOLD = 3
 """Bodies that never ran and are named in the verdict; the report has all."""
@@ -61,148 +59,6 @@ MOSTLY = 0.5
 
 WITHIN = {"contract": "contract for lower precision", "tolerance": "tolerance", "budget": "error budget"}
 """What an output holds, by how it is judged."""
-
-NOT_TOLD = ("broken", "unlike", "asked", "difference")
-"""Fields of a measure that `fault` tells in words, or that have a key of their own."""
-
-
-@dataclass(frozen=True)
-class OutputRow:
-    """One output in one case."""
-
-    output: str
-    dtype: str
-    case: int
-    """Position in `Report.cases`."""
-    measure: Measure
-
-    tolerance: Tolerated | None = None
-    """How far a tolerance is used that was given for this output; None where the error budget judges it."""
-
-    contract: Judged | None = None
-    """What the output is worth by the contract of lower precision; None where the file is not in one."""
-
-    @property
-    def fault(self) -> str:
-        """What is wrong, in words; empty where nothing is."""
-        if self.contract is not None:
-            return self.contract.fault
-        if self.tolerance is None or self.measure.unlike:
-            return self.measure.fault
-        return self.measure.fault if self.measure.asked else self.tolerance.fault
-
-    @property
-    def verdict(self) -> str:
-        """`mismatch`; `undecided` where nothing could be judged; else `ok`."""
-        if self.fault:
-            return "mismatch"
-        if self.tolerance is None and self.contract is None and self.measure.undecided:
-            return "undecided"
-        return "ok"
-
-    @property
-    def why_undecided(self) -> str:
-        """Why nothing could be judged, in words; empty where something was."""
-        m = self.measure
-        if self.verdict != "undecided":
-            return ""
-        if m.unsure:
-            return "the truth is not to be believed here, and not every operator could be asked about"
-        if m.compared:
-            share = f"{m.own / m.scale:.0%} of its largest value" if m.scale else f"{m.own:.2g} where the truth is 0"
-            return f"the original's own error is {share}"
-        floats = self.dtype.startswith(("float", "bfloat"))
-        if not math.isfinite(m.original):
-            place = f" at {list(m.where)}" * bool(m.where)
-            return f"the original is finite nowhere that the truth is: {m.original:g}{place}, not {m.truth:g}"
-        return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
-
-    @property
-    def judged_by(self) -> str:
-        """`contract`, `tolerance` or `budget`."""
-        if self.contract is not None:
-            return "contract"
-        return "budget" if self.tolerance is None else "tolerance"
-
-    @property
-    def severity(self) -> float:
-        """How much of the budget or tolerance is used; above 1 is a fault."""
-        if self.contract is not None:
-            return self.contract.severity
-        return self.measure.severity if self.tolerance is None else self.tolerance.worst
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row's facts for JSON; numbers that are not finite become strings."""
-        m = self.measure
-        facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in NOT_TOLD}
-        told = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
-        row = {
-            "output": self.output,
-            "dtype": self.dtype,
-            "case": self.case,
-            "verdict": self.verdict,
-            "fault": self.fault,
-            "judged_by": self.judged_by,
-            **told,
-            **facts,
-            "budget": m.budget,
-            "typical_budget": m.typical_budget,
-            "tolerance": None if self.tolerance is None else asdict(self.tolerance),
-            "difference": asdict(m.difference),
-            "contract": None if self.contract is None else asdict(self.contract),
-        }
-        if self.contract is not None:
-            row |= {"error": self.contract.error, "budget": self.contract.allowed, "own": self.contract.own}
-        return {key: _json(value) for key, value in row.items()}
-
-
-@dataclass(frozen=True)
-class CaseRow:
-    """One set of inputs that was run."""
-
-    name: str
-    seed: int | None
-    """None for real inputs."""
-    shapes: Mapping[str, tuple[int, ...]]
-    seconds: float
-    note: str = ""
-    """Why it was left out, or what went wrong."""
-    made: Case | None = field(default=None, compare=False, repr=False)
-    """What makes the inputs again, where they were made up."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the case's facts for JSON."""
-        shapes = {n: list(s) for n, s in self.shapes.items()}
-        return {"name": self.name, "seed": self.seed, "shapes": shapes, "seconds": self.seconds, "note": self.note}
-
-
-def none_ran(cases: Sequence[CaseRow]) -> UsageError:
-    """Return the error of a verification in which the original took none of the cases, or there was none."""
-    return UsageError(
-        f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
-        "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
-    )
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """One fused op of the fused model, and how it ran."""
-
-    op: str
-    rule: str
-    nodes: int
-    runs_as: str
-    """`kernel`, `library` or `function`."""
-    reason: str
-    """Why as a function."""
-    calls: int
-    """How often it was served as a kernel during the verification; without elements that is no launch."""
-    launches: int
-    """Launches of its kernels during the verification."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the op's facts for JSON."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -239,6 +95,10 @@ class Report(Tabled):
     """Bodies of If, Loop and Scan of the original that no case entered: nothing is known about them."""
     searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Values of dynamic dimensions that were searched for, because the original took none of the usual small ones."""
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Values of the dynamic dimensions that were run."""
+    not_run: tuple[str, ...] = ()
+    """Sizes and values that should have been run beside, and why they were not."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """What it might cost: `seconds` for the cases, bytes of `memory` for the values of one."""
     crash: CrashSite | None = None
@@ -250,23 +110,52 @@ class Report(Tabled):
 
     @property
     def ok(self) -> bool:
-        """Whether the promise held: no problem, every output right in every case, and most cases judged."""
-        right = bool(self.rows) and all(r.verdict == "ok" for r in self.outputs)
-        return right and not self.problems and not self.unverified
+        """Whether the promise held: no problem, every output right in every case, most cases judged, and sharply."""
+        return self.verdict == "ok"
+
+    @property
+    def verdict(self) -> Verdict:
+        """`mismatch` where anything is wrong; else `undecided` or `blunt` where an output is; else `ok`."""
+        found = {self.verdict_of(row.output) for row in self.outputs}
+        if self.problems or self.crash is not None or "mismatch" in found:
+            return "mismatch"
+        if not self.rows or "undecided" in found:
+            return "undecided"
+        return "blunt" if "blunt" in found else "ok"
+
+    def verdict_of(self, output: str) -> Verdict:
+        """Return what all cases together say of an output."""
+        found = {r.verdict for r in self.rows if r.output == output}
+        if "mismatch" in found:
+            return "mismatch"
+        if output in self.unverified:
+            return "undecided"
+        rows = [r for r in self.rows if r.output == output]
+        # The same in every element needs no judge; nor do zeros, of which there is nothing else.
+        right = any(r.sharp for r in rows) or all(r.measure.identical or r.measure.empty for r in rows)
+        return "blunt" if "blunt" in found and not right else "ok"
 
     @property
     def undecided(self) -> tuple[int, ...]:
-        """Positions of the cases in which an output could not be judged."""
-        return tuple(sorted({r.case for r in self.rows if r.verdict == "undecided"}))
+        """Positions of the cases in which an output could not be judged; one without elements, where none had any."""
+        return tuple(sorted({r.case for r in self._undecided_rows}))
+
+    @property
+    def blunt(self) -> tuple[str, ...]:
+        """Outputs of which a wrong weight would have hidden in the original's own error in every case."""
+        return tuple(r.output for r in self.outputs if self.verdict_of(r.output) == "blunt")
 
     @property
     def unverified(self) -> tuple[str, ...]:
         """Outputs that could not be judged in more than MOSTLY of the kinds of cases, at their shapes.
 
-        Cases that differ by their seed alone are one: doubtful ones are run with more seeds, and would count more.
+        Cases that differ by their seed alone are one. One without elements counts where no case gave any.
         """
         judged: dict[str, dict[tuple[Any, ...], bool]] = {}
+        open_rows = set(map(id, self._undecided_rows))
         for row in self.rows:
+            if row.verdict == "undecided" and id(row) not in open_rows:
+                continue
             case = self.cases[row.case]
             kinds = judged.setdefault(row.output, {})
             kind = (case.name, *case.shapes.items())
@@ -274,14 +163,44 @@ class Report(Tabled):
         open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
         return tuple(name for name, kinds in judged.items() if open_[name] > MOSTLY * len(kinds))
 
+    @property
+    def original_broken(self) -> tuple[str, ...]:
+        """Outputs of the original that ONNX Runtime's default optimizations bring off, one sentence each."""
+        found = []
+        for name in dict.fromkeys(r.output for r in self.rows):
+            rows = [r for r in self.rows if r.output == name and r.measure.own_off]
+            if not rows:
+                continue
+            most = max(r.measure.own_off for r in rows)
+            follows = any(r.measure.follows for r in rows)
+            then = "the fused model gives the same" if follows else "judged beside the original without them"
+            off = f"by {most:.0%} of its largest value" if math.isfinite(most) else "altogether"
+            found.append(
+                f"original broken: ONNX Runtime's default optimizations bring {name} off {off}, and without them it is "
+                f"right; {then}"
+            )
+        return tuple(found)
+
+    @property
+    def _undecided_rows(self) -> list[OutputRow]:
+        had = {r.output for r in self.rows if not r.measure.empty}
+        return [r for r in self.rows if r.verdict == "undecided" and not (r.measure.empty and r.output in had)]
+
     def table(self) -> Table:
         """Return the worst case of each output: its error against the truth, and what it may be."""
         rows = [
-            (r.output, r.dtype, f"{r.measure.error:.2g}", f"{r.measure.budget:.2g}", self.cases[r.case].name, r.verdict)
+            (
+                r.output,
+                r.dtype,
+                f"{r.measure.error:.2g}",
+                f"{r.measure.budget:.2g}",
+                self.cases[r.case].name,
+                self.verdict_of(r.output),
+            )
             for r in self.outputs
         ]
         return Table(
-            f"{'ok' if self.ok else 'MISMATCH'}: {self.summary}",
+            f"{'ok' if self.ok else self.verdict.upper()}: {self.summary}",
             ("output", "type", "error", "allowed", "worst case", "verdict"), rows,
         )  # fmt: skip
 
@@ -306,25 +225,45 @@ class Report(Tabled):
             what = (
                 f"{counted(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             )
-            left_out = self._undecided_text("; ") + self._empty_text() + self._left_out_text()
+            left_out = self._undecided_text("; ") + self._empty_text() + self._blunt_text() + self._left_out_text()
             same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
-            return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}"
+            broken = "".join(f"; {text}" for text in self.original_broken)
+            return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}{broken}"
         if self.crash is not None:
             return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
         parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
         parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
+        parts += [f"{', '.join(self.blunt)} blunt"] if self.blunt else []
         parts += [counted(len(self.problems), "problem")] if self.problems else []
         known = "not the same" if wrong or self.problems else "not shown to be the same"
-        return (
-            f"{known}: {'; '.join(parts) or 'nothing was compared'}{self._undecided_text(': ')}{self._left_out_text()}"
-        )
+        texts = self._undecided_text(": ") + self._empty_text() + self._blunt_text() + self._left_out_text()
+        broken = "".join(f"; {text}" for text in self.original_broken)
+        return f"{known}: {'; '.join(parts) or 'nothing was compared'}{texts}{broken}"
 
     def _empty_text(self) -> str:
-        """Return which outputs had no element in any case; empty where all had."""
-        had = {r.output for r in self.rows if r.measure.elements}
-        empty = [r.output for r in self.outputs if r.output not in had]
-        return f"; nothing of {', '.join(empty)} was compared: no case gave an element of it" if empty else ""
+        """Return which outputs had no element in any case, or in some; empty where all had."""
+        text = ""
+        for name in dict.fromkeys(r.output for r in self.rows):
+            rows = [r for r in self.rows if r.output == name]
+            without = sum(r.measure.empty for r in rows)
+            if without == len(rows):
+                text += f"; nothing of {name} was compared: no case gave an element of it"
+            elif without:
+                text += f"; {name} had no element in {without} of {counted(rows, 'case')}"
+        return text
+
+    def _blunt_text(self) -> str:
+        """Return how many cases were blunt, and how much so; empty where none was."""
+        rows = [r for r in self.rows if r.verdict == "blunt"]
+        if not rows:
+            return ""
+        worst = max(rows, key=lambda r: r.measure.own / r.measure.scale if r.measure.scale else 0.0)
+        ran = sum(not c.note for c in self.cases)
+        return (
+            f"; blunt in {len({r.case for r in rows})} of {counted(ran, 'case')}: {worst.own_share}, "
+            "in which a wrong weight would hide"
+        )
 
     def _left_out_text(self) -> str:
         notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
@@ -336,7 +275,8 @@ class Report(Tabled):
         """Return how many cases could not be judged and why, after `before`; empty where all were."""
         if not self.undecided:
             return ""
-        why = next(r.why_undecided for r in self.rows if r.verdict == "undecided")
+        rows = self._undecided_rows
+        why = next((r.why_undecided for r in rows if not r.measure.empty), rows[0].why_undecided)
         ran = sum(not c.note for c in self.cases)
         return f"{before}{len(self.undecided)} of {counted(ran, 'case')} could not be judged: {why}"
 
@@ -345,6 +285,7 @@ class Report(Tabled):
         return {
             "schema": SCHEMA,
             "ok": self.ok,
+            "verdict": self.verdict,
             "summary": self.summary,
             "provider": self.provider,
             "fused_provider": self.fused_provider or self.provider,
@@ -354,14 +295,18 @@ class Report(Tabled):
             "wide": self.wide,
             "without_tf32": self.without_tf32,
             "problems": list(self.problems),
-            "outputs": [r.as_dict() for r in self.outputs],
+            "outputs": [{**r.as_dict(), "verdict": self.verdict_of(r.output)} for r in self.outputs],
             "rows": [r.as_dict() for r in self.rows],
             "cases": [c.as_dict() for c in self.cases],
             "undecided": list(self.undecided),
             "unverified": list(self.unverified),
+            "blunt": list(self.blunt),
+            "original_broken": list(self.original_broken),
             "kernels": [k.as_dict() for k in self.kernels],
             "never_ran": list(self.never_ran),
             "searched": {name: list(sizes) for name, sizes in self.searched.items()},
+            "sizes": {name: list(sizes) for name, sizes in self.sizes.items()},
+            "not_run": list(self.not_run),
             "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
@@ -371,12 +316,5 @@ class Report(Tabled):
 
 
 def _badness(row: OutputRow) -> tuple[int, float]:
-    return ({"undecided": 0, "ok": 1, "mismatch": 2}[row.verdict], row.severity)
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _json(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_json(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    unseen = row.verdict == "ok" and not row.sharp
+    return (1 if unseen else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict], row.severity)

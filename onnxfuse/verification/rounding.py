@@ -20,7 +20,7 @@ def rounding_behind(report: Report, *, halves: bool) -> Rounding:
     operators of a half type that it has no kernels for, and so rounds less than these are defined to: `halves` says
     whether the original holds such types.
     """
-    wrong = [r for r in report.rows if r.verdict != "ok"]
+    wrong = [r for r in report.rows if r.verdict in ("mismatch", "undecided") and not r.measure.empty]
     if report.problems or not wrong or any(r.tolerance is not None or r.measure.broken for r in wrong):
         return ""
     ran_on = (report.provider, report.fused_provider)

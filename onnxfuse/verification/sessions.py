@@ -61,8 +61,10 @@ def for_few_runs(model: Model, providers: Sequence[str]) -> onnxruntime.Inferenc
     return plain(model, providers, _frugal())
 
 
-def unoptimized(model: Model, profile: str = "") -> onnxruntime.InferenceSession:
-    """Return a session on the CPU that runs the graph exactly as it stands. Raises ModelError.
+def unoptimized(
+    model: Model, profile: str = "", providers: Sequence[str] = (CPU,), cuda: Mapping[str, str] = DEFAULTS
+) -> onnxruntime.InferenceSession:
+    """Return a session, on the CPU unless told otherwise, that runs the graph exactly as it stands. Raises ModelError.
 
     `profile` is how the name of the file begins that says which nodes ran.
     """
@@ -71,7 +73,7 @@ def unoptimized(model: Model, profile: str = "") -> onnxruntime.InferenceSession
         options.enable_profiling = True
         options.profile_file_prefix = profile
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return _open(model, options, [CPU], "the original in float32, for the truth,")
+    return _open(model, options, with_options(providers, cuda), "the original without graph optimization")
 
 
 def with_kernels(

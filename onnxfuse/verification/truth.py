@@ -8,7 +8,8 @@ float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and mo
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -64,7 +65,7 @@ class Truth:
     witness: Witness | None = None
     """Who was asked about the operators of float64."""
     evaluator: Float64 | None = None
-    """Who computes it in float64, where that may be left for float32."""
+    """Who computes it in float64."""
 
     @property
     def why(self) -> str:
@@ -73,8 +74,19 @@ class Truth:
 
     def end(self, at: float) -> None:
         """Let evaluating raise OutOfTime from then on, by `time.perf_counter`, where there is float32 instead."""
-        if self.evaluator is not None:
+        if self.evaluator is not None and math.isfinite(self.evaluator.limit):
             type(self.evaluator).until = at
+
+    @contextmanager
+    def within(self, bound: float) -> Iterator[None]:
+        """Let evaluating raise OutOfRange inside the block where a value leaves `bound`; float32 does not look."""
+        if self.evaluator is not None:
+            type(self.evaluator).bound = bound
+        try:
+            yield
+        finally:
+            if self.evaluator is not None:
+                type(self.evaluator).bound = math.inf
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
         """Return whether the truth has more digits than a value of `dtype`."""
@@ -198,9 +210,8 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
             values = evaluator.run(names, in_type(inputs, np.float64))
         return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 
-    # Who asks for float64 waits for it.
-    bounded = None if math.isinf(seconds) else evaluator
-    return Truth("float64", "onnx's reference operators", "", evaluate, witness, bounded)
+    # Who asks for float64 waits for it: without a limit there is no end either.
+    return Truth("float64", "onnx's reference operators", "", evaluate, witness, evaluator)
 
 
 def _too_big(model: onnx.ModelProto, work: int) -> str:

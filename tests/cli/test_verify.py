@@ -33,7 +33,7 @@ def test_the_verdict_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 0 and one screen: verdict, table, where it ran and what truth was."""
     assert _run("in.onnx", "same.onnx") == 0
     out = capsys.readouterr().out
-    assert out.startswith("ok same within the error budget: 1 output, 6 cases\n")
+    assert out.startswith("ok same within the error budget: 1 output, 8 cases\n")
     assert len(out.splitlines()) <= 10
     assert "float64" in out
     assert "on CPU" in out
@@ -83,7 +83,8 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(facts) == {
         "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "half", "wide",
         "without_tf32", "problems", "outputs", "rows", "cases", "undecided", "unverified", "kernels", "searched",
-        "never_ran", "limits", "crash", "bisection", "precision", "seconds",
+        "never_ran", "limits", "verdict", "blunt", "original_broken", "sizes", "not_run", "crash",
+        "bisection", "precision", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
@@ -94,6 +95,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
         "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
         "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
         "original", "truth", "budget", "typical_budget", "tolerance", "contract", "difference", "identical", "unsure",
+        "eps", "own_off", "follows",
     }  # fmt: skip
     assert set(row["difference"]) == {
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",
@@ -101,9 +103,9 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
     assert (facts["schema"], facts["command"]) == (1, "verify")
     assert (facts["bisection"], row["judged_by"], row["tolerance"]) == (None, "budget", None)
-    assert len(facts["rows"]) == len(facts["cases"]) == 6
+    assert len(facts["rows"]) == len(facts["cases"]) == 7
     assert set(facts["cases"][0]) == {"name", "seed", "shapes", "seconds", "note"}
-    assert row["case"] in range(6)
+    assert row["case"] in range(7)
 
 
 @pytest.mark.usefixtures("folder")
@@ -193,7 +195,7 @@ def test_saved_inputs_are_those_that_were_run(capsys: pytest.CaptureFixture[str]
     first = _facts(capsys)
     assert _run("in.onnx", "other.onnx", "--inputs", "saved", "--json") == 1
     again = _facts(capsys)
-    assert [c["name"] for c in again["cases"]] == [f"test_data_set_{n}" for n in range(6)]
+    assert [c["name"] for c in again["cases"]] == [f"test_data_set_{n}" for n in range(len(first["cases"]))]
     assert [c["shapes"] for c in again["cases"]] == [c["shapes"] for c in first["cases"]]
     assert [r["max_abs"] for r in again["rows"]] == [r["max_abs"] for r in first["rows"]]
 

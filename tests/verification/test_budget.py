@@ -68,17 +68,18 @@ def test_a_small_error_everywhere_is_found_below_a_large_value() -> None:
 
 
 def test_the_original_is_judged_by_its_worst_run() -> None:
-    """Runs on nudged inputs and other cases of the kind tell the original's own error where one run is lucky."""
+    """Runs on nudged inputs and near by tell the original's own error where one run is lucky."""
     truth = np.array([1.0])
     lucky, unlucky = np.array([1.0], np.float32), np.array([1.0 + 2**-20], np.float32)
     fused = np.array([1.0 - 2**-20], np.float32)
     assert _fault(fused, lucky, truth)
     assert not measure(fused, [lucky, unlucky], truth).fault
     other = measure(np.array([100.0], np.float32), [np.array([100.0 + 2**-13], np.float32)], np.array([100.0]))
-    alone, pooled = measure(fused, [lucky], truth), budget.pooled([measure(fused, [lucky], truth), other])[0]
+    alone = measure(fused, [lucky], truth)
+    widened = budget.widened(alone, [other])
     assert alone.fault
-    assert not pooled.fault
-    assert pooled.own == pytest.approx(2**-13 / 100)
+    assert not widened.fault
+    assert widened.own == pytest.approx(2**-13 / 100)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +177,23 @@ def test_nothing_to_compare_is_no_fault() -> None:
 def test_a_blunt_original_is_told() -> None:
     """An original that is far from the truth itself proves nothing."""
     truth = np.array([1.0, 2.0])
-    assert measure(truth.astype("f"), [np.array([1.5, 2.0], np.float32)], truth).blunt
+    far = measure(truth.astype("f"), [np.array([1.5, 2.0], np.float32)], truth)
+    assert (far.too_far, far.blunt, far.undecided) == (True, True, True)
+    percents = measure(truth.astype("f"), [np.array([1.05, 2.0], np.float32)], truth)
+    assert (percents.too_far, percents.blunt, percents.undecided) == (False, True, False)
     assert not measure(truth.astype("f"), [truth.astype("f")], truth).blunt
+    same = np.array([1.05, 2.0], np.float32)
+    assert not measure(same.copy(), [same], truth).blunt
+
+
+def test_what_is_blunt_widens_no_budget() -> None:
+    """The original's own error near by counts only where it is no blunt one."""
+    truth = np.array([1.0, 2.0])
+    lucky = measure(np.array([1.01, 2.0], np.float32), [truth.astype("f")], truth)
+    blunt = measure(truth.astype("f"), [np.array([1.05, 2.0], np.float32)], truth)
+    assert lucky.fault
+    assert budget.widened(lucky, [blunt]).fault
+    assert not budget.widened(lucky, [measure(truth.astype("f"), [np.array([1.015, 2.0], np.float32)], truth)]).fault
 
 
 def test_what_is_the_same_in_every_element_needs_no_judge() -> None:

@@ -9,7 +9,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse.verification import verify
 from onnxfuse.verification.compare import compare
-from onnxfuse.verification.comparison import Judging
+from onnxfuse.verification.judging import Judging
 from onnxfuse.verification.truth import as_half
 from tests.verification import mutants
 

@@ -16,7 +16,7 @@ from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.model.lowered import Lowered
 from onnxfuse.reporting.checks import checks
 from onnxfuse.verification import Report, branches, launched, sessions, verify
-from onnxfuse.verification.report import KernelRow
+from onnxfuse.verification.rows import KernelRow
 from tests.verification.small_models import model, text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -214,8 +214,10 @@ def test_what_most_cases_could_not_judge_is_not_ok() -> None:
     report = verify(original, fused, providers=CPU)
     assert not report.ok
     assert report.unverified == ("y",)
-    assert [c.name for n, c in enumerate(report.cases) if n not in report.undecided] == ["wide"]
-    assert "y could not be judged: 5 of 6 cases could not be judged: the original's own error is " in report.summary
+    judged = [c.name for n, c in enumerate(report.cases) if n not in report.undecided]
+    assert "wide" in judged
+    assert not {"normal", "small", "edge"} & {*judged}
+    assert "y could not be judged: 6 of 10 cases could not be judged: the original's own error is " in report.summary
     junit = {c.name: c for c in checks("verify", report.as_dict())}
     assert not junit["output y"].ok
     some = replace(report, rows=tuple(r for r in report.rows if r.case not in report.undecided[1:]))
@@ -241,6 +243,7 @@ def test_zero_size_outputs_pass() -> None:
     assert "nothing of" not in report.summary
     report = _run(plain, plain, shapes={"n": [0]})
     assert report.summary.endswith("nothing of y was compared: no case gave an element of it")
+    assert (report.verdict, report.ok, report.undecided) == ("undecided", False, tuple(range(len(report.cases))))
 
 
 def test_control_flow_and_functions_are_compared_in_float64() -> None:
@@ -441,9 +444,10 @@ def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> No
 def test_cases_of_the_same_shapes_run_one_after_another() -> None:
     """CUDA libraries plan a convolution anew whenever its shapes change; else the order is that of the seeds."""
     report = _run(model("y = Relu(x)"), model("y = Relu(x)"), seeds=range(3), shapes={"batch": (2, 5)})
-    order = [(c.shapes["x"][0], c.seed) for c in report.cases]
+    planned = [c for c in report.cases if c.name != "large"]
+    order = [(c.shapes["x"][0], c.seed) for c in planned]
     assert order == sorted(order)
-    assert len(order) == len({(c.name, c.seed, tuple(c.shapes["x"])) for c in report.cases}) == 15
+    assert len(order) == len({(c.name, c.seed, tuple(c.shapes["x"])) for c in planned}) == 15
     real = [{"x": np.ones((n, 32), np.float32)} for n in (4, 1, 4)]
     report = _run(model("y = Relu(x)"), model("y = Relu(x)"), inputs=real)
     assert [c.name for c in report.cases] == ["inputs 0", "inputs 2", "inputs 1"]

@@ -1,0 +1,78 @@
+"""Ids that are made one-hot by comparison: Equal of an input with 0, 1, 2, ..., as JAX and TensorFlow write it.
+
+What the comparison makes is multiplied by a table: the input selects its rows as the input of a Gather does.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import NodeProto, TensorProto, numpy_helper
+
+from onnxfuse.model.graph import bodies
+
+MOST = 1 << 24
+"""Elements of a constant beyond which it is not looked at."""
+
+CARRIERS = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand", "Tile", "Flatten"})
+"""Operators that hand on the numbers of a range, in another form."""
+
+Ranges = dict[str, tuple[int, int]]
+"""By value: the first number of a range, and the number after its last."""
+
+
+def ranges(model: onnx.ModelProto) -> Ranges:
+    """Return the values that hold consecutive whole numbers along one axis, and the same along any other."""
+    found: Ranges = {}
+    numbers: dict[str, float] = {}
+    for tensor in model.graph.initializer:
+        _note(tensor.name, tensor, found, numbers)
+    for node in (*_nodes(model.graph.node), *(n for f in model.functions for n in _nodes(f.node))):
+        _add(node, found, numbers)
+    return found
+
+
+def _nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    for node in nodes:
+        yield node
+        for body in bodies(node):
+            yield from _nodes(body.node)
+
+
+def _add(node: NodeProto, found: Ranges, numbers: dict[str, float]) -> None:
+    if node.op_type == "Constant":
+        for attribute in node.attribute:
+            if attribute.name == "value":
+                _note(node.output[0], attribute.t, found, numbers)
+            elif attribute.name in ("value_int", "value_float", "value_ints", "value_floats"):
+                _note_array(node.output[0], np.asarray(onnx.helper.get_attribute_value(attribute)), found, numbers)
+    elif node.op_type == "Range" and all(name in numbers for name in node.input):
+        start, limit, step = (numbers[name] for name in node.input)
+        if step == 1 and start == int(start) and limit > start + 1:
+            found[node.output[0]] = (int(start), math.ceil(limit))
+    elif node.op_type in CARRIERS and node.input[0] in found:
+        found[node.output[0]] = found[node.input[0]]
+    elif node.op_type in CARRIERS and node.input[0] in numbers:
+        numbers[node.output[0]] = numbers[node.input[0]]
+
+
+def _note(name: str, tensor: TensorProto, found: Ranges, numbers: dict[str, float]) -> None:
+    outside = tensor.data_location == TensorProto.EXTERNAL
+    if not outside and tensor.data_type != TensorProto.STRING and math.prod(tensor.dims) <= MOST:
+        _note_array(name, numpy_helper.to_array(tensor), found, numbers)
+
+
+def _note_array(name: str, array: npt.NDArray[np.generic], found: Ranges, numbers: dict[str, float]) -> None:
+    if array.dtype.kind not in "iuf" or not array.size:
+        return
+    if array.size == 1:
+        numbers[name] = float(array.reshape(-1)[0])
+        return
+    for axis, extent in enumerate(array.shape):
+        rows = np.moveaxis(array, axis, -1)
+        first = rows.reshape(-1)[0]
+        if extent > 1 and first == np.rint(first) and bool((rows == first + np.arange(extent)).all()):
+            found[name] = (int(first), int(first) + extent)
+            return
