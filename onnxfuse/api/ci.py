@@ -239,7 +239,7 @@ def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitSt
         _against_lock(outcome, outcome.locked, made.report, was)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
-        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data))
+        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data, opens=made.opens()))
     elif entry.output is not None:
         outcome.optimized["target"] = None
 

@@ -151,8 +151,10 @@ def _placed(model: onnx.ModelProto, made: "Made") -> tuple["Placement", ...]:
 def _write(folder: Path, model: onnx.ModelProto, made: "Made") -> None:
     """Write what is loaded: library, model and pack."""
     from onnxfuse.runtime.bridge import bridge
+    from onnxfuse.runtime.opening import require_written  # ONNX Runtime is imported where something is to be run.
 
-    io.save(model, folder / MODEL)
+    with io.saving(model, folder / MODEL, opens=require_written(model)):
+        pass
     write(made, file.beside(folder / MODEL))
     with told(folder / LIBRARY), bridge().path.open("rb") as own, replacing(folder / LIBRARY) as out:
         shutil.copyfileobj(own, out)

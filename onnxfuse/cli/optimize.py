@@ -49,7 +49,8 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
     "--external-data/--no-external-data",
     "external_data",
     default=None,
-    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB.",
+    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB. What is "
+    "small, or says shapes, stays in it.",
 )
 @rules_option()
 @custom_ops_option

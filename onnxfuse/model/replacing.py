@@ -197,7 +197,11 @@ def _locked(path: Path) -> tuple[int, Path]:
 
 def _prefix(path: Path) -> str:
     # The longest name that file systems take is 255 bytes; a name that is too long is told where it is put.
-    return f".{os.fsdecode(os.fsencode(path.name)[:200])}."
+    name = os.fsencode(path.name)
+    end = min(len(name), 200)
+    while end < len(name) and name[end] & 0xC0 == 0x80:  # in the midst of a letter
+        end -= 1
+    return f".{os.fsdecode(name[:end])}."
 
 
 def put(name: Path, path: Path) -> None:

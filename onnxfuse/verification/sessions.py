@@ -21,7 +21,7 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT
-from onnxfuse.runtime.opening import load_custom_ops, unregistered
+from onnxfuse.runtime.opening import load_custom_ops, next_step, unregistered
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -92,7 +92,8 @@ def with_kernels(
     except ORT_ERRORS as error:
         raise_if_lost(error)
         raise unregistered(error) or ModelError(
-            f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
+            f"ONNX Runtime cannot open the fused model: {first_line(error)}",
+            next_step(error, "Optimize the original again."),
         ) from error
 
 
@@ -199,7 +200,7 @@ def _open(
         raise_if_lost(error)
         raise unregistered(error) or ModelError(
             f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
-            "Check that the original runs in plain ONNX Runtime there.",
+            next_step(error, "Check that the original runs in plain ONNX Runtime there."),
         ) from error
 
 
