@@ -22,7 +22,7 @@ from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.nearest import did_you_mean
-from onnxfuse.model.replacing import replacing, told
+from onnxfuse.model.replacing import check_place, replacing, told
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import is_strict_fp32
 
@@ -105,6 +105,8 @@ def compile(
         raise UsageError("a model in memory has no file beside which its pack could be", "Say where: target=FILE.")
     place = Path(target) if target is not None else file.beside(path or Path())
     writable(place)
+    if target is None:
+        check_place(place, place.parent)
     light = source if isinstance(source, onnx.ModelProto) else io.outline(source)
     made, assumed = build(light, asked, step, path)
     write(made, place)

@@ -24,7 +24,7 @@ from onnxfuse.kernels.pack.file import beside
 from onnxfuse.model import custom_ops, io, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
-from onnxfuse.model.replacing import together
+from onnxfuse.model.replacing import check_place, together
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
@@ -303,6 +303,7 @@ def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress)
 
     pack, assumed = compiling.build(made.model, replace(how, rules=made.options.rules), step)
     place = beside(target)
+    check_place(place, target.parent)
     compiling.write(pack, place)
     return Compiled(place, pack, assumed, time.perf_counter() - begun)
 

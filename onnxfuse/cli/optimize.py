@@ -33,6 +33,7 @@ from onnxfuse.cli.parameters import (
 from onnxfuse.cli.several import Done
 from onnxfuse.cli.targets import Job, jobs
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
+from onnxfuse.model.replacing import check_place
 
 
 @click.command("optimize")
@@ -253,6 +254,7 @@ def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) 
     """Return what the options ask for, None where for nothing; by default the file stands beside the model's."""
     if file is None and tune and target is not None:
         file = target.with_suffix(".tuning.json")
+        check_place(file, file.parent)
     return None if file is None else Tuning(file, tune, _size_sets(shapes))
 
 

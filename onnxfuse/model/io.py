@@ -241,12 +241,20 @@ def _sending(
 
 def has_external_data(path: str | Path) -> bool:
     """Return whether the model in `path` has weights in other files, as far as it can be looked at again."""
-    path = Path(path)
+    return bool(data_files(Path(path)))
+
+
+def data_files(path: Path) -> tuple[str, ...]:
+    """Return what the model in `path` calls the other files that its weights are in; none where it is no model."""
     light = outlined(path) if path.is_file() else None
     if light is None:
-        return False
-    places = (t for t in tensors(onnx.ModelProto.FromString(light)) if external.is_external(t))
-    return any(external.location(t) != path.name for t in places)
+        return ()
+    try:
+        model = onnx.ModelProto.FromString(light)
+    except DecodeError:
+        return ()
+    places = dict.fromkeys(external.location(t) for t in tensors(model) if external.is_external(t))
+    return tuple(name for name in places if name != path.name)
 
 
 def write_text(path: Path, text: str, *, at_once: bool = False) -> None:

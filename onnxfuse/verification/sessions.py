@@ -19,6 +19,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
+from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT
 from onnxfuse.runtime.opening import load_custom_ops, next_step, unregistered
@@ -163,6 +164,10 @@ def run(
             f"an output holds a text that is not UTF-8: {error.object[:40]!r}",
             "Python cannot take it from ONNX Runtime.",
         ) from None
+    except ValueError as error:
+        if "number of dimensions" not in f"{error}":
+            raise
+        raise ModelError(f"an output has more than {MOST_AXES} axes, and no array of NumPy has", FEWER_AXES) from None
 
 
 def raise_if_lost(error: Exception) -> None:
