@@ -92,6 +92,7 @@ def compare(
         np.savez(feeds, **arrays)  # type: ignore[arg-type]
         none, cache, elsewhere = (Path(folder) / n for n in ("none", "cache", "packing"))
         called([sys.executable, "-m", "onnxfuse", "compile", str(packed)], elsewhere, gpu)
+        called([sys.executable, "-m", "onnxfuse", "compile", str(packed), "--trust-pack"], none, gpu)
 
         def process(kind: str) -> Waiting:
             path = {ORIGINAL: original, PACKED: packed}.get(kind, fused)

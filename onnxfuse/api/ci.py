@@ -18,7 +18,7 @@ from onnxfuse.contract import Change, Contract, Entry, Lock, ModelLock
 from onnxfuse.model import io
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
-from onnxfuse.model.replacing import together
+from onnxfuse.model.replacing import check_place, together
 from onnxfuse.rewrite.language import pack
 from onnxfuse.rewrite.language.rule_file import Rule
 from onnxfuse.rewrite.report import Report
@@ -149,6 +149,8 @@ def holding(
     config = contract.nearest() if config is None else config
     promised = _chosen(contract.read(config), names)
     lock_file = config.with_suffix(contract.LOCK)
+    if update:
+        check_place(lock_file, lock_file.parent)
     was = None if update else contract.read_lock(lock_file)
     if locked and was is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
@@ -239,7 +241,7 @@ def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitSt
         _against_lock(outcome, outcome.locked, made.report, was)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
-        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data))
+        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data, opens=made.opens()))
     elif entry.output is not None:
         outcome.optimized["target"] = None
 

@@ -14,15 +14,16 @@ from onnxfuse.api.files import writable
 from onnxfuse.api.options import Compiling
 from onnxfuse.api.source import Model, plain
 from onnxfuse.kernels.arch import SUPPORTED, Arch
+from onnxfuse.kernels.build import cache
 from onnxfuse.kernels.pack import file
-from onnxfuse.kernels.pack.layout import PTX, PackError, Target, sizes
+from onnxfuse.kernels.pack.layout import PTX, PackError, Target, head_of, sizes
 from onnxfuse.kernels.programs import stored
 from onnxfuse.model import external, io
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.nearest import did_you_mean
-from onnxfuse.model.replacing import replacing, told
+from onnxfuse.model.replacing import check_place, replacing, told
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import is_strict_fp32
 
@@ -105,10 +106,27 @@ def compile(
         raise UsageError("a model in memory has no file beside which its pack could be", "Say where: target=FILE.")
     place = Path(target) if target is not None else file.beside(path or Path())
     writable(place)
+    if target is None:
+        check_place(place, place.parent)
     light = source if isinstance(source, onnx.ModelProto) else io.outline(source)
     made, assumed = build(light, asked, step, path)
     write(made, place)
     return Compiled(place, made, assumed, time.perf_counter() - begun)
+
+
+def trust(model: Path) -> Path:
+    """Let sessions take the pack beside a model's file, which was compiled elsewhere; return its path.
+
+    Raises ModelError where there is none, or what is there is no whole pack.
+    """
+    place = file.beside(model)
+    try:
+        file.trust(place)
+    except FileNotFoundError:
+        raise ModelError(f"{place}: there is no such kernel pack", f"Compile it: onnxfuse compile {model}") from None
+    except PackError as error:
+        raise ModelError(f"{place}: {error}", f"Compile it: onnxfuse compile {model}") from None
+    return place
 
 
 def build(
@@ -136,10 +154,15 @@ def build(
 
 
 def write(made: "Made", place: Path) -> None:
-    """Write a pack; the one that was there stays whole until this one is complete. Raises ModelError."""
+    """Write a pack, which sessions of this user take; the one that was there stays whole until this one is complete.
+
+    Raises ModelError.
+    """
     with told(place), replacing(place) as out:
         for part in made.parts:
             out.write(part)
+    head = head_of(made.parts[0], made.size)
+    cache.trust_pack(head.digest.hex())
 
 
 def _names(dim: str, known: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """A rule begun from a model: the nodes that it is for, cut out as a pattern and as an example."""
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
             f"Give another name; onnxfuse rules {name} shows what that one does.",
         )
     path = folder / f"{name}.toml"
-    if path.exists():
+    if os.path.lexists(path):
         raise UsageError(f"{path}: is there already", "Give another name, or remove it first.")
     origin = Origin(plain(model))
     ours = origin.fresh()

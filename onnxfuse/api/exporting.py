@@ -25,7 +25,7 @@ from onnxfuse.model import io
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.replacing import filling, replacing, together, told
+from onnxfuse.model.replacing import check_place, filling, replacing, together, told
 from onnxfuse.model.tabled import Table, Tabled
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def export_library(model: Model, folder: str | Path, asked: Exporting | None = N
     begun = time.perf_counter()
     asked, folder, source = asked or Exporting(), Path(folder), plain(model)
     _usable(folder)
+    for name in (MODEL, file.beside(Path(MODEL)), LIBRARY, MANIFEST, CONFIG, README, LICENSE):
+        check_place(folder / name, folder)
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
     seen = signature(light)
@@ -151,8 +153,10 @@ def _placed(model: onnx.ModelProto, made: "Made") -> tuple["Placement", ...]:
 def _write(folder: Path, model: onnx.ModelProto, made: "Made") -> None:
     """Write what is loaded: library, model and pack."""
     from onnxfuse.runtime.bridge import bridge
+    from onnxfuse.runtime.opening import require_written  # ONNX Runtime is imported where something is to be run.
 
-    io.save(model, folder / MODEL)
+    with io.saving(model, folder / MODEL, opens=require_written(model)):
+        pass
     write(made, file.beside(folder / MODEL))
     with told(folder / LIBRARY), bridge().path.open("rb") as own, replacing(folder / LIBRARY) as out:
         shutil.copyfileobj(own, out)

@@ -24,7 +24,7 @@ from onnxfuse.kernels.pack.file import beside
 from onnxfuse.model import custom_ops, io, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
-from onnxfuse.model.replacing import together
+from onnxfuse.model.replacing import check_place, together
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.rewrite import pipeline
@@ -50,6 +50,8 @@ class Optimized(Tabled):
     seconds: float = 0.0
     came: ModelProto | None = None
     """The model as it came, where it was to be kept."""
+    source: Source | None = None
+    """What it was made of."""
     apart: bool = False
     """Whether weights of the model as it came are in files beside it."""
     undone: Undone | None = None
@@ -86,6 +88,13 @@ class Optimized(Tabled):
     def missed(self) -> list[Requirement]:
         """What was required and is not there."""
         return asked.missed(self.report, self.options.require)
+
+    def opens(self) -> Callable[[Path], None]:
+        """Return what raises ModelError for a written file of the model that ONNX Runtime does not open, and should."""
+        from onnxfuse.runtime.opening import require_written  # ONNX Runtime is imported where something is to be run.
+
+        came = Path(self.source) if isinstance(self.source, str) else self.source
+        return require_written(self.model, came)
 
     def table(self) -> Table:
         """Return which rules applied."""
@@ -163,7 +172,7 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
     kept = ledger.of(first)
     origin.marked(first)
     came = copied(first) if options.keep else None
-    made = Optimized(first, Report(), options, came=came, apart=_apart(origin.source))
+    made = Optimized(first, Report(), options, came=came, source=origin.source, apart=_apart(origin.source))
     exported = pipeline.count_ops(first)
     origin, done = converted(first, origin, options, rules, progress)
     made = replace(made, lowered=done)
@@ -245,8 +254,16 @@ def undo(model: Model, progress: Progress = silent, options: Options | None = No
     sizes = (before, io.size(made))
     seconds = time.perf_counter() - begun
     return Optimized(
-        made, report, options, sizes=sizes, seconds=seconds, came=came, apart=_apart(source), undone=undone
-    )  # fmt: skip
+        made,
+        report,
+        options,
+        sizes=sizes,
+        seconds=seconds,
+        came=came,
+        source=source,
+        apart=_apart(source),
+        undone=undone,
+    )
 
 
 def _apart(source: Source) -> bool:
@@ -258,6 +275,7 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
     """Write what `make` returns; it takes its place as `target` when the block ends well, after all else written there.
 
     Otherwise, and where something that was required is missed, nothing is left of it. A stream is written then, too.
+    Raises ModelError where ONNX Runtime does not open what was written, and should.
     """
     if isinstance(target, Path):
         writable(target)
@@ -269,11 +287,11 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
                 made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
             progress("write")
             if isinstance(target, Path):
-                removed = pending.enter_context(io.saving(made.model, target, beside=made.external_data))
-                made = replace(made, removed=removed)
+                saving = io.saving(made.model, target, beside=made.external_data, opens=made.opens())
+                made = replace(made, removed=pending.enter_context(saving))
+            else:
+                pending.enter_context(io.streaming(made.model, target, made.opens()))
         yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
-    if not isinstance(target, Path) and not made.missed:
-        io.write_stream(made.model, target)
 
 
 def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
@@ -285,6 +303,7 @@ def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress)
 
     pack, assumed = compiling.build(made.model, replace(how, rules=made.options.rules), step)
     place = beside(target)
+    check_place(place, target.parent)
     compiling.write(pack, place)
     return Compiled(place, pack, assumed, time.perf_counter() - begun)
 

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import click
+from rich.markup import escape
 
-from onnxfuse.api.compiling import compile
+from onnxfuse.api.compiling import compile, trust
 from onnxfuse.api.options import Compiling
 from onnxfuse.cli.compiled import show
 from onnxfuse.cli.console import output, print_json, working
 from onnxfuse.cli.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
+from onnxfuse.model.errors import UsageError
 
 
 @click.command("compile")
@@ -19,6 +21,12 @@ from onnxfuse.cli.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_opti
     "--ptx/--no-ptx", default=None, help="Kernels for later GPUs, too; default where no GPU is here or named."
 )
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
+@click.option(
+    "--trust-pack",
+    is_flag=True,
+    help="Let sessions take the pack that is beside MODEL.onnx: compiled elsewhere, by "
+    "somebody you trust as you trust a program. Compiles nothing.",
+)
 @rules_option("Rules that made the model, beside the shipped ones.")
 @JSON_OPTION
 def command(
@@ -27,6 +35,7 @@ def command(
     shapes: Shapes,
     ptx: bool | None,
     target: Path | None,
+    trust_pack: bool,
     folders: tuple[Path, ...],
     as_json: bool,
 ) -> int:
@@ -34,6 +43,15 @@ def command(
 
     MODEL.onnx is one that `onnxfuse optimize` made. Needs no GPU.
     """
+    if trust_pack:
+        if archs or shapes or target is not None or ptx is not None:
+            raise UsageError("--trust-pack compiles nothing: it goes with no --arch, --shape, --ptx and -o")
+        place = trust(model)
+        if as_json:
+            print_json("compile", {"ok": True, "trusted": str(place)})
+        else:
+            output().print(f"[bold green]trusted:[/] {escape(str(place))}, as it is now", soft_wrap=True)
+        return 0
     asked = Compiling(archs, ranges(shapes), ptx, folders)
     with working("load") as progress:
 

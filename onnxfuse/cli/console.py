@@ -4,11 +4,14 @@ Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `
 """
 
 import json
+import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
 from typing import IO, Any, cast
 
 import click
@@ -149,6 +152,21 @@ class _Failing:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+_stdin: ContextVar[Path | None] = ContextVar("stdin", default=None)
+"""The file that keeps what came through standard input."""
+
+
+def call_stdin(file: Path) -> None:
+    """Let `as_called` know the file that keeps what came through standard input."""
+    _stdin.set(file)
+
+
+def as_called(text: str) -> str:
+    """Return a message in which a model has the name that the caller gave it: - where it came through a stream."""
+    file = _stdin.get()
+    return text if file is None else text.replace(f"{file}", "-").replace(f"{file.parent}{os.sep}", "")
 
 
 def output() -> rich.console.Console:

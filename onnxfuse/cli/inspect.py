@@ -1,5 +1,6 @@
 """`onnxfuse inspect`: what a model is, on one screen."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ OPERATORS = 12
 
 
 @click.command("inspect")
-@click.argument("model", metavar="MODEL.onnx", type=ModelFile())
+@click.argument("model", metavar="MODEL.onnx", type=ModelFile(weights=False))
 @JSON_OPTION
 def command(model: Path, as_json: bool) -> int:
     """Tell what MODEL.onnx is: sizes, inputs, outputs, dynamic dimensions, weights, operators, and what is fused.
@@ -27,7 +28,8 @@ def command(model: Path, as_json: bool) -> int:
     """
     found = inspect(model)
     if came_through_stdin(model):
-        found = replace(found, name=STREAM)
+        missing = tuple(os.path.relpath(file, model.parent) for file in found.missing)
+        found = replace(found, name=STREAM, missing=missing)
     if as_json:
         print_json("inspect", found.as_dict())
     else:

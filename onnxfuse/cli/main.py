@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 import onnxfuse
 from onnxfuse.cli import leave
-from onnxfuse.cli.console import VERBOSITY, errors, print_json
+from onnxfuse.cli.console import VERBOSITY, as_called, errors, print_json
 from onnxfuse.model import isolation
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.printable import printable
@@ -269,6 +269,7 @@ def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
 
     Where standard output takes nothing the error goes to standard error; where that does not, the exit code tells it.
     """
+    message, hint = as_called(message), as_called(hint)
     if "--json" in arguments:
         command = next((a for a in arguments if a in COMMANDS), "")
         with contextlib.suppress(OSError):

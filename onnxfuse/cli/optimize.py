@@ -33,6 +33,7 @@ from onnxfuse.cli.parameters import (
 from onnxfuse.cli.several import Done
 from onnxfuse.cli.targets import Job, jobs
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
+from onnxfuse.model.replacing import check_place
 
 
 @click.command("optimize")
@@ -49,7 +50,8 @@ from onnxfuse.model.errors import EXPECTATION_NOT_MET, UsageError
     "--external-data/--no-external-data",
     "external_data",
     default=None,
-    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB.",
+    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB. What is "
+    "small, or says shapes, stays in it.",
 )
 @rules_option()
 @custom_ops_option
@@ -252,6 +254,7 @@ def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) 
     """Return what the options ask for, None where for nothing; by default the file stands beside the model's."""
     if file is None and tune and target is not None:
         file = target.with_suffix(".tuning.json")
+        check_place(file, file.parent)
     return None if file is None else Tuning(file, tune, _size_sets(shapes))
 
 

@@ -18,6 +18,7 @@ import click
 import onnx
 
 from onnxfuse.api.files import writable
+from onnxfuse.cli.console import as_called
 from onnxfuse.model import io
 from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.replacing import add, same_file
@@ -106,7 +107,12 @@ def output_options(command: Command) -> Command:
         except OnnxfuseError as error:
             # A pipeline reads why it failed where it reads everything else.
             name = click.get_current_context().info_name or ""
-            facts = {"ok": False, "exit_code": error.exit_code, "error": f"{error}", "hint": error.hint}
+            facts = {
+                "ok": False,
+                "exit_code": error.exit_code,
+                "error": as_called(f"{error}"),
+                "hint": as_called(error.hint),
+            }
             replace(outputs, report=None).write(name, facts)
             raise
 

@@ -12,7 +12,9 @@ import click
 
 from onnxfuse.api.options import optional_names, shipped_names
 from onnxfuse.api.running import PROVIDERS
-from onnxfuse.model.errors import UsageError
+from onnxfuse.cli.console import call_stdin
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.io import data_files
 from onnxfuse.model.lowered import PRECISIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -28,8 +30,11 @@ STREAM = "-"
 """In place of a model's name: standard input, or standard output."""
 
 
-def from_stdin() -> Path:
-    """Return a file with the model that comes through standard input; it goes when the command ends."""
+def from_stdin(*, weights: bool = True) -> Path:
+    """Return a file with the model that comes through standard input; it goes when the command ends.
+
+    With `weights` it must hold its own. Raises UsageError, ModelError.
+    """
     if sys.stdin.isatty():
         raise UsageError(
             "-: standard input is a terminal, and a model is no text", "Send one: onnxfuse ... - < IN.onnx"
@@ -39,6 +44,14 @@ def from_stdin() -> Path:
     file = Path(folder) / STDIN
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
+    call_stdin(file)
+    elsewhere = data_files(file) if weights else ()
+    if elsewhere:
+        raise ModelError(
+            f"-: the model's weights are in {elsewhere[0]}, and through standard input the model comes without it",
+            "Name the model's file, beside which its data lies, in place of -. A model holds its weights where "
+            "onnxfuse optimize IN.onnx OUT.onnx --no-external-data wrote it.",
+        )
     return file
 
 
@@ -50,12 +63,14 @@ def came_through_stdin(file: Path) -> bool:
 class ModelFile(click.Path):
     """The path of a model; `-` is what comes through standard input."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, weights: bool = True) -> None:
+        """`weights`: the command reads them, and a stream must bring them."""
         super().__init__(path_type=Path)
+        self.weights = weights
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path of a file."""
-        return from_stdin() if value == STREAM else super().convert(value, param, ctx)
+        return from_stdin(weights=self.weights) if value == STREAM else super().convert(value, param, ctx)
 
 
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

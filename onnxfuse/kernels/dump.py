@@ -18,6 +18,7 @@ from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.model import concrete_shapes, provenance
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.replacing import check_place
 from onnxfuse.model.types import ValueType, infer, value_info
 
 H200 = Arch("sm_90a", sm_count=132)
@@ -104,6 +105,8 @@ def dump(
     for `arch`, by default an H200's. Raises OSError where the folder cannot be written.
     """
     arch = arch or H200
+    for place in (folder / "index.json", folder / "ops", *(folder / "ops").rglob("*")):
+        check_place(place, folder)
     (folder / "ops").mkdir(parents=True, exist_ok=True)
     light, assumed = concrete_shapes.with_sizes(model, sizes or {})
     graph = infer(light).graph

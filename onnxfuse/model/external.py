@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model import formats
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.validate import bits, check_tensor, tensors
+from onnxfuse.model.nested import graphs_in
+from onnxfuse.model.validate import MOST_NODES, bits, check_tensor, tensors
 
 ALIGNMENT = 4096
 """Bytes. Offsets in the data file are multiples of a page, so that ONNX Runtime can map them into memory."""
 
 SMALL = 1024
-"""Bytes. Weights up to this size are shown to shape inference."""
+"""Bytes. Weights up to this size are shown to shape inference, and stay in the model file, as with onnx and torch."""
 
 DIGITS = 16
 """Of the hash in the name of a data file."""
@@ -76,7 +77,7 @@ def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
     With `small` only those that can be the target of a Reshape, axes and the like, where they can be had. Raises
     ModelError where weights are missing, cut, or outside the model's folder.
     """
-    wanted = (t for t in tensors(model) if is_external(t) and (not small or bytes_of(t) <= SMALL))
+    wanted = (t for t in tensors(model) if is_external(t) and (not small or belongs_inside(t)))
     read(wanted, path, as_far_as_there=small)
 
 
@@ -174,6 +175,17 @@ def _number(tensor: TensorProto, key: str) -> int | None:
 # ---- writing
 
 
+def belongs_inside(tensor: TensorProto) -> bool:
+    """Return whether a weight stays in the model file, whatever goes beside it.
+
+    Shape inference, ONNX's and ONNX Runtime's, reads the targets of Reshape, axes, sizes, scales and their like in the
+    model file alone, and fails where they lie beside it. All of them are scalars or vectors, floats among them one for
+    each axis; so vectors of integers alone can be longer than SMALL, as the sizes of a Split, one for each output.
+    """
+    counts = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and len(tensor.dims) <= 1
+    return bytes_of(tensor) <= SMALL or (counts and elements_of(tensor) <= MOST_NODES)
+
+
 def locate(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Let a tensor without numbers say at which place of a file they are."""
     tensor.data_location = TensorProto.EXTERNAL
@@ -190,10 +202,13 @@ class Moved:
         self.length = 0
 
     def move(self, tensor: TensorProto) -> TensorProto:
-        """Write the numbers of `tensor`, and return what stands for it, without the name of the data file."""
-        raw = tensor.raw_data
-        if not raw:
+        """Write the numbers of `tensor`, and return what stands for it, without the name of the data file.
+
+        What belongs inside the model is returned as it is.
+        """
+        if tensor.data_type == TensorProto.STRING or is_external(tensor) or belongs_inside(tensor):
             return tensor
+        raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
         offset = -(-self.length // ALIGNMENT) * ALIGNMENT
         for part in (bytes(offset - self.length), raw):
             self.data.write(part)
@@ -203,9 +218,25 @@ class Moved:
         locate(shell, "", offset, len(raw))
         return shell
 
+    def move_of_bodies(self, graph: onnx.GraphProto) -> None:
+        """Move the weights of the branches and loops of `graph`, which is ours to change."""
+        for body in (body for node in graph.node for body in graphs_in(node)):
+            for tensor in body.initializer:
+                shell = self.move(tensor)
+                if shell is not tensor:
+                    tensor.CopyFrom(shell)
+
     def name(self, path: Path) -> str:
         """Return the name of the data file of the model `path`: with a hash of all that was written."""
         return f"{path.name}.{self.digest.hexdigest()[:DIGITS]}.data"
+
+
+def name_data(model: onnx.ModelProto, name: str, former: str = "") -> None:
+    """Let the weights that were moved say the name of their data file; `former` is the name that they say now."""
+    for tensor in tensors(model):
+        for entry in tensor.external_data:
+            if entry.key == "location" and entry.value == former:
+                entry.value = name
 
 
 def remove_stale(path: Path, keep: str) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, numpy_helper
 
 from onnxfuse.model.errors import ModelError
@@ -66,6 +67,11 @@ def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
             return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True)
         except NOT_VALID as error:
             raise _not_valid(f"{error}") from None
+        except DecodeError:
+            raise ModelError(
+                "the types of its values lie deeper in branches and loops than protobuf reads",
+                "Export the model with branches that nest less.",
+            ) from None
     return _in_a_child(light, strict)
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.outline import GRAPH, INITIALIZER, embedded
 from onnxfuse.model.outline import outline as outlined
 from onnxfuse.model.replacing import collect, folder_locked, is_through, put, real, replacing, temporary, told
+from onnxfuse.model.trial import Opens, is_utf8, opened_whole, opened_with_data, spooled
 from onnxfuse.model.validate import tensors, validate
 
 PROTOBUF_READS = 1 << 31
@@ -100,10 +102,9 @@ def _data(path: Path) -> bytes:
 
 def name_in_utf8(path: Path) -> str:
     """Return the name under which ONNX Runtime opens a file; raises ModelError for one that it does not take."""
-    try:
-        return os.fsencode(path).decode()
-    except UnicodeDecodeError:
-        raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime opens no such file", "Rename it.") from None
+    if not is_utf8(path):
+        raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime opens no such file", "Rename it.")
+    return f"{path}"
 
 
 def check(model: onnx.ModelProto) -> None:
@@ -153,12 +154,15 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) -> Iterator[list[Path]]:
+def saving(
+    model: onnx.ModelProto, path: str | Path, *, beside: bool = False, opens: Opens | None = None
+) -> Iterator[list[Path]]:
     """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
 
-    `beside`: its weights go into a file beside it, whatever their size. Yields a list that gets, at the end, the data
-    files of the model that was there which went with it: those that nothing else means (`orphans`).
-    Where `path` is a device or a pipe, it is written before the block. As `save` in all else.
+    `beside`: its weights go into a file beside it, whatever their size; what shape inference reads of them stays.
+    `opens` opens what was written before the block, with its data. Yields a list that gets, at the end, the data files
+    of the model that was there which went with it: those that nothing else means (`orphans`). Where `path` is a device
+    or a pipe, it is written before the block. As `save` in all else.
     """
     named = Path(path)
     with told(named):
@@ -171,8 +175,8 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
                 "Name a file to write.",
             )
         if through:
-            with pipes.writing(named) as device:
-                _stream(model, device)
+            with _sending(model, opens) as send, pipes.writing(named) as device:
+                send(device)
     if through:
         yield []
         return
@@ -188,17 +192,21 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
             left_behind, gone = orphans.read_by(path), list[Path]()
             data_name, placed, light = None, "", model
             if beside:
-                data, data_name = open_files.enter_context(temporary(path))
+                data, written = open_files.enter_context(temporary(path))
                 moved = external.Moved(data)
                 light = without_weights(model, moved.move)
-                placed = moved.name(path)
-                for shell in light.graph.initializer:
-                    for entry in shell.external_data:
-                        entry.value = placed if entry.key == "location" else entry.value
-                data.flush()
+                moved.move_of_bodies(light.graph)
+                if moved.length:
+                    data_name, placed = written, name_in_utf8(Path(moved.name(path)))
+                    external.name_data(light, placed)
+                    data.flush()
             file, name = open_files.enter_context(temporary(path))
             _stream(light, file)
             file.flush()
+            if opens is not None and data_name is not None:
+                opened_with_data(light, path, placed, data_name, opens)
+            elif opens is not None:
+                opened_whole(name, path, opens)
         yield gone
         with told(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model that is there finds its own weights.
@@ -210,22 +218,43 @@ def saving(model: onnx.ModelProto, path: str | Path, *, beside: bool = False) ->
                 gone += orphans.remove([file for file in left_behind if file.name != placed])
 
 
-def has_external_data(path: str | Path) -> bool:
-    """Return whether the model in `path` has weights in other files, as far as it can be looked at again."""
-    path = Path(path)
-    light = outlined(path) if path.is_file() else None
-    if light is None:
-        return False
-    places = (t for t in tensors(onnx.ModelProto.FromString(light)) if external.is_external(t))
-    return any(external.location(t) != path.name for t in places)
+@contextlib.contextmanager
+def streaming(model: onnx.ModelProto, stream: BinaryIO, opens: Opens) -> Iterator[None]:
+    """Write `model` into a stream when the block ends well; `opens` opens it before.
 
-
-def write_stream(model: onnx.ModelProto, stream: BinaryIO) -> None:
-    """Write `model` into a stream. Raises ModelError for one that is too big for a single file."""
+    Raises ModelError for one that is too big for a single file.
+    """
     if size(model) > PROTOBUF_LIMIT:
         raise ModelError("-: a model over 2 GB keeps its weights in a file beside it", "Name a file to write.")
-    _stream(model, stream)
-    stream.flush()
+    with _sending(model, opens) as send:
+        yield
+        send(stream)
+        stream.flush()
+
+
+def _sending(
+    model: onnx.ModelProto, opens: Opens | None
+) -> contextlib.AbstractContextManager[Callable[[BinaryIO], None]]:
+    write = partial(_stream, model)
+    return contextlib.nullcontext(write) if opens is None else spooled(write, opens)
+
+
+def has_external_data(path: str | Path) -> bool:
+    """Return whether the model in `path` has weights in other files, as far as it can be looked at again."""
+    return bool(data_files(Path(path)))
+
+
+def data_files(path: Path) -> tuple[str, ...]:
+    """Return what the model in `path` calls the other files that its weights are in; none where it is no model."""
+    light = outlined(path) if path.is_file() else None
+    if light is None:
+        return ()
+    try:
+        model = onnx.ModelProto.FromString(light)
+    except DecodeError:
+        return ()
+    places = dict.fromkeys(external.location(t) for t in tensors(model) if external.is_external(t))
+    return tuple(name for name in places if name != path.name)
 
 
 def write_text(path: Path, text: str, *, at_once: bool = False) -> None:

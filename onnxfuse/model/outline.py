@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from onnxfuse.model.errors import ModelError
-from onnxfuse.model.external import SMALL, bytes_of, locate
+from onnxfuse.model.external import SMALL, belongs_inside, bytes_of, locate
 from onnxfuse.model.validate import check_tensor
 
 GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
@@ -42,7 +42,7 @@ class _Field:
 
 
 def outline(path: Path) -> bytes | None:
-    """Return the message in a file with every weight beyond SMALL bytes told as a place of the file itself.
+    """Return the message in a file with every weight that may lie elsewhere told as a place of the file itself.
 
     None where that cannot be done; the file as a whole then says why. A weight whose bytes are not those of its shape
     stays as it is, for whoever checks it. Raises OSError.
@@ -91,7 +91,8 @@ def _weight(file: BinaryIO, weight: _Field, name: str) -> bytes | None:
         check_tensor(tensor)
     except ModelError:
         return None
-    sound = tensor.data_type != TensorProto.STRING and bytes_of(tensor) == data.end - data.at
+    movable = tensor.data_type != TensorProto.STRING and not belongs_inside(tensor)
+    sound = movable and bytes_of(tensor) == data.end - data.at
     return bytes(tensor.SerializeToString()) if sound else None
 
 

@@ -50,6 +50,22 @@ def same_file(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
+def check_place(path: Path, folder: Path) -> None:
+    """Raise ModelError where a link stands on the way from `folder` to `path`, a file in it that is to be written.
+
+    What a user names may be a link, and what it leads to is written. What lies in a folder or beside a file that is
+    named, whoever made the folder put there: a link there leads to a file that nobody named.
+    """
+    for place in (path, *path.parents):
+        if place == folder:
+            return
+        if place.is_symlink():
+            raise ModelError(
+                f"{path}: is not written: {place} is a link, to {os.readlink(place)}",
+                "Remove the link, or give another name or folder.",
+            )
+
+
 @contextlib.contextmanager
 def replacing(path: Path, *, at_once: bool = False) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise.
@@ -197,7 +213,11 @@ def _locked(path: Path) -> tuple[int, Path]:
 
 def _prefix(path: Path) -> str:
     # The longest name that file systems take is 255 bytes; a name that is too long is told where it is put.
-    return f".{os.fsdecode(os.fsencode(path.name)[:200])}."
+    name = os.fsencode(path.name)
+    end = min(len(name), 200)
+    while end < len(name) and name[end] & 0xC0 == 0x80:  # in the midst of a letter
+        end -= 1
+    return f".{os.fsdecode(name[:end])}."
 
 
 def put(name: Path, path: Path) -> None:

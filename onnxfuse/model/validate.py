@@ -30,11 +30,20 @@ MOST_DEPTH = 64
 """Functions that call one another: all that walks them calls itself, onnx's evaluator several times for each. Exporters
 nest one for each level of modules."""
 
+MOST_BODIES = 31
+"""Branches and loops in one another, functions opened. Protobuf reads messages up to 100 deep: a body takes three
+levels, the type of a value in it five."""
+
+MOST_AXES = 64
+"""Of a tensor: NumPy has no more."""
+
 MOST_ELEMENTS = 2**48
 """Elements that a tensor may say it has: beyond any memory, and far below where 64-bit sizes wrap around."""
 
 LONGEST_NAME = 10_000
 """Letters of the name of an extent. Exporters write expressions of some hundred."""
+
+FEWER_AXES = "Export it with fewer: axes of extent 1 say nothing."
 
 _TYPES = frozenset(int(v) for v in TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 
@@ -110,6 +119,8 @@ def check_tensor(tensor: TensorProto) -> None:
     place = f"weight '{tensor.name}'" if tensor.name else "a tensor without a name"
     if tensor.data_type not in _TYPES:
         raise ModelError(f"{place} is of the element type {tensor.data_type}, which ONNX does not have", AGAIN)
+    if len(tensor.dims) > MOST_AXES:
+        raise ModelError(f"{place} has {len(tensor.dims)} axes, at most {MOST_AXES} are taken", FEWER_AXES)
     elements = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or elements > MOST_ELEMENTS:
         raise ModelError(f"{place} has the shape {_shown(tensor.dims)}, which no tensor has", AGAIN)
@@ -176,8 +187,15 @@ def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
         found[key] = function
     sizes = dict[Key, int]()
     depths = dict[Key, int]()
+    nested = dict[Key, int]()
     for key in found:
-        _opened(key, found, sizes, depths)
+        _opened(key, found, sizes, depths, nested)
+    bodies = _nesting(model.graph.node, nested)
+    if bodies > MOST_BODIES:
+        raise ModelError(
+            f"its branches and loops lie {bodies} deep in one another, at most {MOST_BODIES} are taken",
+            "Export the model with branches that nest less.",
+        )
     deepest = max(depths.values(), default=0)
     if deepest > MOST_DEPTH:
         raise ModelError(
@@ -198,8 +216,10 @@ def _opened(
     functions: dict[Key, FunctionProto],
     sizes: dict[Key, int],
     depths: dict[Key, int],
+    nested: dict[Key, int],
 ) -> None:
-    """Enter how many nodes a function is when all that it calls is opened, and how deep it is; innermost first."""
+    """Enter how many nodes a function is when all that it calls is opened, how many functions deep it is, and how many
+    bodies; innermost first."""
     waiting = [key]
     on_the_way: set[Key] = set()
     while waiting:
@@ -212,6 +232,7 @@ def _opened(
         if not missing:
             sizes[top] = _count(functions[top].node, sizes)
             depths[top] = 1 + max((depths[c] for c in calls), default=0)
+            nested[top] = _nesting(functions[top].node, nested)
             on_the_way.discard(top)
             waiting.pop()
         elif top in on_the_way:
@@ -225,6 +246,21 @@ def _opened(
 
 def _count(nodes: Sequence[NodeProto], sizes: dict[Key, int]) -> int:
     return sum(sizes.get(called(n), 1) for n in _every_node(nodes))
+
+
+def _nesting(nodes: Sequence[NodeProto], nested: dict[Key, int]) -> int:
+    """Return how many bodies lie in one another there, with those of the functions that are called."""
+    deepest, waiting = 0, [(nodes, 0)]
+    while waiting:
+        inner, level = waiting.pop()
+        for node in inner:
+            deepest = max(deepest, level + nested.get(called(node), 0))
+            for attribute in node.attribute:
+                if attribute.type == AttributeProto.GRAPH:
+                    waiting.append((attribute.g.node, level + 1))
+                waiting += [(g.node, level + 1) for g in attribute.graphs]
+        deepest = max(deepest, level)
+    return deepest
 
 
 def _every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
@@ -256,6 +292,9 @@ def _graph(
                 raise ModelError(
                     f"{place}'{value.name}' is of the element type {element}, which ONNX does not have", AGAIN
                 )
+            axes = len(value.type.tensor_type.shape.dim)
+            if axes > MOST_AXES:
+                raise ModelError(f"{place}'{value.name}' has {axes} axes, at most {MOST_AXES} are taken", FEWER_AXES)
             longest = max((len(d.dim_param) for d in value.type.tensor_type.shape.dim), default=0)
             if longest > LONGEST_NAME:
                 raise ModelError(

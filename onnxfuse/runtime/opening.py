@@ -1,12 +1,14 @@
-"""Whether ONNX Runtime opens a model: what is asked of every model that is written, and of one that ONNX's checker
-does not take.
+"""Whether ONNX Runtime opens a model: what is asked of every model that is made, of the file that is written of it, and
+of one that ONNX's checker does not take.
 
 A file can make ONNX Runtime end the process while it opens it: 1.31.1 does for a function that calls LayerNormalization
 below opset 17. So a command asks in a child.
 """
 
+import contextlib
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -16,6 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 from onnxfuse.model import custom_ops, io, isolation
 from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.functions import called, functions_of
+from onnxfuse.model.trial import is_utf8
 from onnxfuse.model.types import first_line, shell
 from onnxfuse.model.valid import Refused
 
@@ -29,11 +32,24 @@ UNREGISTERED = "is not a registered function/op"
 """What ONNX Runtime says of an operator for which a library of the user's would have to be loaded."""
 _NAMED = re.compile(rf"([\w.\-]*):(\w+)\(-?\d+\) {UNREGISTERED}")
 
+SHAPES_OUTSIDE = "Cannot parse data from external tensors"
+"""What ONNX's shape inference says of a target, sizes or axes that are not in the model file."""
+
 PATIENCE = 120.0
 """Seconds that the opening may take: 2 GB of weights take ten."""
 
 SILENT = 4
 """ONNX Runtime's severity for nothing, not even errors: what goes wrong is raised and told by us."""
+
+
+def next_step(error: BaseException, otherwise: str) -> str:
+    """Return what a user can do where ONNX Runtime does not open a model; `otherwise` where its words do not tell."""
+    if SHAPES_OUTSIDE in f"{error}":
+        return (
+            "What says shapes, such as the target of a Reshape, is in the model's data file, where shape inference "
+            "does not look: onnxfuse optimize writes them into the model, as onnx.save does at its own size_threshold."
+        )
+    return otherwise
 
 
 def reason(error: BaseException) -> str:
@@ -117,37 +133,77 @@ def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
     return check
 
 
-def _refusal(model: onnx.ModelProto) -> Refused | None:
+def require_written(made: onnx.ModelProto, source: Path | onnx.ModelProto | None = None) -> Callable[[Path], None]:
+    """Return what raises ModelError for a written file of `made` that does not open, though `made` or `source` does.
+
+    `source` is what `made` was made of. It alone counts for nothing where a kernel is lacking: a model in lower
+    precision may have none on the CPU.
+    """
+
+    def check(file: Path) -> None:
+        refused = _refusal(file)
+        if refused is None:
+            return
+        if refusal(made) is None or (not refused.lacking and source is not None and _opens(source)):
+            raise ModelError(
+                f"ONNX Runtime does not open what was written: {refused.why.replace(f'Load model from {file} ', '')}",
+                "Nothing was put in its place. Please report it: the fault is onnxfuse's.",
+            )
+
+    return check
+
+
+def _opens(source: Path | onnx.ModelProto) -> bool:
+    return (_refusal(source) if isinstance(source, Path) else refusal(source)) is None
+
+
+def _refusal(model: onnx.ModelProto | Path) -> Refused | None:
     """Return ONNX Runtime's answer, in its words or in those of its end."""
     found = isolation.isolated(lambda _: _opened(model), patience=PATIENCE)
     return Refused(f"ONNX Runtime {found.how} when it opens it", False) if isinstance(found, isolation.Crash) else found
 
 
-def _opened(model: onnx.ModelProto) -> Refused | None:
+def _opened(model: onnx.ModelProto | Path) -> Refused | None:
     try:
-        _session(model)
+        if isinstance(model, Path):
+            with _named(model) as name:
+                _session(name)
+        else:
+            _session(model.SerializeToString())
     except ORT_ERRORS as error:
         why = first_line(error)
         return Refused(why, isinstance(error, errors.NotImplemented) or UNREGISTERED in why)
     return None
 
 
+@contextlib.contextmanager
+def _named(file: Path) -> Iterator[str]:
+    """Yield a name in UTF-8 under which ONNX Runtime opens the file, and finds the data beside it."""
+    if is_utf8(file):
+        yield f"{file}"
+        return
+    inside = is_utf8(Path(file.name))
+    handle = os.open(file.parent if inside else file, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{handle}{f'/{file.name}' * inside}"
+    finally:
+        os.close(handle)
+
+
 def _types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, tuple[int, list[int | str | None]]]:
     try:
-        outputs = _session(model).get_outputs()
+        outputs = _session(model.SerializeToString()).get_outputs()
     except ORT_ERRORS:
         return {}  # why is told by whoever wants to run it
     tensors = ((o, re.fullmatch(r"tensor\((\w+)\)", o.type)) for o in outputs if o.name in names)
     return {o.name: (onnx.TensorProto.DataType.Value(t[1].upper()), o.shape) for o, t in tensors if t is not None}
 
 
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+def _session(model: bytes | str) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = SILENT
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.disable_prepacking", "1")
     load_custom_ops(options)
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=0
-    )
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)

@@ -21,7 +21,7 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import CrashError
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.isolation import Crash, doing, isolated
-from onnxfuse.model.replacing import filling, together
+from onnxfuse.model.replacing import check_place, filling, together
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
 from onnxfuse.verification.compare import compare, load
@@ -175,6 +175,8 @@ def write_report(folder: Path, fault: Fault) -> Path:
     Raises ModelError where not all of it can be written: none of it is there then.
     """
     data = folder / "test_data_set_0"
+    for place in (folder / "original.onnx", folder / "model.onnx", *data.glob("*"), data):
+        check_place(place, folder)
     expected = sessions.run(sessions.plain(fault.original, [sessions.CPU]), fault.feeds)
     with (
         filling(data),

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.model import io
+from onnxfuse.model import external, io
 from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.replacing import filling, replacing, together, told
+from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.replacing import check_place, filling, replacing, together, told
 from onnxfuse.model.text import read_file, read_json, read_text
+from onnxfuse.model.validate import check_tensor
 from onnxfuse.verification.inputs import Case, InputSpec
 
 Array = npt.NDArray[Any]
@@ -65,6 +66,8 @@ def save_cases(path: Path, plan: Sequence[Case]) -> None:
         folders.enter_context(filling(path))
         for number, case in enumerate(plan):
             folder = path / f"test_data_set_{number}"
+            for place in (folder, *folder.glob("*")):
+                check_place(place, path)
             folders.enter_context(filling(folder))
             with together():
                 for n, (name, array) in enumerate(case.make().items()):
@@ -198,9 +201,13 @@ def _read_tensor(file: Path, spec: InputSpec) -> Array:
     tensor = TensorProto()
     try:
         tensor.ParseFromString(read_file(file))
+        external.read([tensor] if external.is_external(tensor) else [], file)
+        check_tensor(tensor)
         array = numpy_helper.to_array(tensor)
     except (DecodeError, ValueError, TypeError) as error:
         raise UsageError(f"{file}: does not hold a tensor: {error}", "It should be a serialized TensorProto.") from None
+    except ModelError as error:
+        raise UsageError(f"{file}: {error}", error.hint) from None
     if tensor.name and tensor.name != spec.name:
         raise UsageError(
             f"{file}: holds '{tensor.name}', the model's input there is '{spec.name}'",

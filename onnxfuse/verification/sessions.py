@@ -19,9 +19,10 @@ from onnxfuse.model import io
 from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import first_line
+from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT
-from onnxfuse.runtime.opening import load_custom_ops, unregistered
+from onnxfuse.runtime.opening import load_custom_ops, next_step, unregistered
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -94,7 +95,8 @@ def with_kernels(
     except ORT_ERRORS as error:
         raise_if_lost(error)
         raise unregistered(error) or ModelError(
-            f"ONNX Runtime cannot open the fused model: {first_line(error)}", "Optimize the original again."
+            f"ONNX Runtime cannot open the fused model: {first_line(error)}",
+            next_step(error, "Optimize the original again."),
         ) from error
 
 
@@ -164,6 +166,10 @@ def run(
             f"an output holds a text that is not UTF-8: {error.object[:40]!r}",
             "Python cannot take it from ONNX Runtime.",
         ) from None
+    except ValueError as error:
+        if "number of dimensions" not in f"{error}":
+            raise
+        raise ModelError(f"an output has more than {MOST_AXES} axes, and no array of NumPy has", FEWER_AXES) from None
 
 
 def raise_if_lost(error: Exception) -> None:
@@ -201,7 +207,7 @@ def _open(
         raise_if_lost(error)
         raise unregistered(error) or ModelError(
             f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
-            "Check that the original runs in plain ONNX Runtime there.",
+            next_step(error, "Check that the original runs in plain ONNX Runtime there."),
         ) from error
 
 

@@ -65,7 +65,10 @@ class Server(ThreadingHTTPServer):
 
         A page of another site that lets its name point here (DNS rebinding) comes with that name.
         """
-        name = urlsplit(f"//{host}").hostname or ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:  # a bracket that nothing closes, and what else is no host
+            return False
         try:
             ipaddress.ip_address(name)
         except ValueError:
@@ -99,7 +102,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.is_ours(self.headers.get("Host", "")):
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n")
             return
-        asked = urlsplit(self.path)
+        try:
+            asked = urlsplit(self.path)
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", "this is no address\n")
+            return
         secret, _, word = asked.path.removeprefix("/").partition("/")
         if not secrets.compare_digest(secret.encode(), self.server.secret.encode()):
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here: take the whole address that was printed\n")

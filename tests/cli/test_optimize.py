@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model import io
+from onnxfuse.model import external, io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.tf32 import is_strict_fp32
 from tests.cli.conftest import Command
@@ -79,8 +79,9 @@ def test_in_and_out_are_one_file_only_where_that_is_asked_for(folder: Path, onnx
 def test_a_model_too_big_for_one_file_goes_out_and_comes_in(
     folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its weights stand beside it (the limit is lowered here); the second time, both files are the same."""
+    """Its weights stand beside it (the limits are lowered here); the second time, both files are the same."""
     monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
+    monkeypatch.setattr(external, "SMALL", 0)
     made = onnx.load(folder / "in.onnx")
     for tensor in made.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
@@ -293,8 +294,11 @@ def test_a_model_comes_and_goes_through_pipes(folder: Path, onnxfuse_command: Co
     assert b"--json prints to standard output, where the model goes" in run("optimize", "-", "-", "--json").stdout
 
 
-def test_external_data_stays_as_it_was(folder: Path, onnxfuse_command: Command) -> None:
+def test_external_data_stays_as_it_was(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In files of its own where it was so, in the model where not; the options say otherwise. The numbers stay."""
+    monkeypatch.setattr(external, "SMALL", 0)  # these weights are
     made = onnx.load(folder / "in.onnx")
     for tensor in made.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))

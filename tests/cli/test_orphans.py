@@ -12,15 +12,15 @@ from onnx import numpy_helper
 from onnxfuse.model import io
 from tests.cli.conftest import Command
 
-TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y) {
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,32] x) => (float[N,32] y) {
   p = MatMul (x, w) a = Tanh (p) y = Exp (a) }"""
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Return a model with its weights in another file, as exporters write it."""
-    made = onnx.parser.parse_model(TEXT.replace("{", "<float[8,8] w> {", 1))
-    made.graph.initializer.append(numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"))
+    made = onnx.parser.parse_model(TEXT.replace("{", "<float[32,32] w> {", 1))
+    made.graph.initializer.append(numpy_helper.from_array(np.eye(32, dtype=np.float32), "w"))
     file = tmp_path / "in" / "m.onnx"
     file.parent.mkdir()
     onnx.save(made, file, save_as_external_data=True, location="m.onnx.data", size_threshold=0)

@@ -91,6 +91,14 @@ def test_a_name_that_was_turned_here_is_refused(shown: View, host: str) -> None:
     assert ask(shown, below(shown, ""), host=f"{host}:{port}" if host else " ")[0] == 421
 
 
+@pytest.mark.parametrize("host", ["[::1", "[", "]", "[v1.x", "\x7f"])
+def test_what_is_no_host_is_refused(shown: View, host: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A bracket that nothing closes, and its like: an answer, and no traceback on the terminal."""
+    assert ask(shown, below(shown, ""), host=host)[0] == 421
+    assert ask(shown, "//[::1/")[0] in (400, 404)
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_our_own_names_are_taken(shown: View, host: str) -> None:
     """A browser at a tunnel's end says localhost."""

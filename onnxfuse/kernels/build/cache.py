@@ -27,6 +27,9 @@ SUFFIX = ".kernel"
 PROGRAMS = ".programs"
 """The end of a file's name that holds what launch programs have learned, which is no kernel."""
 
+TRUSTED = ".trusted"
+"""The end of a file's name that says, by the hash of its index, which pack the user compiled or trusts."""
+
 TEMPORARY = ".tmp"
 """What a process that was killed in the midst of writing leaves behind."""
 
@@ -79,6 +82,24 @@ def find(key: str, suffix: str = SUFFIX) -> bytes | None:
         return None if _unusable(place) is not None else _read(place / f"{key}{suffix}", key)
     except (OSError, RuntimeError):  # what cannot be read is made anew
         return None
+
+
+def trust_pack(key: str) -> None:
+    """Remember that the user compiled or trusts the pack whose index has this SHA-256. Trouble is a warning."""
+    try:
+        place = folder()
+        reason = _unusable(place)
+        if reason is None:
+            _write(place / f"{key}{TRUSTED}", _packed(key, b""))
+    except (OSError, RuntimeError) as error:
+        reason = f"{error}"
+    if reason is not None:
+        _warn(f"that the kernel pack is trusted is not kept: {reason}; sessions take it where kernels= names it")
+
+
+def trusts_pack(key: str) -> bool:
+    """Return whether the user compiled or trusts the pack whose index has this SHA-256."""
+    return find(key, TRUSTED) is not None
 
 
 def keep_programs(key: str, data: bytes) -> None:

@@ -9,9 +9,13 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxfuse.kernels.build import cache
 from onnxfuse.kernels.pack.layout import HEADER, Head, Index, Kernel, PackError, head_of, index_of
 
 SUFFIX = ".kernels"
+
+TRUST = "onnxfuse compile {} --trust-pack"
+"""What lets sessions take the pack that lies beside a model."""
 
 
 def beside(model: Path) -> Path:
@@ -40,7 +44,8 @@ def opened(path: Path, *, named: bool, links: bool = False) -> Pack:
     """Return the pack in a file; raises `PackError` where it is none, FileNotFoundError where there is none.
 
     Kernels are machine code: unless the user has `named` the file, it must be no link, where these are not followed, be
-    the user's own or root's, and not be writable to everybody.
+    the user's own or root's, not be writable to everybody, and be one that the user compiled here or trusted once:
+    whoever unpacks a stranger's model owns its files.
     """
     try:
         # A FIFO would be waited for.
@@ -59,12 +64,24 @@ def opened(path: Path, *, named: bool, links: bool = False) -> Pack:
         if not named and found.st_mode & stat.S_IWOTH:
             raise PackError("can be written by anyone")
         head = head_of(_read(handle, HEADER.size, 0), found.st_size)
+        if not named and not cache.trusts_pack(head.digest.hex()):
+            trusted = TRUST.format(f"{path}".removesuffix(SUFFIX))
+            raise PackError(
+                f"was not compiled here. Where you trust who did, say once: {trusted}; or name it, kernels="
+            )
         pack = Pack(path, handle, head, index_of(_read(handle, head.index, HEADER.size), head))
         weakref.finalize(pack, os.close, handle).atexit = False
         return pack
     except BaseException:
         os.close(handle)
         raise
+
+
+def trust(path: Path) -> Pack:
+    """Let sessions take the pack in a file from now on, by what it holds, and return it; raises as `opened`."""
+    pack = opened(path, named=True)
+    cache.trust_pack(pack.head.digest.hex())
+    return pack
 
 
 def _read(handle: int, size: int, at: int) -> bytes:

@@ -17,6 +17,14 @@ from onnxfuse.kernels.pack.layout import HEADER, PTX, Entry, PackError, Stored, 
 from onnxfuse.kernels.programs.tape import VERSION
 
 TARGETS = (Target(Arch("sm_90a", 132)), Target(Arch("sm_86", 132, 1536), PTX))
+
+
+@pytest.fixture(autouse=True)
+def cache_of_this_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is trusted be remembered in a folder that was empty before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
 OPS = (
     Entry("Gelu_1", b"g" * 32, (10, 10), (10,), (0,), (Stored(0, True, (0, 1), b"tape"), Stored(1, False, (2,), b""))),
     Entry("Norm_2", b"n" * 32, (1, 7), (1, 1), (), (), (1,)),
@@ -49,7 +57,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [(k.entry, k.target) for k in index.kernels] == [(e, t) for e, t, _ in KERNELS]
     path = tmp_path / "m.onnx.kernels"
     path.write_bytes(data)
-    pack = file.opened(path, named=False)
+    pack = file.opened(path, named=True)
     assert [pack.image(k) for k in index.kernels] == [image for _, _, image in KERNELS]
     assert index.kernels[0].offset == index.kernels[2].offset  # what is equal is there once
     assert layout.sizes(index) == {"sm_90a": (2, 17), "compute_86": (1, 11)}
@@ -59,7 +67,7 @@ def test_a_pack_that_is_replaced_stays_what_it_was(tmp_path: Path) -> None:
     """A session that is open reads its own kernels, whatever has taken their place."""
     path, other = tmp_path / "m.onnx.kernels", tmp_path / "other"
     path.write_bytes(parts())
-    pack = file.opened(path, named=False)
+    pack = file.opened(path, named=True)
     other.write_bytes(b"something else")
     os.replace(other, path)
     assert pack.image(pack.index.kernels[1]) == b"second"
@@ -70,7 +78,7 @@ def test_an_open_pack_holds_one_handle(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx.kernels"
     path.write_bytes(parts())
     before = len(os.listdir("/proc/self/fd"))
-    pack = file.opened(path, named=False)
+    pack = file.opened(path, named=True)
     assert len(os.listdir("/proc/self/fd")) == before + 1
     del pack
     path.write_bytes(b"none")
@@ -142,9 +150,30 @@ def test_who_may_write_a_pack(tmp_path: Path) -> None:
     with pytest.raises(PackError, match="can be written by anyone"):
         file.opened(link, named=False, links=True)
     path.chmod(0o644)
+    file.trust(path)
     assert file.opened(link, named=False, links=True).path == link
     with pytest.raises(FileNotFoundError):
         file.opened(tmp_path / "nowhere", named=True)
+
+
+def test_a_pack_that_was_not_compiled_here_is_trusted_once(tmp_path: Path) -> None:
+    """Whoever unpacks a stranger's model owns its files: that they are his says nothing. Trust is in what a pack holds:
+    a copy of it is trusted, another one under its name is not."""
+    path, copy = tmp_path / "m.onnx.kernels", tmp_path / "other.onnx.kernels"
+    path.write_bytes(parts())
+    copy.write_bytes(parts())
+    for _ in range(2):
+        with pytest.raises(PackError, match=r"m\.onnx --trust-pack"):
+            file.opened(path, named=False)
+    assert file.trust(path).index == file.opened(path, named=False).index == file.opened(copy, named=False).index
+    changed = b"".join(layout.packed('{"ranges": {"N": [1, 2]}}', TARGETS, OPS, KERNELS, b"p" * 32)[1])
+    path.write_bytes(changed)
+    with pytest.raises(PackError, match="was not compiled here"):
+        file.opened(path, named=False)
+    forged = parts()[: HEADER.size] + changed[HEADER.size :]
+    path.write_bytes(forged + bytes(max(0, len(parts()) - len(forged))))
+    with pytest.raises(PackError):
+        file.opened(path, named=False)
 
 
 def test_a_gpu_that_contradicts_itself_is_refused() -> None:
