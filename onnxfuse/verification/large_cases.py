@@ -159,7 +159,8 @@ class LargeCases:
 
     def _alone(self, case: Case) -> float:
         """Return the seconds of the original alone, the least of some short runs: other work is not to decide."""
-        inputs, spent = case.make(), list[float]()
+        inputs = case.make()
+        spent: list[float] = []
         while not spent or (len(spent) < TIMES and sum(spent) < BRIEF):
             began = time.perf_counter()
             sessions.run(self.comparison.plain, inputs)
