@@ -4,7 +4,7 @@ A file is written by anybody: shape inference, ONNX Runtime and the plans divide
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -32,19 +32,23 @@ CHECKED = (AttributeProto.INT, AttributeProto.INTS)
 
 def check(function: FunctionProto) -> None:
     """Raise ModelError unless `function` is valid ONNX, and each number in it one that its operators take."""
-    if (fact := fault(function)) is not None:
-        raise ModelError(
-            f"the function {function.domain}.{shown(function.name)} is not valid: {fact}",
-            "The file is damaged, or no tool of ours wrote it; optimize the original model again.",
-        )
-
-
-def fault(function: FunctionProto) -> str | None:
-    """Return why a body would not be read from a file, None where it would: then it may be written to one."""
     try:
         _check(function.SerializeToString(deterministic=True))
     except ValueError as fact:
-        return f"{fact}"
+        raise ModelError(
+            f"the function {function.domain}.{shown(function.name)} is not valid: {fact}",
+            "The file is damaged, or no tool of ours wrote it; optimize the original model again.",
+        ) from None
+
+
+def overfull(function: FunctionProto) -> str | None:
+    """Return what a body has more of than is read from a file, None where nothing: no rule makes such a one either."""
+    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
+        return f"{counted(function.node, 'node')}, expected at most {MOST_NODES}"
+    for of, one in (("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)):
+        for what, names in (("inputs", one.input), ("outputs", one.output)):
+            if len(names) > MOST_NAMES:
+                return f"{len(names)} {what}{of}, expected at most {MOST_NAMES}"
     return None
 
 
@@ -65,11 +69,9 @@ def _check(data: bytes) -> None:
         raise ValueError(f"operator sets {opsets}, expected one of each domain, of ONNX 1 to {newest}")
     if function.attribute or function.attribute_proto:
         raise ValueError("it has attributes")
-    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
-        raise ValueError(f"{counted(function.node, 'node')}, expected at most {MOST_NODES}")
+    if (fact := overfull(function)) is not None:
+        raise ValueError(fact)
     known = set(function.input)
-    _want_count("inputs", function.input)
-    _want_count("outputs", function.output)
     if len(known) < len(function.input) or "" in known:
         raise ValueError("two inputs of one name, or one without")
     for node in function.node:
@@ -80,15 +82,8 @@ def _check(data: bytes) -> None:
         raise ValueError(f"no node makes its output '{shown(missing[0])}'" if missing else "no outputs, or one twice")
 
 
-def _want_count(what: str, names: Sequence[str]) -> None:
-    if len(names) > MOST_NAMES:
-        raise ValueError(f"{len(names)} {what}, expected at most {MOST_NAMES}")
-
-
 def _check_names(node: NodeProto, known: set[str]) -> None:
     """Add what `node` makes to the values that are known; it may read no others, and make none twice."""
-    _want_count(f"inputs of a {shown(node.op_type)}", node.input)
-    _want_count(f"outputs of a {shown(node.op_type)}", node.output)
     unknown = [i for i in node.input if i and i not in known]
     if unknown:
         raise ValueError(f"{shown(node.op_type)} reads '{shown(unknown[0])}', which nothing before it makes")

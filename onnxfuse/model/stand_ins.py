@@ -7,7 +7,7 @@ same types and shapes, as far as these can be told. Nothing is computed by them.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
 from onnxfuse.model.nested import bodies, nodes_of
 
@@ -32,9 +32,10 @@ class Standing:
 class StandIns:
     """What stands in for the nodes of a model while its types are inferred."""
 
-    def __init__(self, graph: GraphProto, opset: int) -> None:
-        """Put the nodes in place, in `graph` and the bodies in it."""
+    def __init__(self, graph: GraphProto, opset: int, *, of_onnx: bool = False) -> None:
+        """Put the nodes in place, in `graph` and the bodies in it; `of_onnx`: for those that ONNX has itself."""
         self.opset = opset
+        self.of_onnx = of_onnx
         self.weights: dict[str, tuple[int, tuple[int | None, ...]]] = {}
         self._count = 0
         needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
@@ -80,7 +81,13 @@ class StandIns:
     def _for(self, node: NodeProto) -> list[NodeProto]:
         since = TYPED_SINCE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         entry = _ENTRIES.get((node.domain, node.op_type))
-        if entry is None or (since is not None and since <= self.opset) or not node.input or not node.input[0]:
+        if (
+            entry is None
+            or (self.of_onnx and (node.domain or not defs.has(node.op_type, self.opset)))
+            or (since is not None and since <= self.opset)
+            or not node.input
+            or not node.input[0]
+        ):
             return []
         return list(entry(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute}))
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from onnxfuse import kernels
 from onnxfuse.kernels import Case, DisagreeingError
-from onnxfuse.model.bodies import fault
+from onnxfuse.model.bodies import overfull
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.named import number
@@ -48,9 +48,9 @@ def proven_op(
 def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()) -> str | None:
     """Return at which sizes and on which GPU `op` has no plan at the place of `fused`; None where it has one for all.
 
-    Of inputs of unknown rank nothing can be said. What no file may hold, a Split of 300 parts, has none either.
+    Of inputs of unknown rank nothing can be said. A body with a Split of 300 parts is read from no file.
     """
-    if (fact := fault(op.body)) is not None:
+    if (fact := overfull(op.body)) is not None:
         return fact
     if not kernels.is_template(op.template):
         return None
