@@ -25,6 +25,7 @@ from onnxfuse.precision.plan import Place
 from onnxfuse.precision.scopes import key
 from onnxfuse.verification.lower_precision import relative_rms
 from onnxfuse.verification.reference import Float64, OutOfTime, float64_evaluator
+from onnxfuse.verification.tensors import tensors_of
 from onnxfuse.verification.truth import ONE_THREAD_FLOPS, flops, in_type
 from onnxfuse.verification.witness import Witness
 
@@ -33,6 +34,9 @@ Array = npt.NDArray[Any]
 SENSITIVE = 8.0
 """Roundings that a node may make of those of its inputs before it is asked which of them matters: a norm or a product
 makes two or three, a difference of numbers that are alike in three binary digits makes eight."""
+
+WIDE = (np.dtype(np.float64), np.dtype(np.float32))
+"""What the truth computes in: what is in another type stays as it is."""
 
 FIRST_SHARE = 4.0
 """Times the limit that the first case may take: without one nothing is known."""
@@ -98,7 +102,7 @@ class Meter(Witness):
             return
         how = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
         for type_ in self.types:
-            reads = [n for n, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+            reads = [n for n, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype in WIDE]
             low, exact = {}, set()
             for n in reads:
                 low[n], same = self._low(inputs[n], type_, constant=self._is_constant(place, n))
@@ -180,7 +184,7 @@ def measure(
     Raises what onnx's reference raises for an operator that it lacks, OutOfTime where even the first takes too long.
     """
     meter, pools = Meter(places, types), ThreadpoolController()
-    evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth)
+    evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth, stand_in=True)
     names = [o.name for o in model.graph.output]
     dtype = np.float64 if truth == TensorProto.DOUBLE else np.float32
     began, note = time.perf_counter(), ""
@@ -198,6 +202,6 @@ def measure(
                 raise
             note = f"{len(outputs)} of {counted(feeds, 'case')} in {seconds:g} s"
             break
-        outputs.append(dict(zip(names, map(np.asarray, values), strict=True)))
+        outputs.append(tensors_of(dict(zip(names, values, strict=True))))
         type(evaluator).until = began + seconds
     return Measured(meter.met, outputs, note)

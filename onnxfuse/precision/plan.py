@@ -15,7 +15,6 @@ from onnxfuse.model.external import is_external
 from onnxfuse.model.lowered import TYPES
 from onnxfuse.precision import schemas
 from onnxfuse.precision.scopes import Scope, every, key
-from onnxfuse.verification.input_roles import SIZES
 
 FLOAT = TensorProto.FLOAT
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -35,8 +34,12 @@ STAY = {"Resize": (1, 2), "Upsample": (1,)}
 ON_CPU = frozenset({"Atan", "GridSample", "STFT", "DFT", "InstanceNormalization"})
 """Operators that ONNX Runtime 1.31 takes to the CPU in a session on CUDA in a half type."""
 
-DECIDING = {"If": (0,), "Loop": (0, 1), "Resize": (1, 2, 3), "Upsample": (1,)}
-"""Inputs, beside `SIZES`, that say how many or which way: what they are made of keeps its digits."""
+DECIDING = {
+    "If": (0,), "Loop": (0, 1), "Resize": (1, 2, 3), "Upsample": (1,), "Reshape": (1,), "Expand": (1,), "Tile": (1,),
+    "ConstantOfShape": (0,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Slice": (1, 2, 4), "Pad": (1,),
+    "Trilu": (1,), "Split": (1,),
+}  # fmt: skip
+"""Inputs that say how many, from where or which way: what they are made of keeps its digits."""
 
 ON_HOST = 100
 """Elements up to which a value may be arithmetic on shapes; ONNX Runtime draws its line there, too."""
@@ -132,8 +135,8 @@ def _deciding(main: Scope) -> set[int]:
         for node in scope.proto.node:
             if node.domain:
                 continue
-            asked = {*SIZES.get(node.op_type, ()), *DECIDING.get(node.op_type, ())}
-            waiting += [(scope, node.input[n]) for n in sorted(asked) if n < len(node.input) and node.input[n]]
+            asked = DECIDING.get(node.op_type, ())
+            waiting += [(scope, node.input[n]) for n in asked if n < len(node.input) and node.input[n]]
         while waiting:
             where, name = waiting.pop()
             made = where.producer(name)

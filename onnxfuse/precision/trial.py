@@ -24,6 +24,7 @@ from onnxfuse.verification import sessions
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.contracted import lower_run
 from onnxfuse.verification.lower_precision import Judged, judge
+from onnxfuse.verification.tensors import MISSING, tensors_of
 from onnxfuse.verification.truth import as_half, in_float32
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Trial:
     def __post_init__(self) -> None:
         """Run the original once on each case."""
         run = in_float32(self.model)
-        self.own = [run(dict(feed)) for feed in self.feeds[: len(self.truth)]]
+        self.own = [tensors_of(run(dict(feed))) for feed in self.feeds[: len(self.truth)]]
         self.scores = frozenset(class_outputs(self.model))
         self.inferred = infer(self.model)
 
@@ -127,8 +128,10 @@ class Trial:
         for feed, truth, own in zip(self.feeds, self.truth, self.own, strict=False):
             with np.errstate(all="ignore"):
                 got = run(dict(feed))
-            for name, x in got.items():
-                judged = judge(x, own[name], truth[name], tolerance, tiny=tiny, scores=name in self.scores)
+            given = tensors_of(got)
+            for name, true in truth.items():
+                got_one, own_one = given.get(name, MISSING), own.get(name, MISSING)
+                judged = judge(got_one, own_one, true, tolerance, tiny=tiny, scores=name in self.scores)
                 if worst is None or judged.severity > worst.judged.severity:
                     worst = Tried(name, judged)
         assert worst is not None

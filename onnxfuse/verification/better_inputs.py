@@ -18,7 +18,7 @@ import onnx
 from onnxfuse.verification import sessions
 from onnxfuse.verification.branches import SIGNS, Change, compared_constants, selector_values
 from onnxfuse.verification.comparison import Comparison
-from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, cases
+from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, cases, sizes_of
 from onnxfuse.verification.optional_cases import try_one
 from onnxfuse.verification.planning import SEARCHING, Progress
 from onnxfuse.verification.rows import OutputRow
@@ -163,7 +163,8 @@ def changes(model: onnx.ModelProto, specs: Sequence[InputSpec], base: Case) -> I
     """Yield ways to make other inputs of a case: first the data alone, then with what steers, then values compared."""
     compared = sorted(compared_constants(model.graph))
     steering = [s for s in specs if math.prod(base.shapes[s.name]) <= STEERING and s.role.kind != "mask"]
-    options = [[(s.name, v) for v in _settings(s, base.shapes[s.name], compared)] for s in steering]
+    sizes = sizes_of(specs, base.shapes)
+    options = [[(s.name, v) for v in _settings(s, base.shapes[s.name], compared, sizes)] for s in steering]
     sets = [dict(chosen) for chosen in _sets(options)]
     names = frozenset(s.name for s in steering)
     yield from (partial(_changed, {}, data, frozenset()) for data in DATA)
@@ -185,13 +186,15 @@ def _sets(options: Sequence[Sequence[tuple[str, Array]]]) -> Iterator[tuple[tupl
         yield from ((pair,) for pair in one)
 
 
-def _settings(spec: InputSpec, shape: tuple[int, ...], compared: Sequence[float]) -> list[Array]:
+def _settings(
+    spec: InputSpec, shape: tuple[int, ...], compared: Sequence[float], sizes: Mapping[str, int]
+) -> list[Array]:
     """Return what an input that steers takes: one number everywhere, or ones and larger numbers at the end."""
     dtype = spec.array_type
     if dtype.kind in "fV":
         numbers = [1.0, 2.0, 0.0, 0.5, *compared, *(v - 1 for v in compared), *(v + 1 for v in compared), 8.0, -8.0]
     else:
-        numbers = [1.0, 2.0, 7.0, *selector_values(spec, compared)]
+        numbers = [1.0, 2.0, 7.0, *selector_values(spec, compared, sizes)]
     if dtype.kind == "u":
         numbers = [v for v in numbers if v >= 0]
     found = [np.full(shape, v).astype(dtype) for v in dict.fromkeys(numbers)]

@@ -29,6 +29,7 @@ from onnxfuse.verification.comparison import FUSED_FAILS
 from onnxfuse.verification.cuts import Window, aspects, differing, element_types, part, windows, with_outputs
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.opened_values import opened
 from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
@@ -158,7 +159,7 @@ def faults(
             progress(f"window of {window.outputs[0]}", number - 1, len(every))
             doing(window=window)
             feeds = {v: values[v] for v in window.inputs}
-            outputs = {v: types[v] for v in window.outputs}
+            outputs = {v: types.get(v, 0) for v in window.outputs}
             yield _check(original, fused, window, feeds, outputs, providers, number), number
 
 
@@ -202,7 +203,13 @@ def _check(
     """Return what is wrong with the window on `feeds`, None where it keeps its promise or cannot be looked at."""
     if not all(isinstance(x, np.ndarray) for x in feeds.values()):
         return None  # A sequence or an optional cannot be fed; the windows around it see what comes of it.
-    ours, theirs = part(original, window.original, feeds, outputs), part(fused, window.fused, feeds, outputs)
+    tensors = {v: t for v, t in outputs.items() if t}
+    ours, theirs = part(original, window.original, feeds, tensors), part(fused, window.fused, feeds, tensors)
+    if len(tensors) < len(outputs):
+        content = opened(part(original, window.original, feeds, {}), dict(feeds), list(outputs))
+        if not content.outputs:
+            return None
+        ours, theirs = content.add_to(ours), content.add_to(theirs)
     report = compare(ours, theirs, [feeds], providers=providers)
     wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
     if wrong is not None:

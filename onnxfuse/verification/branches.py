@@ -23,7 +23,7 @@ from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 from onnxfuse.model.counted import counted
 from onnxfuse.runtime.placement import node_counts
 from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Array, Case, InputSpec
+from onnxfuse.verification.inputs import Array, Case, InputSpec, sizes_of
 
 COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Where"})
 """Operators whose constants say which values make a difference."""
@@ -138,7 +138,8 @@ def reaching(
 def _changes(model: ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
     selectors = [s for s in specs if math.prod(base.shapes[s.name]) == 1 and s.array_type.kind in "biuf"]
     compared = sorted(compared_constants(model.graph))
-    values = [[(s.name, v) for v in selector_values(s, compared)] for s in selectors]
+    sizes = sizes_of(specs, base.shapes)
+    values = [[(s.name, v) for v in selector_values(s, compared, sizes)] for s in selectors]
     several = math.prod(map(len, values)) <= ATTEMPTS
     sets = itertools.product(*values) if several else ((pair,) for one in values for pair in one)
     for chosen in sets if selectors else ():
@@ -161,7 +162,7 @@ def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Ar
     return arrays
 
 
-def selector_values(spec: InputSpec, compared: Sequence[float]) -> list[float]:
+def selector_values(spec: InputSpec, compared: Sequence[float], sizes: Mapping[str, int]) -> list[float]:
     """Return the values that are tried for a selector, those that its type and its role allow."""
     if spec.array_type.kind == "b":
         return [0, 1]
@@ -170,8 +171,8 @@ def selector_values(spec: InputSpec, compared: Sequence[float]) -> list[float]:
     if spec.array_type.kind == "f":
         return every
     low, high = float(np.iinfo(spec.array_type).min), float(np.iinfo(spec.array_type).max)
-    if spec.role.kind == "index" and spec.role.below is not None:
-        low, high = spec.role.least, spec.role.below - 1
+    if spec.role.points:
+        low, high = spec.role.ends(sizes) or (low, high)
     return [v for v in every if v == int(v) and low <= v <= high]
 
 

@@ -34,6 +34,7 @@ from onnxfuse.verification.metrics import difference
 from onnxfuse.verification.planning import Progress, RealInputs, entering, plan_of, shapes_text, taker
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.rows import LEFT_OUT, CaseRow, OutputRow, none_ran
+from onnxfuse.verification.tensors import MISSING, tensors_of
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
 from onnxfuse.verification.truth import as_half as rounded_run
 from onnxfuse.verification.usual import as_half, usual_cases, widened
@@ -87,13 +88,13 @@ def verified(
                 feeds = case.make()
                 doing(model="original", case=case.name)
                 try:
-                    own = sessions.run(plain, feeds)
+                    own = tensors_of(sessions.run(plain, feeds))
                 except sessions.ORT_ERRORS as error:
                     note = f"the original refuses it: {first_line(error)}"
             if not note:
                 doing(model="fused", case=case.name)
                 try:
-                    got = run(as_declared(feeds, fused))
+                    got = tensors_of(run(as_declared(feeds, fused)))
                 except sessions.ORT_ERRORS as error:
                     failures.append(fused_fails(case, error))
                     note = FUSED_FAILS
@@ -101,14 +102,21 @@ def verified(
                 doing(model="truth", case=case.name)
                 true, oracle = _true(oracle, feeds, original)
                 for name, value in own.items():
-                    judged = judge(got[name], value, true[name], lowered.tolerance, tiny=tiny, scores=name in scores)
-                    told = difference(
-                        got[name].astype(value.dtype), value, top_k or ((1,) if name in scores else ())
-                    ) if got[name].shape == value.shape else NOTHING.difference  # fmt: skip
-                    measure = replace(
-                        NOTHING, elements=value.size, compared=value.size, difference=told, scale=_largest(true[name])
+                    ours = got.get(name, MISSING)
+                    judged = judge(
+                        ours, value, true.get(name, MISSING), lowered.tolerance, tiny=tiny, scores=name in scores
                     )
-                    rows.append(OutputRow(name, str(got[name].dtype), len(cases), measure, contract=judged))
+                    told = difference(
+                        ours.astype(value.dtype), value, top_k or ((1,) if name in scores else ())
+                    ) if ours.shape == value.shape else NOTHING.difference  # fmt: skip
+                    measure = replace(
+                        NOTHING,
+                        elements=value.size,
+                        compared=value.size,
+                        difference=told,
+                        scale=_largest(true.get(name, MISSING)),
+                    )
+                    rows.append(OutputRow(name, str(ours.dtype), len(cases), measure, contract=judged))
             seconds = time.perf_counter() - started
             cases.append(
                 CaseRow(case.name, case.seed, dict(case.shapes), seconds, note, case if case.seed is not None else None)
@@ -183,9 +191,9 @@ def _late(cases: Sequence[CaseRow], limits: Limits) -> str:
 def _true(truth: Truth, feeds: dict[str, npt.NDArray[Any]], original: onnx.ModelProto) -> tuple[Arrays, Truth]:
     """Return the true outputs, in float32 from now on where float64 is not possible."""
     try:
-        return truth.evaluate(feeds), truth
+        return tensors_of(truth.evaluate(feeds)), truth
     except REFERENCE_GAPS as error:
         if truth.kind == "float32":
             raise ModelError(f"the truth is not possible: {first_line(error)}") from error
         other = float32_truth(original, no_float64(error))
-        return other.evaluate(feeds), other
+        return tensors_of(other.evaluate(feeds)), other

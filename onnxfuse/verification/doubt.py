@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.comparison import Comparison
-from onnxfuse.verification.inputs import Case, InputSpec
+from onnxfuse.verification.inputs import Case, InputSpec, sizes_of
 from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.planning import Progress, shapes_text
 from onnxfuse.verification.reference import OutOfTime
@@ -120,19 +120,21 @@ def neighbor(inputs: Mapping[str, Array], specs: Sequence[InputSpec], seed: int)
     """
     rng = np.random.default_rng(seed)
     by_name = {s.name: s for s in specs}
-    moved = {n: _moved(x, by_name.get(n), rng) for n, x in inputs.items()}
+    sizes = sizes_of([s for s in specs if s.name in inputs], {n: x.shape for n, x in inputs.items()})
+    moved = {n: _moved(x, by_name.get(n), sizes, rng) for n, x in inputs.items()}
     return None if all(np.array_equal(moved[n], x) for n, x in inputs.items() if x.dtype.kind in "fViu") else moved
 
 
-def _moved(x: Array, spec: InputSpec | None, rng: np.random.Generator) -> Array:
+def _moved(x: Array, spec: InputSpec | None, sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
     if x.dtype.kind in "fV":
         with np.errstate(over="ignore", invalid="ignore"):
             wide = x.astype(np.float64) * (1 + NEAR * rng.uniform(-1, 1, x.shape))
             return np.asarray(np.where(np.isfinite(wide), wide, x.astype(np.float64)).astype(x.dtype))
     if spec is None or x.dtype.kind not in "iu" or not x.size:
         return x
-    if spec.role.kind == "index" and spec.role.below is not None:
-        drawn = rng.integers(spec.role.least, max(spec.role.least + 1, spec.role.below), x.shape)
+    ends = spec.role.ends(sizes) if spec.role.points else None
+    if ends is not None:
+        drawn = rng.integers(*ends, x.shape, endpoint=True)
         return np.where(rng.random(x.shape) < REDRAWN, drawn, x).astype(x.dtype)
     if spec.role.kind == "number":
         info = np.iinfo(x.dtype)

@@ -78,7 +78,7 @@ def _values(original: ModelProto, fused: ModelProto, feeds: Arrays) -> Arrays:
     came = {o: _as_it_came(o) for n in fused.graph.node for o in n.output if _as_it_came(o) in computed}
     names = list(dict.fromkeys(came.values()))
     with with_outputs(original, names) as given:
-        evaluator = float64_evaluator(given)
+        evaluator = float64_evaluator(given, stand_in=True)
         with np.errstate(all="ignore"):
             values = evaluator.run(names, in_type(feeds, np.float64))
     floats = {n: np.asarray(x) for n, x in zip(names, values, strict=True) if np.asarray(x).dtype.kind == "f"}

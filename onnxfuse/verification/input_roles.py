@@ -1,8 +1,8 @@
-"""What an integer input is used for, read from the graph: row numbers of a table, a mask, a size, or plain numbers."""
+"""What an input is used for, read from the graph: numbers that count or point, a mask, or plain ones."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx
@@ -10,7 +10,9 @@ from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies
-from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.model.types import ValueType, infer, shell, value_types
+from onnxfuse.verification.counted_extents import Extent, Numbers, Site, Span
+from onnxfuse.verification.counting_inputs import ENTRIES
 from onnxfuse.verification.one_hot_ids import Ranges, ranges
 
 CARRIERS = frozenset(
@@ -25,20 +27,8 @@ OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
 SHIFTERS = {"Add": 1, "Sub": -1}
 """Operators that hand values on moved by the other operand, where that is a constant, and its sign."""
 
-INDEXERS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0, "Scatter": 0}
-"""Operators whose second input holds row numbers of the first along the attribute `axis`, and the default axis."""
-
-TUPLES = frozenset({"GatherND", "ScatterND"})
-"""Operators whose second input holds tuples of numbers along the first axes of the first input."""
-
-TABLES = {"EmbedLayerNormalization": {0: 2, 1: 4}}
-"""Operators with tables of their own: for each input of row numbers, the input with the table that it selects from."""
-
-SIZES = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2), "TopK": (1,),
-    "OneHot": (1,), "Resize": (3,), "Slice": (1, 2, 4), "Pad": (1,), "Trilu": (1,), "Split": (1,),
-}  # fmt: skip
-"""Operators and their inputs that say how many, from where, up to where: such numbers are small and positive."""
+ALIGNED = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Abs"})
+"""Those of them that leave every value where it is among the others."""
 
 TESTERS = frozenset(
     {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "Where", "If"}
@@ -50,14 +40,33 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 
 @dataclass(frozen=True)
 class Role:
-    """How the values of an integer input are read."""
+    """How the values of an input are read."""
 
     kind: str
-    """`index`, `mask`, `size` or `number`."""
-    below: int | None = None
-    """For an index: the extent of the smallest axis that it selects from, less what is added to it before."""
-    least: int = 0
-    """For an index: the smallest number that is valid after what is added to it."""
+    """`number`, for anything; `mask`; or a kind of `Numbers`."""
+    spans: tuple[Span, ...] = ()
+    """Of `within`: the values lie in all of them. Else as `Numbers` has them."""
+    choices: tuple[int, ...] = ()
+    real: bool = False
+
+    @property
+    def points(self) -> bool:
+        """Whether what is beyond some extent is refused."""
+        return self.kind == "within" and any(s.high.terms for s in self.spans)
+
+    def ends(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the least and the largest number that is valid where dimensions have these sizes; None for any.
+
+        A span of which nothing is known is one only where there is no other.
+        """
+        if self.kind != "within":
+            return None
+        known = [s for s in self.spans if s.high.at(sizes) is not None] or self.spans
+        lows, highs = zip(*(s.at(sizes) for s in known), strict=True)
+        high = min(highs)
+        # Where two do not meet, the smaller numbers are the safe ones: what is beyond a table is refused.
+        low = min(max(lows), max(high, min(lows)))
+        return low, max(low, high)
 
 
 @dataclass(frozen=True)
@@ -66,15 +75,27 @@ class _Use:
     position: int
     shift: int = 0
     """What was added to the value before."""
+    aligned: bool = True
+    """Whether the node reads the whole value, element by element, and nothing beside it."""
 
 
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
     """Return the role of each graph input, by name. Follows values into subgraphs and local functions."""
-    typed = infer(model)
+    named = shell(model)
+    for value in named.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.dim_param and not dim.HasField("dim_value"):
+                dim.dim_param = unnamed(value.name, axis)
+    typed = infer(named)
     scope = _Scope(
         _readers(typed.graph.node), value_types(typed.graph), functions_of(typed), _numbers(model), ranges(model)
     )
     return {i.name: _role(i.name, scope) for i in model.graph.input}
+
+
+def unnamed(name: str, axis: int) -> str:
+    """Return what a dimension of an input is called that has no name."""
+    return f"{name}[{axis}]"
 
 
 @dataclass(frozen=True)
@@ -92,40 +113,74 @@ class _Scope:
 
 
 def _role(name: str, graph: _Scope) -> Role:
-    bounds: list[int] = []
-    least = 0
-    tested = sized = False
+    spans: list[Span] = []
+    special: list[Role] = []
+    tested, real = False, True
     for use, scope in _uses(name, graph):
-        bound = _bound(use, scope, graph.numbers)
-        if bound is not None:
-            bounds.append(bound - use.shift)
-            least = max(least, -use.shift)
+        numbers = _numbers_of(use, scope, graph.numbers)
         one_hot = _one_hot(use, graph.ranges)
         if one_hot is not None:
-            bounds.append(one_hot[1] - use.shift)
-            least = max(least, one_hot[0] - use.shift)
-        tested = tested or _is_test(use)
-        sized = sized or (use.node.domain == "" and use.position in SIZES.get(use.node.op_type, ()))
-    if bounds:
-        return Role("index", min(bounds), least)
-    if sized:
-        return Role("size")
+            spans.append(_moved(one_hot, use.shift))
+        tested = tested or _is_test(use) or (numbers is not None and numbers.kind == "mask")
+        if numbers is None or numbers.kind == "mask":
+            continue
+        moved = tuple(_moved(s, use.shift) for s in numbers.spans)
+        if numbers.kind == "within":
+            spans += moved
+            real = real and numbers.real
+        elif use.aligned or numbers.kind == "axes":
+            special.append(Role(numbers.kind, moved, numbers.choices, numbers.real))
+        elif not numbers.real:
+            spans.append(PART_OF_A_SIZE)
+            real = False
+    if special:
+        return special[0]
+    if spans:
+        return Role("within", tuple(dict.fromkeys(spans)), real=real)
     return Role("mask") if tested else Role("number")
 
 
-def _uses(name: str, scope: _Scope, moved: int = 0) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
+def _moved(span: Span, shift: int) -> Span:
+    """Return the numbers to which `shift` is added before; they are not negative where those are not."""
+    low = span.low - shift
+    if not low.terms and span.low.plus >= 0:
+        low = Extent((), max(0, low.plus))
+    return Span(low, span.high - shift)
+
+
+def _one_hot(use: _Use, known: Ranges) -> Span | None:
+    """Return the range that the value is compared with for equality; None where it is with none."""
+    if use.node.op_type != "Equal" or use.node.domain or use.node.input[1 - use.position] not in known:
+        return None
+    first, end = known[use.node.input[1 - use.position]]
+    return Span(Extent((), first), Extent((), end - 1))
+
+
+PART_OF_A_SIZE = Span(Extent((), 1), Extent((), 4))
+"""What is joined with other numbers to a shape."""
+
+
+def _numbers_of(use: _Use, types: Mapping[str, ValueType], numbers: Mapping[str, int]) -> Numbers | None:
+    """Return what the operator takes there; None where it is data to it, or nothing is known."""
+    domain = "" if use.node.domain == "ai.onnx" else use.node.domain
+    entry = ENTRIES.get((domain, use.node.op_type), {}).get(use.position)
+    return None if entry is None else entry(Site(use.node, use.position, types, numbers))
+
+
+def _uses(
+    name: str, scope: _Scope, moved: int = 0, *, aligned: bool = True
+) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
     """Yield every use of the value and of what only carries its values on, with the types known where it stands.
 
-    `moved` is what has been added to the value so far.
+    `moved` is what has been added to the value so far; `aligned` says whether its elements stand as they came.
     """
-    pending, seen = [(name, moved)], {name}
+    pending, seen = [(name, moved, aligned)], {name}
     while pending:
-        value, shift = pending.pop()
+        value, shift, whole = pending.pop()
         for plain in scope.readers.get(value, ()):
-            use = replace(plain, shift=shift)
+            use = replace(plain, shift=shift, aligned=whole)
             node = use.node
-            if node.domain in OWNERS:
-                yield use, scope.types
+            yield use, scope.types
             function = scope.functions.get(called(node))
             if function is not None and use.position < len(function.input):
                 inner = {
@@ -134,13 +189,14 @@ def _uses(name: str, scope: _Scope, moved: int = 0) -> Iterator[tuple[_Use, dict
                     if actual in scope.types
                 }
                 body = _Scope(_readers(function.node), inner, scope.functions, {}, scope.ranges)
-                yield from _uses(function.input[use.position], body, shift)
+                yield from _uses(function.input[use.position], body, shift, aligned=whole)
                 continue
             step = _carried(use, scope.numbers) if node.domain in OWNERS else None
             if step is not None:
                 fresh = [o for o in node.output if o not in seen]
                 seen.update(fresh)
-                pending.extend((o, shift + step) for o in fresh)
+                kept = whole and (node.op_type in ALIGNED or node.op_type in SHIFTERS)
+                pending.extend((o, shift + step, kept) for o in fresh)
 
 
 def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
@@ -176,41 +232,6 @@ def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
             for name, uses in _readers(body.node).items():
                 readers[name].extend(uses)
     return readers
-
-
-def _bound(use: _Use, types: dict[str, ValueType], numbers: dict[str, int]) -> int | None:
-    """Return how many rows the value selects from, None where it selects none or their number is unknown."""
-    node = use.node
-    if node.op_type in TUPLES and use.position == 1:
-        return _smallest(types, node.input[0])
-    if node.op_type == "OneHot" and use.position == 0 and len(node.input) > 1:
-        return numbers.get(node.input[1])
-    place = TABLES.get(node.op_type, {}).get(use.position, len(node.input))
-    if place < len(node.input):
-        table = types.get(node.input[place])
-        rows = table.shape[0] if table is not None and table.shape else None
-        return rows if isinstance(rows, int) else None
-    if node.op_type not in INDEXERS or use.position != 1:
-        return None
-    axis = next((a.i for a in node.attribute if a.name == "axis"), INDEXERS[node.op_type])
-    shape = types[node.input[0]].shape if node.input[0] in types else None
-    if shape is None or not -len(shape) <= axis < len(shape):
-        return None
-    extent = shape[axis]
-    return extent if isinstance(extent, int) else None
-
-
-def _one_hot(use: _Use, known: Ranges) -> tuple[int, int] | None:
-    """Return the range that the value is compared with for equality; None where it is with none."""
-    if use.node.op_type != "Equal" or use.node.domain:
-        return None
-    return known.get(use.node.input[1 - use.position])
-
-
-def _smallest(types: dict[str, ValueType], name: str) -> int | None:
-    shape = types[name].shape if name in types else None
-    known = [d for d in shape or () if isinstance(d, int)]
-    return min(known) if known else None
 
 
 def _is_test(use: _Use) -> bool:

@@ -16,10 +16,12 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.extents import reduced
 from onnxfuse.model.types import Dim, value_types
 from onnxfuse.model.validate import MOST_ELEMENTS
+from onnxfuse.verification.counted_values import counted_values
 from onnxfuse.verification.floats import float_type
-from onnxfuse.verification.input_roles import Role, roles
+from onnxfuse.verification.input_roles import Role, roles, unnamed
 
 Array = npt.NDArray[Any]
 Shapes = Mapping[str, Sequence[int]]
@@ -40,10 +42,10 @@ EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 6.0, -6.0)
 """Zeros, ones, and the corners of HardSigmoid, HardSwish and Relu6; the tiny numbers of the type are added."""
 
 BATCH_SIZES, SEQUENCE_SIZES, IMAGE_SIZES = (1, 3, 8), (16, 7, 1), (64, 33, 96)
-"""Values of a dynamic dimension that nothing is said about: at axis 0, elsewhere, from axis 2 of rank 4 and more."""
-
-LARGEST_SIZE = 4
-"""Numbers that say how many: small, so that what they make fits any memory."""
+"""Values of a dynamic dimension that nothing is said about: at axis 0, elsewhere, from axis 2 of rank 4."""
+VOLUME_SIZES = (32, 17, 24)
+"""The same from axis 2 of rank 5 and more: 8 volumes of 96 along each edge are 7 million places, and in float64 a
+convolution of them from 8 channels to 8 takes a minute."""
 
 Generator = np.random.Generator
 
@@ -210,13 +212,29 @@ def _case(specs: Sequence[InputSpec], seed: int, kind: str, repeat: int, shapes:
 def _made(
     specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], kind: str, repeat: int, seed: int
 ) -> dict[str, Array]:
-    return {s.name: _values(s, shapes[s.name], kind, repeat, seed) for s in specs}
+    sizes = sizes_of(specs, shapes)
+    return {s.name: _values(s, shapes[s.name], kind, repeat, seed, sizes) for s in specs}
 
 
-def _values(spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, seed: int) -> Array:
+def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the sizes of the dynamic dimensions, by name, where inputs have these shapes."""
+    named = [
+        (dimension(s, a, d), size)
+        for s in specs
+        for a, (d, size) in enumerate(zip(s.shape, shapes[s.name], strict=True))
+    ]
+    found = {name: size for name, size in named if name is not None}
+    return {**{reduced(name): size for name, size in found.items()}, **found}
+
+
+def _values(
+    spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, seed: int, sizes: Mapping[str, int]
+) -> Array:
     # The stream depends on the name and not on the position: an input added in front changes no other.
     rng = np.random.default_rng([seed, repeat, zlib.crc32(kind.encode()), zlib.crc32(spec.name.encode())])
     dtype = spec.array_type
+    if spec.role.kind not in ("number", "mask") and dtype.kind in "iufV":
+        return counted_values(rng, spec.role, shape, sizes, edge=kind == "edge").astype(dtype)
     if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):
         # A flag, not a mask: the first two cases take both branches.
         return np.full(shape, repeat == 0 if kind == "normal" else rng.integers(0, 2)).astype(dtype)
@@ -253,14 +271,6 @@ def _floats(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], kind: 
 
 def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str) -> Array:
     info = np.iinfo(spec.array_type)
-    if spec.role.kind == "index" and spec.role.below is not None:
-        least, below = spec.role.least, max(spec.role.least + 1, min(spec.role.below, info.max + 1))
-        x = rng.integers(least, below, shape)
-        if kind == "edge":
-            x = np.where(rng.random(shape) < 0.5, rng.choice([least, below - 1], shape), x)
-        return x.astype(spec.array_type)
-    if spec.role.kind == "size":
-        return rng.integers(1, LARGEST_SIZE, shape, endpoint=True).astype(spec.array_type)
     if spec.role.kind == "mask" and info.bits > 8:  # Bytes that are cast to float are pixels, not a mask.
         return _mask(rng, shape, kind).astype(spec.array_type)
     low, high = (info.min, info.max) if info.bits == 8 else (max(info.min, -100), 100)
@@ -321,13 +331,15 @@ def dimension(spec: InputSpec, axis: int, dim: Dim) -> str | None:
     """Return the name of a dynamic dimension, one of our own where it has none; None for a fixed one."""
     if isinstance(dim, int):
         return None
-    return dim if dim is not None else f"{spec.name}[{axis}]"
+    return dim if dim is not None else unnamed(spec.name, axis)
 
 
 def _default_sizes(spec: InputSpec, axis: int) -> Sequence[int]:
     if axis == 0:
         return BATCH_SIZES
-    return IMAGE_SIZES if axis >= 2 and len(spec.shape) >= 4 else SEQUENCE_SIZES
+    if axis < 2 or len(spec.shape) < 4:
+        return SEQUENCE_SIZES
+    return IMAGE_SIZES if len(spec.shape) == 4 else VOLUME_SIZES
 
 
 def _extent(spec: InputSpec, axis: int, dim: Dim, chosen: Mapping[str, int]) -> int:

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import helper
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_loop import Loop as OnnxLoop
 from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
+
+from onnxfuse.verification.precision import NARROWER_ARRAYS
 
 Array = npt.NDArray[Any]
 
@@ -347,24 +349,33 @@ def _overlaps(box: Array, others: Array) -> Array:
     return np.asarray(np.where(real, common / np.where(real, own + theirs - common, 1), 0))
 
 
+# ---- bits
+
+
+class BitCast(Operator):
+    """The same bits read as another type, from float32 and to it where the truth has float64."""
+
+    def _run(self, x: Array, to: int = 0) -> tuple[Array]:
+        target = helper.tensor_dtype_to_np_dtype(to)
+        if x.dtype == np.float64 and target.itemsize == 4:
+            x = x.astype(np.float32)
+        if x.dtype.itemsize != target.itemsize:
+            raise NotImplementedError("BitCast of a type of 16 bits")  # float16 or bfloat16: here both are float64
+        y = np.ascontiguousarray(x).reshape(x.shape).view(target)
+        return (y.astype(np.float64) if target in NARROWER_ARRAYS[np.dtype(np.float64)] else y,)
+
+
+# ---- optionals
+
+
+class Optional(OpRun):
+    """A value, or none; onnx's own makes a list of it, which nobody opens again."""
+
+    def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:
+        return (x,)
+
+
 # ---- what onnx's own does, but for defaults and names of older opsets
-
-
-class Loop(OnnxLoop):
-    """The body again and again; onnx's own puts the rows of what it gathers one below the other, without an axis."""
-
-    def _run(self, *inputs: Any, context: Any = None, attributes: Any = None, **_more: Any) -> tuple[Any, ...]:
-        this: Any = self  # what it is made of has no types
-        (most, going), values = inputs[:2], list(inputs[2:])
-        gathered: list[list[Array]] = [[] for _ in range(this.K)]
-        again, step = going is None or bool(going), 0
-        while again and (most is None or step < most):
-            own = dict(zip(this.body.input_names, (np.array(step), np.array(again), *values), strict=True))
-            going, *results = this._run_body({**(context or {}), **own}, attributes=attributes)
-            values, again, step = results[: len(values)], bool(going), step + 1
-            for rows, row in zip(gathered, results[len(values) :], strict=True):
-                rows.append(row)
-        return (*values, *map(np.stack, gathered))
 
 
 class RoiAlign(OnnxRoiAlign):
@@ -384,5 +395,5 @@ ONNX_ROI_ALIGN: Any = OnnxRoiAlign._run
 OPERATORS: tuple[type[OpRun], ...] = (
     Erf, Sigmoid, HardSwish, Softsign, Mean, Softmax, LogSoftmax, Hardmax, LpNormalization, MeanVarianceNormalization,
     BatchNormalization, GroupNormalization, LRN, GlobalMaxPool, GlobalLpPool, Pad, GatherElements, OneHot,
-    Scatter, DequantizeLinear, Loop, RoiAlign, NonMaxSuppression,
+    Scatter, DequantizeLinear, RoiAlign, NonMaxSuppression, BitCast, Optional,
 )  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.aionnxml import load_op
 
 from onnxfuse.model import custom_ops
 from onnxfuse.model.errors import ModelError
@@ -22,6 +23,9 @@ from onnxfuse.verification import sessions
 GUESSES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 """What inputs are tried as where their type is not known: an operator is told apart from none by what it takes."""
 
+UNIMPLEMENTED = frozenset({"MaxRoiPool"})
+"""Operators of ONNX that its own reference lacks, and ours."""
+
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 
 
@@ -30,6 +34,8 @@ class OwnOperator(OpRun):
 
     types: Mapping[str, int] = {}
     """Element types of the model's values, as far as they are known."""
+    library = True
+    """Whether a library of the user's has it, and nobody else; else ONNX Runtime does."""
 
     def __init__(self, onnx_node: NodeProto, run_params: dict[str, Any], schema: Any = None) -> None:
         super().__init__(onnx_node, run_params, schema)
@@ -46,9 +52,13 @@ class OwnOperator(OpRun):
         session, types = self._opened[key]
         feeds = {f"x{n}": _as(x, types[n]) for n, x in enumerate(inputs) if x is not None}
         found = sessions.run(session, feeds)
-        floats = [x.dtype for x in (*feeds.values(), *found.values()) if x.dtype.kind in "fV"]
+        arrays = [x for x in (*feeds.values(), *found.values()) if isinstance(x, np.ndarray)]
+        floats = [x.dtype for x in arrays if x.dtype.kind in "fV"]
         self.dtype = str(min(floats, key=lambda d: d.itemsize)) if floats else ""
-        wide = {n: x.astype(np.float64) if x.dtype.kind in "fV" else x for n, x in found.items()}
+        wide = {
+            n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "fV" else x
+            for n, x in found.items()
+        }
         return tuple(wide.get(o) for o in alone.output)
 
     def _run(self, *inputs: Any) -> tuple[Any, ...]:
@@ -75,6 +85,34 @@ class OwnOperator(OpRun):
             return 0
         own = self.types.get(name, 0)
         return int(own or guess if x.dtype.kind == "f" else helper.np_dtype_to_tensor_dtype(x.dtype))
+
+
+class RuntimeOperator(OwnOperator):
+    """An operator that ONNX Runtime has and onnx's reference has not: run by it in float32."""
+
+    library = False
+
+
+def in_runtime(model: onnx.ModelProto) -> tuple[type[OwnOperator], ...]:
+    """Return a class for each operator of the model that ONNX Runtime has, and onnx's reference has not."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    found = {(n.domain, n.op_type) for n in _nodes(model) if not custom_ops.is_own(n)} - functions
+    return tuple(
+        type(op, (RuntimeOperator,), {"op_domain": domain}) for domain, op in sorted(found) if _is_missing(domain, op)
+    )
+
+
+def _is_missing(domain: str, op: str) -> bool:
+    """Return whether onnx's reference has no such operator."""
+    if domain in ("", "ai.onnx"):
+        return op in UNIMPLEMENTED or not onnx.defs.has(op)
+    if domain != "ai.onnx.ml":
+        return not onnx.defs.has(op, domain)
+    try:
+        load_op(domain, op, version=None)
+    except NotImplementedError:
+        return True
+    return False
 
 
 def operators(model: onnx.ModelProto) -> tuple[type[OwnOperator], ...]:

@@ -15,7 +15,13 @@ NARROWER: dict[int, tuple[int, ...]] = {
     TensorProto.FLOAT: (TensorProto.FLOAT16, TensorProto.BFLOAT16),
     TensorProto.DOUBLE: (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT),
 }
-"""The types that become the key."""
+"""The types that become the key. Those of eight bits and fewer are none: to round to them is what a model does."""
+
+NARROWER_ARRAYS = {
+    np.dtype(helper.tensor_dtype_to_np_dtype(wide)): frozenset(map(helper.tensor_dtype_to_np_dtype, narrow))
+    for wide, narrow in NARROWER.items()
+}
+"""The same of arrays."""
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 """Attributes that hold an element type. `stash_type` is not among them: evaluators compute in the wider type anyway."""
@@ -168,7 +174,8 @@ def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow
         # Constant<value_float> -> Constant<value>: only a tensor can hold the wider type.
         value = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
         attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(value)))
-    if attribute.name in TYPE_ATTRIBUTES and attribute.i in narrow:
+    # The bits that BitCast reads are those of the type that it names.
+    if attribute.name in TYPE_ATTRIBUTES and attribute.i in narrow and node.op_type != "BitCast":
         attribute.i = to
     if attribute.HasField("t"):
         attribute.t.CopyFrom(widen_tensor(attribute.t, to))

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.graph import captured
-from onnxfuse.verification import operators, own_operators, recurrent, resizing, windows
+from onnxfuse.verification import attention, control_flow, operators, own_operators, recurrent, resizing, windows
 from onnxfuse.verification.precision import widen_tensor, widened
 from onnxfuse.verification.witness import Witness
 
@@ -116,14 +116,17 @@ def float64_evaluator(
     kind: type[Float64] = Float64,
     witness: Witness | None = None,
     to: int = TensorProto.DOUBLE,
+    *,
+    stand_in: bool = False,
 ) -> Float64:
     """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented.
 
     `witness` is asked whether its operators are right, those in function bodies and subgraphs too. `to` is another type
-    for a model too big for float64: FLOAT.
+    for a model too big for float64: FLOAT. With `stand_in` ONNX Runtime runs, in float32, what onnx does not implement.
     """
     # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
-    witnessed = type(kind.__name__, (kind,), {"witness": witness, "own": own_operators.operators(model)})
+    own = own_operators.operators(model) + (own_operators.in_runtime(model) if stand_in else ())
+    witnessed = type(kind.__name__, (kind,), {"witness": witness, "own": own})
     evaluator: Float64 = witnessed(widened(model, to, weights=False))
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(widen_tensor(tensor, to))
@@ -158,6 +161,8 @@ def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[l
 
 OPERATORS: tuple[type[OpRun], ...] = (
     *operators.OPERATORS, *resizing.OPERATORS, *recurrent.OPERATORS, *windows.OPERATORS,
+    *attention.OPERATORS,
+    *control_flow.OPERATORS,
 )  # fmt: skip
 for _operator in OPERATORS:
     _operator.op_domain = ""

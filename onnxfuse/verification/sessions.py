@@ -23,6 +23,7 @@ from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT
 from onnxfuse.runtime.opening import load_custom_ops, next_step, unregistered
+from onnxfuse.verification import narrow
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -154,7 +155,7 @@ def run(
 ) -> Arrays:
     """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises, DeviceLostError, ModelError.
 
-    bfloat16 passes as `ml_dtypes.bfloat16`.
+    bfloat16 passes as `ml_dtypes.bfloat16`, eight bits as theirs, and smaller integers come as int8 and uint8.
     """
     try:
         return _run(session, inputs, outputs)
@@ -187,7 +188,7 @@ def _run(
     outputs: Sequence[str] | None,
 ) -> Arrays:
     names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
-    if not any("bfloat16" in value.type for value in (*session.get_inputs(), *session.get_outputs())):
+    if not any(value.type in narrow.IN_ORT for value in (*session.get_inputs(), *session.get_outputs())):
         return dict(zip(names, session.run(names, dict(inputs)), strict=True))
     values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
     return {n: _array(v) for n, v in zip(names, values, strict=True)}
@@ -247,9 +248,8 @@ def _ort_value(x: npt.NDArray[Any]) -> onnxruntime.OrtValue:
 
 
 def _array(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
-    if value.data_type() != "tensor(bfloat16)":
+    kind = narrow.IN_ORT.get(value.data_type())
+    if kind is None:
         return np.asarray(value.numpy())
-    # NumPy has no bfloat16, so ONNX Runtime hands out no array of it: read the bytes.
-    shape = tuple(value.shape())
-    data = ctypes.string_at(value.data_ptr(), 2 * int(np.prod(shape)))
-    return np.frombuffer(data, ml_dtypes.bfloat16).reshape(shape)
+    # ONNX Runtime hands out no array of a type that NumPy does not have: read the bytes.
+    return narrow.of_bytes(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), kind, tuple(value.shape()))

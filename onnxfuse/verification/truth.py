@@ -23,7 +23,8 @@ from onnxfuse.model.errors import UsageError
 from onnxfuse.model.randomness import random_node
 from onnxfuse.model.types import first_line, infer, value_types
 from onnxfuse.verification import sessions
-from onnxfuse.verification.precision import is_narrower, rounded, widened
+from onnxfuse.verification.narrow import whole
+from onnxfuse.verification.precision import NARROWER_ARRAYS, is_narrower, rounded, widened
 from onnxfuse.verification.reference import Float64, Tf32, float64_evaluator
 from onnxfuse.verification.witness import Witness
 
@@ -208,7 +209,9 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
     def evaluate(inputs: Arrays) -> Arrays:
         with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
             values = evaluator.run(names, in_type(inputs, np.float64))
-        return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
+        # A sequence, a map and an optional without a value stay what they are.
+        tensors = (np.asarray(v) if isinstance(v, np.generic | float | int) else v for v in values)
+        return {n: whole(v) for n, v in zip(names, tensors, strict=True)}
 
     # Who asks for float64 waits for it: without a limit there is no end either.
     return Truth("float64", "onnx's reference operators", "", evaluate, witness, evaluator)
@@ -247,5 +250,5 @@ def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
 
 def in_type(inputs: Mapping[str, npt.NDArray[Any]], to: type[np.floating[Any]]) -> Arrays:
     """Return inputs with floats of `to` in the place of narrower ones."""
-    size = np.dtype(to).itemsize
-    return {n: x.astype(to) if x.dtype.kind in "fV" and x.dtype.itemsize < size else x for n, x in inputs.items()}
+    narrow = NARROWER_ARRAYS[np.dtype(to)]
+    return {n: x.astype(to) if x.dtype in narrow else x for n, x in inputs.items()}

@@ -19,6 +19,7 @@ from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import nudge
+from onnxfuse.verification.narrow import carrier
 from onnxfuse.verification.own_operators import OwnOperator, written_alone
 from onnxfuse.verification.own_operators import attributes as attributes_of
 
@@ -38,6 +39,9 @@ TRIVIAL = frozenset({"Constant", "If"})
 """Operators that nobody need be asked about: the body of an If is made of others."""
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+KNOWN = "fiubV"
+"""Kinds of arrays that a session can be given, `V` in a type that carries it."""
 
 BELIEVED: set[Key] = set()
 """Operators in forms that have been looked at in this process, and agreed."""
@@ -96,7 +100,7 @@ class Witness:
         `node` is the reference's operator, `attributes` are those of the function that it stands in.
         """
         proto: NodeProto = node.onnx_node
-        if isinstance(node, OwnOperator) and node.dtype:
+        if isinstance(node, OwnOperator) and node.library and node.dtype:
             own = Own(f"{proto.domain}.{proto.op_type}", _called(proto), node.dtype)
             self.doubts[str(own)] = own
         key = _key(node, attributes, inputs, ours)
@@ -108,7 +112,7 @@ class Witness:
             return ours
         if key in self._instead:
             return self._instead[key].outputs(inputs)
-        made = _alone(node, attributes, inputs)
+        made = _alone(node, attributes, inputs, ours)
         why = None if made is None else made.objection(node, attributes, inputs, ours)
         if made is None or why is None:
             self.unasked.setdefault(proto.op_type, _called(proto))
@@ -137,14 +141,15 @@ class Witness:
 class _Alone:
     """One node as a session of its own."""
 
-    def __init__(self, session: Any, dtype: str, present: Sequence[int], outputs: int) -> None:
-        self.session, self.dtype, self.present, self.count = session, dtype, present, outputs
+    def __init__(self, session: Any, dtype: str, present: Sequence[int], types: Sequence[Any]) -> None:
+        self.session, self.dtype, self.present, self.types = session, dtype, present, types
+        """`types`: by position, the type of the reference's output; None for one without a name."""
 
     def outputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Return ONNX Runtime's outputs, floats in float64. Raises what it raises."""
-        found = self.run(self.feeds(inputs))
-        found = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in found]
-        return (*found, *[None] * (self.count - len(found)))
+        found = iter(self.run(self.feeds(inputs)))
+        # An output without a name stands between others: nobody gives it.
+        return tuple(_given(next(found), dtype) if dtype is not None else None for dtype in self.types)
 
     def feeds(self, inputs: Sequence[Any]) -> dict[str, Array]:
         """Return what the session takes for these inputs of the reference."""
@@ -166,10 +171,10 @@ class _Alone:
             theirs = self.run(feeds)
         except sessions.ORT_ERRORS:
             return None
-        if any((feeds[f"x{n}"] != inputs[n]).any() for n in self.present if inputs[n].dtype.kind == "f"):
+        if any((feeds[f"x{n}"] != inputs[n]).any() for n in self.present if _is_wide(inputs[n])):
             same = [None if x is None else _as(x, self.dtype).astype(_wide(x)) for x in inputs]
             ours = node.run(*same, **({"linked_attributes": attributes} if node.has_linked_attribute else {}))
-        ours = [x for x, name in zip(ours, node.onnx_node.output, strict=False) if name]
+        ours = [_carried(x) for x, name in zip(ours, node.onnx_node.output, strict=False) if name]
         wrong = [n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if not _agree(a, b)]
         if not wrong:
             return ""
@@ -219,7 +224,7 @@ def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any],
     if proto.domain or not inputs or node.need_context() or any(a.HasField("g") for a in proto.attribute):
         return None
     tensors = [x for x in inputs if x is not None]
-    if not tensors or any(not isinstance(x, np.ndarray) or x.dtype.kind not in "fiub" for x in tensors):
+    if not tensors or any(not isinstance(x, np.ndarray) or x.dtype.kind not in KNOWN for x in tensors):
         return None
     if not all(isinstance(x, np.ndarray | np.generic) for x in ours):
         return None
@@ -228,27 +233,58 @@ def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any],
     return proto.op_type, node.run_params["opsets"].get("", 0), written, forms, tuple(map(bool, proto.output))
 
 
-def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any]) -> _Alone | None:
+def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> _Alone | None:
     """Return the node as a session: in float64 if ONNX Runtime has a kernel, else in float32; None if in neither."""
     proto: NodeProto = node.onnx_node
     present = [n for n, x in enumerate(inputs) if x is not None]
     alone = written_alone(proto, attributes)
+    types = [x.dtype if name else None for x, name in zip(ours, proto.output, strict=False)]
+    nodes, given = _with_carriers(alone, inputs, types)
     for dtype in ("float64", "float32"):
         feeds = [
             helper.make_tensor_value_info(f"x{n}", _type(inputs[n], dtype), [None] * inputs[n].ndim) for n in present
         ]
-        results = [onnx.ValueInfoProto(name=o) for o in alone.output if o]
-        graph = helper.make_graph([alone], "alone", feeds, results)
+        graph = helper.make_graph(nodes, "alone", feeds, [onnx.ValueInfoProto(name=o) for o in given])
         opset = helper.make_opsetid("", node.run_params["opsets"][""])
         try:
             one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
             session = sessions.unoptimized(one)
-            made = _Alone(session, dtype, present, len(proto.output))
+            made = _Alone(session, dtype, present, types)
             made.outputs(inputs)  # Some kernels refuse a type only when they run.
         except REFUSALS:
             continue
         return made
     return None
+
+
+def _with_carriers(alone: NodeProto, inputs: Sequence[Any], types: Sequence[Any]) -> tuple[list[NodeProto], list[str]]:
+    """Return the node with Casts around it where it reads or gives a type that NumPy does not have, and its outputs."""
+    before, after = list[NodeProto](), list[NodeProto]()
+    for n, x in enumerate(inputs):
+        if x is not None and carrier(x.dtype) != x.dtype:
+            alone.input[n] = f"narrow{n}"
+            to = int(helper.np_dtype_to_tensor_dtype(x.dtype))
+            before.append(helper.make_node("Cast", [f"x{n}"], [alone.input[n]], to=to))
+    given = []
+    for name, dtype in zip(alone.output, types, strict=False):
+        if dtype is not None and carrier(dtype) != dtype:
+            to = int(helper.np_dtype_to_tensor_dtype(carrier(dtype)))
+            after.append(helper.make_node("Cast", [name], [f"{name}.wide"], to=to))
+            given.append(f"{name}.wide")
+        elif name:
+            given.append(name)
+    return [*before, alone, *after], given
+
+
+def _given(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an output of ONNX Runtime as the reference has it."""
+    if carrier(dtype) != dtype:
+        return x.astype(dtype)
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _carried(x: Any) -> Any:
+    return x.astype(carrier(x.dtype)) if isinstance(x, np.ndarray) else x
 
 
 def _called(proto: NodeProto) -> str:
@@ -260,10 +296,15 @@ def _type(x: Array, dtype: str) -> int:
 
 
 def _as(x: Array, dtype: str) -> Array:
-    """Return floats in `dtype`, anything else as it is."""
+    """Return floats in `dtype`, what NumPy has no type for in one that carries it, anything else as it is."""
     with np.errstate(over="ignore"):
-        return x.astype(dtype) if x.dtype.kind == "f" else x
+        return x.astype(dtype) if _is_wide(x) else np.asarray(_carried(x))
 
 
 def _wide(x: Array) -> np.dtype[Any]:
-    return np.dtype(np.float64) if x.dtype.kind == "f" else x.dtype
+    return np.dtype(np.float64) if _is_wide(x) else x.dtype
+
+
+def _is_wide(x: Array) -> bool:
+    """Return whether it is of the type that the reference computes in."""
+    return x.dtype.kind == "f" and carrier(x.dtype) == x.dtype

@@ -1,0 +1,33 @@
+"""ONNX's Attention in the truth: onnx's own, but for the scores before the softcap."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_attention import _compute_attention
+
+Array = npt.NDArray[Any]
+
+ONNX_ATTENTION: Any = _compute_attention
+"""onnx's own, for all opsets."""
+
+SCORES = 3
+"""The position of the output that holds the scores."""
+
+
+class Attention(OpRun):
+    """softmax(cap(Q K^T) + mask) V; onnx's own gives capped scores where those of the product are asked for."""
+
+    def _run(self, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
+        newest = int(self.run_params["opsets"][self.onnx_node.domain]) >= 25
+        own = {**attributes, "_validate_attention25": newest}
+        found: tuple[Array, ...] = ONNX_ATTENTION(*inputs, **own)
+        asked = len(self.onnx_node.output) > SCORES and bool(self.onnx_node.output[SCORES])
+        if asked and attributes.get("softcap") and not attributes.get("qk_matmul_output_mode"):
+            raw = ONNX_ATTENTION(*inputs, **{**own, "softcap": 0.0})[SCORES]
+            found = (*found[:SCORES], np.asarray(raw))
+        return found
+
+
+OPERATORS: tuple[type[OpRun], ...] = (Attention,)

@@ -1,0 +1,81 @@
+"""Loop and Scan in the truth, in the forms that onnx's own do not have."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_loop import Loop as OnnxLoop
+
+Array = npt.NDArray[Any]
+
+
+class Loop(OnnxLoop):
+    """The body again and again; onnx's own puts the rows of what it gathers one below the other, without an axis."""
+
+    def _run(self, *inputs: Any, context: Any = None, attributes: Any = None, **_more: Any) -> tuple[Any, ...]:
+        this: Any = self  # what it is made of has no types
+        (most, going), values = inputs[:2], list(inputs[2:])
+        gathered: list[list[Array]] = [[] for _ in range(this.K)]
+        again, step = going is None or bool(going), 0
+        while again and (most is None or step < most):
+            own = dict(zip(this.body.input_names, (np.array(step), np.array(again), *values), strict=True))
+            going, *results = this._run_body({**(context or {}), **own}, attributes=attributes)
+            values, again, step = results[: len(values)], bool(going), step + 1
+            for rows, row in zip(gathered, results[len(values) :], strict=True):
+                rows.append(row)
+        return (*values, *map(np.stack, gathered))
+
+
+class Scan(OpRun):
+    """The body for each entry of an axis, from either end; onnx's own knows the first axis and the first end alone."""
+
+    def need_context(self) -> bool:
+        """Return that the body may read what stands around the node."""
+        return True
+
+    def _run(
+        self,
+        *inputs: Any,
+        context: Any = None,
+        attributes: Any = None,
+        body: Any = None,
+        num_scan_inputs: int = 1,
+        scan_input_axes: Sequence[int] | None = None,
+        scan_input_directions: Sequence[int] | None = None,
+        scan_output_axes: Sequence[int] | None = None,
+        scan_output_directions: Sequence[int] | None = None,
+        **_older: Any,
+    ) -> tuple[Any, ...]:
+        if self.run_params["opsets"][self.onnx_node.domain] < 9:
+            raise NotImplementedError("Scan of opset 8")
+        states, scanned = list(inputs[:-num_scan_inputs]), inputs[-num_scan_inputs:]
+        rows = [
+            np.moveaxis(x, axis, 0)[:: -1 if back else 1]
+            for x, axis, back in zip(
+                scanned, _each(scan_input_axes, scanned), _each(scan_input_directions, scanned), strict=True
+            )
+        ]
+        gathered: list[list[Array]] = [[] for _ in body.output_names[len(states) :]]
+        for entries in zip(*rows, strict=True):
+            own = dict(zip(body.input_names, (*states, *map(np.asarray, entries)), strict=True))
+            results = body.run(None, {**(context or {}), **own}, attributes=attributes)
+            states = results[: len(states)]
+            for column, row in zip(gathered, results[len(states) :], strict=True):
+                column.append(row)
+        stacked = [
+            np.moveaxis(np.stack(column[:: -1 if back else 1]), 0, axis)
+            for column, axis, back in zip(
+                gathered, _each(scan_output_axes, gathered), _each(scan_output_directions, gathered), strict=True
+            )
+        ]
+        return (*states, *stacked)
+
+
+def _each(numbers: Sequence[int] | None, of: Sequence[Any]) -> list[int]:
+    """Return an axis or a direction for each of `of`; 0 where nothing is said."""
+    return list(numbers or [0] * len(of))
+
+
+OPERATORS: tuple[type[OpRun], ...] = (Loop, Scan)
