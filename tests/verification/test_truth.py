@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import operators, sessions, truth, verify, windows, witness
+from onnxfuse.verification import control_flow, operators, sessions, truth, verify, windows, witness
 from onnxfuse.verification.precision import widened
 from onnxfuse.verification.reference import float64_evaluator
 from onnxfuse.verification.windows import AveragePool, Conv, ConvTranspose, MaxPool
@@ -341,7 +341,7 @@ def test_what_a_loop_gathers_has_an_axis_of_its_own() -> None:
 
 def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The original is far from it, and one of its operators cannot be run by itself: undecided, and which is told."""
-    right = operators.Loop._run
+    right = control_flow.Loop._run
 
     def broken(self: Any, *inputs: Any, **more: Any) -> Any:
         return tuple(x * 1.05 for x in right(self, *inputs, **more))
@@ -352,7 +352,7 @@ def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.M
         y = Tanh(s) }}"""
     plain = text_model(text.format(1.5))
     assert not verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"]).ok
-    monkeypatch.setattr(operators.Loop, "_run", broken)
+    monkeypatch.setattr(control_flow.Loop, "_run", broken)
     report = verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"])
     assert not report.ok
     assert {r.verdict for r in report.rows} <= {"undecided", "mismatch"}
