@@ -38,17 +38,26 @@ def read_by(path: Path) -> tuple[Path, ...]:
     return tuple(file for file in beside if _is_plain(file))
 
 
-def remove(files: Sequence[Path]) -> list[Path]:
-    """Remove those of the data files whose names no other file holds, in their folder or as a model above; return them.
+def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
+    """Return those of the data files whose names no other file holds, in their folder or as a model above.
 
-    The model that read them has been replaced. What cannot be read may hold any name.
+    The model that read them is among the `replaced`, or has been. What cannot be read may hold any name.
     """
+    aside = (*files, *replaced)
+    return [
+        file
+        for file in files
+        if _is_plain(file) and not any(_holds(other, os.fsencode(file.name)) for other in _around(file, aside))
+    ]
+
+
+def remove(files: Sequence[Path]) -> list[Path]:
+    """Remove those of the data files that are `removable`; return them."""
     gone = []
-    for file in files:
-        if _is_plain(file) and not any(_holds(other, os.fsencode(file.name)) for other in _around(file, files)):
-            with contextlib.suppress(OSError):  # another user's folder: it stays
-                file.unlink()
-                gone.append(file)
+    for file in removable(files):
+        with contextlib.suppress(OSError):  # another user's folder: it stays
+            file.unlink()
+            gone.append(file)
     return gone
 
 
