@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.model import external
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.outline import outline
 from onnxfuse.model.validate import tensors
 
@@ -23,7 +24,8 @@ LARGEST = 2**31
 def read_by(path: Path) -> tuple[Path, ...]:
     """Return the data files beside the model that is at `path` now and reads them; none where it cannot be looked at.
 
-    Links, files with a second name, and files in folders below stay: nobody knows who else means them.
+    Links, files with a second name, and files in folders below stay: nobody knows who else means them. So does a file
+    that does not end with the last weight: a model can name anybody's file as its data.
     """
     if not path.is_file():
         return ()
@@ -33,9 +35,15 @@ def read_by(path: Path) -> tuple[Path, ...]:
         return ()
     if light is None:
         return ()
-    places = {external.location(t) for t in tensors(onnx.ModelProto.FromString(light)) if external.is_external(t)}
-    beside = (path.with_name(name) for name in sorted(places) if name and name == Path(name).name and name != path.name)
-    return tuple(file for file in beside if _is_plain(file))
+    ends = dict[str, int]()
+    try:
+        for tensor in filter(external.is_external, tensors(onnx.ModelProto.FromString(light))):
+            name = external.location(tensor)
+            ends[name] = max(ends.get(name, 0), external.end_of(tensor))
+    except ModelError:
+        return ()
+    beside = ((path.with_name(n), end) for n, end in sorted(ends.items()) if n == Path(n).name and n != path.name)
+    return tuple(file for file, end in beside if _is_plain(file) and file.stat().st_size == end)
 
 
 def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
