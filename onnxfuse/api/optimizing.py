@@ -64,7 +64,7 @@ class Optimized(Tabled):
     """How the model was converted to lower precision, now or before."""
 
     removed: list[Path] = field(default_factory=list)
-    """Of `written`: data files of the model that was in its place, which nothing else reads; known when it ends."""
+    """Of `written`: data files of the model that was in its place, which nothing else reads, and which go with it."""
 
     @property
     def models(self) -> dict[str, ModelProto]:

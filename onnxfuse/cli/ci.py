@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.api.ci import Held, Outcome, holding
-from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.console import output, print_json, telling, working
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import JSON_OPTION, custom_ops_option
 from onnxfuse.model.counted import agreeing, counted
@@ -44,17 +44,21 @@ def command(
     keeps float32 or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written only
     where everything held.
     """
+
     # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
-    with ExitStack() as pending:
+    def tell() -> None:
+        if as_json:
+            print_json("ci", held.as_dict())
+        else:
+            _print(held, locked=locked, update=update)
+
+    with telling() as told, ExitStack() as pending:
         with working("read") as progress:
             held = pending.enter_context(
                 holding(config, update=update, locked=locked, names=names, bench=not no_bench, progress=progress)
             )
         outputs.write("ci", held.as_dict(), more={o.entry.name: o.models for o in held.outcomes})
-    if as_json:
-        print_json("ci", held.as_dict())
-    else:
-        _print(held, locked=locked, update=update)
+        told(tell)
     return held.exit_code
 
 

@@ -8,9 +8,10 @@ from rich.markup import escape
 from onnxfuse.api.compiling import compile, trust
 from onnxfuse.api.options import Compiling
 from onnxfuse.cli.compiled import show
-from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.console import output, print_json, telling, working
 from onnxfuse.cli.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
 from onnxfuse.model.errors import UsageError
+from onnxfuse.model.replacing import together
 
 
 @click.command("compile")
@@ -53,14 +54,13 @@ def command(
             output().print(f"[bold green]trusted:[/] {escape(str(place))}, as it is now", soft_wrap=True)
         return 0
     asked = Compiling(archs, ranges(shapes), ptx, folders)
-    with working("load") as progress:
+    with telling() as told, together():
+        with working("load") as progress:
 
-        def step(what: str, done: int, of: int) -> None:
-            progress(f"{what} {done} of {of}" if of else what)
+            def step(what: str, done: int, of: int) -> None:
+                progress(f"{what} {done} of {of}" if of else what)
 
-        made = compile(model, asked, target, step)
-    if as_json:
-        print_json("compile", made.as_dict())
-    else:
-        show(made.as_dict(), output())
+            made = compile(model, asked, target, step)
+        facts = made.as_dict()
+        told(lambda: print_json("compile", facts) if as_json else show(facts, output()))
     return 0

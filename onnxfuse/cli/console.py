@@ -176,6 +176,29 @@ def output() -> rich.console.Console:
     return _Printing(file=cast(IO[str], _Ending(sys.stdout)), width=width, quiet=verbosity() < 0)
 
 
+@contextmanager
+def telling() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Yield what lets a command print its results while what it has written is not in its place yet.
+
+    Where standard output takes nothing, as on a full disk, the block fails, and with it all that waits for its end.
+    A reader who has gone has read what it wanted: that ends the command once the block is over.
+    """
+    gone: list[BaseException] = []
+
+    def tell(show: Callable[[], None]) -> None:
+        try:
+            show()
+            sys.stdout.flush()
+        except (BrokenPipeError, SystemExit) as error:
+            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            gone.append(error)
+
+    yield tell
+    for error in gone:
+        raise error
+
+
 def errors(*, quiet: bool = False) -> rich.console.Console:
     """Return the console for what is going on and what went wrong, on standard error."""
     return _Printing(file=cast(IO[str], _Failing(sys.stderr)), quiet=quiet)

@@ -1,5 +1,7 @@
 """`onnxfuse export-library`: a folder that serves a fused model without Python."""
 
+import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -8,7 +10,7 @@ from rich.markup import escape
 from onnxfuse.api.exporting import Exported, export_library
 from onnxfuse.api.options import Compiling, Exporting
 from onnxfuse.cli.compiled import covered, megabytes
-from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.console import output, print_json, telling, working
 from onnxfuse.cli.parameters import (
     JSON_OPTION,
     RANGE_OPTION,
@@ -18,6 +20,7 @@ from onnxfuse.cli.parameters import (
     rules_option,
 )
 from onnxfuse.model.counted import counted
+from onnxfuse.model.replacing import filling
 
 
 @click.command("export-library")
@@ -50,16 +53,15 @@ def command(
     MODEL.onnx is one that `onnxfuse optimize` made. DIR is then a model of a Triton repository. Needs no GPU.
     """
     asked = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
-    with working("load") as progress:
+    new = not os.path.lexists(folder)  # what else stands there is looked at by the export
+    with telling() as told, filling(folder) if new else nullcontext():
+        with working("load") as progress:
 
-        def step(what: str, done: int, of: int) -> None:
-            progress(f"{what} {done} of {of}" if of else what)
+            def step(what: str, done: int, of: int) -> None:
+                progress(f"{what} {done} of {of}" if of else what)
 
-        made = export_library(model, folder, asked, step)
-    if as_json:
-        print_json("export-library", made.as_dict())
-    else:
-        _print(made)
+            made = export_library(model, folder, asked, step)
+        told(lambda: print_json("export-library", made.as_dict()) if as_json else _print(made))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from onnxfuse.api.lowering import lowering
 from onnxfuse.api.optimizing import optimize, undo, written
 from onnxfuse.api.options import Compiling, Dump, Guarding, Options, Tuning, requirement
 from onnxfuse.cli import several
-from onnxfuse.cli.console import errors, print_json, verbosity, working
+from onnxfuse.cli.console import errors, print_json, telling, verbosity, working
 from onnxfuse.cli.console import output as results
 from onnxfuse.cli.optimized import show
 from onnxfuse.cli.outputs import Outputs, output_options
@@ -202,18 +202,20 @@ def command(
         keep=outputs.report is not None,
     )
 
-    def one(job: Job) -> Done:
+    def tell(done: Done) -> None:
+        if as_json:
+            print_json("optimize", done.facts)
+        else:
+            console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
+            show(done.facts, done.tuned, console, options.rules, inputs, also)
+
+    def one(job: Job, tell: Callable[[Done], None] = lambda done: None) -> Done:
         measured = _tuning(tune, tuning_file, job.target, shapes)
-        return _one(job, replace(options, tuning=measured), outputs, plain=plain)
+        return _one(job, replace(options, tuning=measured), outputs, tell, plain=plain)
 
     if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
         return several.run(todo, one, as_json=as_json)
-    done = one(todo[0])
-    if as_json:
-        print_json("optimize", done.facts)
-    else:
-        console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
-        show(done.facts, done.tuned, console, options.rules, inputs, also)
+    done = one(todo[0], tell)
     return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
 
 
@@ -231,9 +233,9 @@ def _check_each(
         raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
 
 
-def _one(job: Job, options: Options, outputs: Outputs, *, plain: bool) -> Done:
-    """Make one model, and write it; it takes its place last: where a report cannot be written, none is left."""
-    with contextlib.ExitStack() as pending:
+def _one(job: Job, options: Options, outputs: Outputs, tell: Callable[[Done], None], *, plain: bool) -> Done:
+    """Make one model, tell of it, and write it; it takes its place last: where nothing can be told, none is left."""
+    with telling() as told, contextlib.ExitStack() as pending:
         with working("load") as progress:
             make = (
                 partial(undo, job.source, progress, options)
@@ -245,9 +247,11 @@ def _one(job: Job, options: Options, outputs: Outputs, *, plain: bool) -> Done:
         facts = made.as_dict(job.name, job.target_name)
         near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
         outputs.write("optimize", {**facts, "near": near}, made.models)
-    if made.removed:
-        facts["removed"] = [str(file) for file in made.removed]
-    return Done(facts, made.tuned)
+        if made.removed:
+            facts["removed"] = [str(file) for file in made.removed]
+        done = Done(facts, made.tuned)
+        told(lambda: tell(done))
+    return done
 
 
 def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) -> Tuning | None:

@@ -71,6 +71,11 @@ def location(tensor: TensorProto) -> str:
     return _fact(tensor, "location")
 
 
+def end_of(tensor: TensorProto) -> int:
+    """Return where an external tensor's numbers end in its file. Raises ModelError for an offset that is none."""
+    return (_number(tensor, "offset") or 0) + bytes_of(tensor)
+
+
 def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
     """Read the weights that lie beside the model of the file `path` into it.
 

@@ -160,9 +160,9 @@ def saving(
     """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
 
     `beside`: its weights go into a file beside it, whatever their size; what shape inference reads of them stays.
-    `opens` opens what was written before the block, with its data. Yields a list that gets, at the end, the data files
-    of the model that was there which went with it: those that nothing else means (`orphans`). Where `path` is a device
-    or a pipe, it is written before the block. As `save` in all else.
+    `opens` opens what was written before the block, with its data. Yields the data files of the model that was there
+    which go with it, those that nothing else means (`orphans`), at the end those that went. Where `path` is a device or
+    a pipe, it is written before the block. As `save` in all else.
     """
     named = Path(path)
     with told(named):
@@ -189,7 +189,7 @@ def saving(
     with contextlib.ExitStack() as open_files:
         with told(named):
             collect(path)
-            left_behind, gone = orphans.read_by(path), list[Path]()
+            left_behind = orphans.read_by(path)
             data_name, placed, light = None, "", model
             if beside:
                 data, written = open_files.enter_context(temporary(path))
@@ -207,6 +207,8 @@ def saving(
                 opened_with_data(light, path, placed, data_name, opens)
             elif opens is not None:
                 opened_whole(name, path, opens)
+        left_behind = tuple(file for file in left_behind if file.name != placed)
+        gone = orphans.removable(left_behind, [path])
         yield gone
         with told(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model that is there finds its own weights.
@@ -215,7 +217,7 @@ def saving(
             put(name, path)
             if alone:
                 external.remove_stale(path, placed)
-                gone += orphans.remove([file for file in left_behind if file.name != placed])
+            gone[:] = orphans.remove(left_behind) if alone else []
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.model import external
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.outline import outline
 from onnxfuse.model.validate import tensors
 
@@ -23,7 +24,8 @@ LARGEST = 2**31
 def read_by(path: Path) -> tuple[Path, ...]:
     """Return the data files beside the model that is at `path` now and reads them; none where it cannot be looked at.
 
-    Links, files with a second name, and files in folders below stay: nobody knows who else means them.
+    Links, files with a second name, and files in folders below stay: nobody knows who else means them. So does a file
+    that does not end with the last weight: a model can name anybody's file as its data.
     """
     if not path.is_file():
         return ()
@@ -33,22 +35,37 @@ def read_by(path: Path) -> tuple[Path, ...]:
         return ()
     if light is None:
         return ()
-    places = {external.location(t) for t in tensors(onnx.ModelProto.FromString(light)) if external.is_external(t)}
-    beside = (path.with_name(name) for name in sorted(places) if name and name == Path(name).name and name != path.name)
-    return tuple(file for file in beside if _is_plain(file))
+    ends = dict[str, int]()
+    try:
+        for tensor in filter(external.is_external, tensors(onnx.ModelProto.FromString(light))):
+            name = external.location(tensor)
+            ends[name] = max(ends.get(name, 0), external.end_of(tensor))
+    except ModelError:
+        return ()
+    beside = ((path.with_name(n), end) for n, end in sorted(ends.items()) if n == Path(n).name and n != path.name)
+    return tuple(file for file, end in beside if _is_plain(file) and file.stat().st_size == end)
+
+
+def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
+    """Return those of the data files whose names no other file holds, in their folder or as a model above.
+
+    The model that read them is among the `replaced`, or has been. What cannot be read may hold any name.
+    """
+    aside = (*files, *replaced)
+    return [
+        file
+        for file in files
+        if _is_plain(file) and not any(_holds(other, os.fsencode(file.name)) for other in _around(file, aside))
+    ]
 
 
 def remove(files: Sequence[Path]) -> list[Path]:
-    """Remove those of the data files whose names no other file holds, in their folder or as a model above; return them.
-
-    The model that read them has been replaced. What cannot be read may hold any name.
-    """
+    """Remove those of the data files that are `removable`; return them."""
     gone = []
-    for file in files:
-        if _is_plain(file) and not any(_holds(other, os.fsencode(file.name)) for other in _around(file, files)):
-            with contextlib.suppress(OSError):  # another user's folder: it stays
-                file.unlink()
-                gone.append(file)
+    for file in removable(files):
+        with contextlib.suppress(OSError):  # another user's folder: it stays
+            file.unlink()
+            gone.append(file)
     return gone
 
 

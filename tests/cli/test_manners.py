@@ -357,6 +357,37 @@ def test_a_stream_that_takes_nothing_is_no_verdict(folder: Path, call: str, code
     assert (done.returncode, "Traceback" in done.stderr, told in done.stderr) == (code, False, True), done.stderr
 
 
+@pytest.mark.parametrize("stream", [">/dev/full", "--json >/dev/full"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "optimize in.onnx new.onnx", "optimize --undo in.onnx new.onnx", "optimize in.onnx --in-place", "ci --update",
+        "optimize in.onnx new.onnx --report new.html",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_told_is_not_written(folder: Path, call: str, stream: str) -> None:
+    """Exit 5, and the folder is as it was: nobody has to guess whether a file is whole."""
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\noutput = "new.onnx"\nverify = false\n')
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    done = subprocess.run(
+        f"{sys.executable} -m onnxfuse {call} {stream}", shell=True, cwd=folder, env=environment(),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "No space left" in done.stderr) == (5, True), done.stderr
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_a_reader_who_goes_does_not_undo_the_work(folder: Path) -> None:
+    """It has read what it wanted: the file is there, and the exit code is that of the signal."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "onnxfuse", "optimize", "in.onnx", "out.onnx"]
+    with os.fdopen(theirs, "w") as pipe:
+        done = subprocess.run(command, cwd=folder, env=environment(), stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+    assert (folder / "out.onnx").exists()
+
+
 def test_closed_streams_lead_nowhere(tmp_path: Path) -> None:
     """No file that is written gets the number of a stream, and nothing fails for want of one."""
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { t = Relu(x)  y = Tanh(t) }'

@@ -70,6 +70,14 @@ def test_it_stays_where_something_else_may_mean_it(model: Path, other: str, onnx
     assert io.load(model).graph.initializer[0].raw_data
 
 
+def test_a_file_that_is_more_than_weights_stays(model: Path, onnxfuse_command: Command) -> None:
+    """A stranger's model may name anyone's file as its data: it can tell neither its size nor what else is in it."""
+    data = model.with_name("m.onnx.data")
+    data.write_bytes(data.read_bytes() + b"and more")
+    assert onnxfuse_command("optimize", str(model), "--in-place").code == 0
+    assert data.read_bytes().endswith(b"and more")
+
+
 def test_a_replaced_output_takes_its_data_too_but_never_the_inputs(
     model: Path, tmp_path: Path, onnxfuse_command: Command
 ) -> None:
