@@ -6,6 +6,7 @@ same types and shapes, as far as these can be told. Nothing is computed by them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
@@ -111,7 +112,7 @@ def _restore(graph: GraphProto, standing: Standing) -> None:
 
 # ---- what stands in for what
 
-Attributes = dict[str, object]
+Attributes = dict[str, Any]
 Entry = Callable[[StandIns, NodeProto, Attributes], Iterator[NodeProto]]
 
 
@@ -137,10 +138,71 @@ def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Itera
     )
 
 
-def _fused_product(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A product whose factors may be transposed: told where these are matrices, else by the elements alone."""
     if any(known.get(k) for k in ("transA", "transB", "transBatchA", "transBatchB")):
-        return
-    yield helper.make_node("MatMul", node.input[:2], node.output[:1])
+        yield helper.make_node("MatMul", [node.input[0], made.weight(None, None)], node.output[:1])
+    else:
+        yield helper.make_node("MatMul", node.input[:2], node.output[:1])
+
+
+def _fused_gemm(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    kept = {k: v for k, v in known.items() if k in ("alpha", "beta", "transA", "transB")}
+    yield helper.make_node("Gemm", node.input, node.output[:1], **kept)
+
+
+def _fused_conv(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    window = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    kept = {k: v for k, v in known.items() if k in window}
+    yield helper.make_node("Conv", node.input[:3], node.output[:1], **kept)
+
+
+def _scaled_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A product of 8-bit factors that gives floats of its scales' type: a factor counts as the type's by a Where."""
+    for factor, read in ((left := made.fresh(), node.input[0]), (right := made.fresh(), node.input[1])):
+        yield from _with_type(made, read, node.input[2], factor)
+    yield helper.make_node("MatMul", [left, right], node.output[:1])
+
+
+def _quantizing_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A product of floats by an 8-bit weight."""
+    yield from _with_type(made, node.input[1], node.input[0], weight := made.fresh())
+    yield helper.make_node("MatMul", [node.input[0], weight], node.output[:1])
+
+
+def _with_type(made: StandIns, value: str, like: str, output: str) -> Iterator[NodeProto]:
+    """Yield what has the shape of one value and the type of another, at any operator set."""
+    yield helper.make_node("Reshape", [like, made.weight(0, dtype=TensorProto.INT64)], [scalar := made.fresh()])
+    yield helper.make_node("Shape", [value], [shape := made.fresh()])
+    yield helper.make_node("Expand", [scalar, shape], [output])
+
+
+def _of_rank(made: StandIns, node: NodeProto, read: int, rank: int | None) -> Iterator[NodeProto]:
+    """Yield what has the type of an input and a rank, and nothing else that is known."""
+    yield helper.make_node("Reshape", [node.input[read], made.weight(rank, dtype=TensorProto.INT64)], node.output[:1])
+
+
+def _gathered_blocks(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """Rows of a table in few bits, of the type of its scales."""
+    yield from _of_rank(made, node, 2, None)
+
+
+def _cropped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """Images cut out of images."""
+    yield from _of_rank(made, node, 0, 4)
+
+
+def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """[batch, sequence, heads x size of a value]; queries that come with keys and values in them have five axes."""
+    if len(node.input) > 1 and node.input[1]:
+        yield from _last_axis_open(made, node, known)
+    else:
+        yield from _of_rank(made, node, 0, 3)
+
+
+def _features(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """Columns side by side, as float32."""
+    yield from _scores(lambda _: None)(made, node, {})
 
 
 def _last_axis_open(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
@@ -200,7 +262,7 @@ _KEEPS: Sequence[tuple[str, str]] = (
     ("com.microsoft", "BiasGelu"), ("com.microsoft", "FastGelu"), ("com.microsoft", "Gelu"),
     ("com.microsoft", "QuickGelu"), ("com.microsoft", "RotaryEmbedding"), ("com.microsoft", "MoE"),
     ("com.microsoft", "QMoE"), ("com.microsoft", "BiasDropout"), ("com.microsoft", "GroupNorm"),
-    ("com.microsoft", "BiasAdd"), ("ai.onnx.ml", "Imputer"),
+    ("com.microsoft", "BiasAdd"), ("com.microsoft", "Inverse"), ("ai.onnx.ml", "Imputer"),
 )  # fmt: skip
 """Operators whose first output has the type of the first input, among them those of the default domain that ONNX
 Runtime knew before ONNX did."""
@@ -211,10 +273,18 @@ _ENTRIES: dict[tuple[str, str], Entry] = {
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
     **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),
     ("com.microsoft", "FusedMatMul"): _fused_product,
+    ("com.microsoft", "FusedGemm"): _fused_gemm,
+    ("com.microsoft", "FusedConv"): _fused_conv,
+    ("com.microsoft", "MatMulIntegerToFloat"): _scaled_product,
+    ("com.microsoft", "DynamicQuantizeMatMul"): _quantizing_product,
+    ("com.microsoft", "GatherBlockQuantized"): _gathered_blocks,
+    ("com.microsoft", "CropAndResize"): _cropped,
+    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
     ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
     ("com.microsoft", "Attention"): _last_axis_open,
     ("com.microsoft", "EmbedLayerNormalization"): _looked_up,
     ("com.microsoft", "DequantizeLinear"): _dequantized,
+    ("ai.onnx.ml", "FeatureVectorizer"): _features,
     ("ai.onnx.ml", "Scaler"): _cast,
     ("ai.onnx.ml", "Normalizer"): _cast,
     ("ai.onnx.ml", "LinearRegressor"): _scores(lambda known: _number(known, "targets", 1)),

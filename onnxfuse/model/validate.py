@@ -99,13 +99,15 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
     waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while waiting:
         graph = waiting.pop()
-        if isinstance(graph, GraphProto):
+        if isinstance(graph, FunctionProto):
+            yield from (a.t for a in graph.attribute_proto if a.type == AttributeProto.TENSOR)
+        else:
             yield from graph.initializer
             for sparse in graph.sparse_initializer:
                 yield from (sparse.values, sparse.indices)
         for node in graph.node:
             for attribute in node.attribute:
-                if attribute.type == AttributeProto.TENSOR:
+                if attribute.type == AttributeProto.TENSOR and not attribute.ref_attr_name:
                     yield attribute.t
                 yield from attribute.tensors
                 waiting += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs

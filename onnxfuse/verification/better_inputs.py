@@ -216,7 +216,7 @@ def _made(
 ) -> dict[str, Array]:
     arrays = {**base.make(), **chosen}
     if data is not None:
-        arrays = {n: data(x) if n not in steering and _is_data(x, data) else x for n, x in arrays.items()}
+        arrays = {n: np.asarray(data(x)) if n not in steering and _is_data(x, data) else x for n, x in arrays.items()}
     return arrays
 
 

@@ -158,7 +158,7 @@ def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Ar
     for name, value in values.items():
         arrays[name] = np.full_like(arrays[name], value)
     if sign:
-        arrays = {n: SIGNS[sign](x) if x.dtype.kind in "fV" else x for n, x in arrays.items()}
+        arrays = {n: np.asarray(SIGNS[sign](x)) if x.dtype.kind in "fV" else x for n, x in arrays.items()}
     return arrays
 
 

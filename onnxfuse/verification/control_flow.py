@@ -19,9 +19,16 @@ class Loop(OnnxLoop):
         (most, going), values = inputs[:2], list(inputs[2:])
         gathered: list[list[Array]] = [[] for _ in range(this.K)]
         again, step = going is None or bool(going), 0
+
+        def turn(step: int, values: Sequence[Any]) -> list[Any]:
+            own = dict(zip(this.body.input_names, (np.array(step), np.array(True), *values), strict=True))
+            return list(this._run_body({**(context or {}), **own}, attributes=attributes))
+
+        if this.K and not (again and (most is None or most > 0)):
+            # What no turn gathers has no rows, each of the shape that a turn would give.
+            return (*values, *(np.stack([row])[:0] for row in turn(0, values)[1 + len(values) :]))
         while again and (most is None or step < most):
-            own = dict(zip(this.body.input_names, (np.array(step), np.array(again), *values), strict=True))
-            going, *results = this._run_body({**(context or {}), **own}, attributes=attributes)
+            going, *results = turn(step, values)
             values, again, step = results[: len(values)], bool(going), step + 1
             for rows, row in zip(gathered, results[len(values) :], strict=True):
                 rows.append(row)

@@ -30,10 +30,10 @@ SHIFTERS = {"Add": 1, "Sub": -1}
 ALIGNED = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Abs"})
 """Those of them that leave every value where it is among the others."""
 
-TESTERS = frozenset(
-    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor", "Where", "If"}
-)
-"""Operators that ask yes or no of a value."""
+COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
+TESTERS = frozenset({"Not", "And", "Or", "Xor", "Where", "If"})
+"""Operators that ask yes or no of a value, as comparisons with 0, 1 or what is computed do."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL)
 
@@ -47,6 +47,7 @@ class Role:
     spans: tuple[Span, ...] = ()
     """Of `within`: the values lie in all of them. Else as `Numbers` has them."""
     choices: tuple[int, ...] = ()
+    """Of `number`: constants that the values are compared with. Else as `Numbers` has them."""
     real: bool = False
 
     @property
@@ -115,13 +116,18 @@ class _Scope:
 def _role(name: str, graph: _Scope) -> Role:
     spans: list[Span] = []
     special: list[Role] = []
+    compared = set[int]()
     tested, real = False, True
     for use, scope in _uses(name, graph):
         numbers = _numbers_of(use, scope, graph.numbers)
         one_hot = _one_hot(use, graph.ranges)
         if one_hot is not None:
             spans.append(_moved(one_hot, use.shift))
-        tested = tested or _is_test(use) or (numbers is not None and numbers.kind == "mask")
+        number = _compared(use, graph.numbers)
+        compared |= set() if number is None else {number - use.shift}
+        tested = (
+            tested or (_is_test(use) and number in (None, 0, 1)) or (numbers is not None and numbers.kind == "mask")
+        )
         if numbers is None or numbers.kind == "mask":
             continue
         moved = tuple(_moved(s, use.shift) for s in numbers.spans)
@@ -137,7 +143,7 @@ def _role(name: str, graph: _Scope) -> Role:
         return special[0]
     if spans:
         return Role("within", tuple(dict.fromkeys(spans)), real=real)
-    return Role("mask") if tested else Role("number")
+    return Role("mask") if tested else Role("number", choices=tuple(sorted(compared)))
 
 
 def _moved(span: Span, shift: int) -> Span:
@@ -234,7 +240,12 @@ def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
     return readers
 
 
+def _compared(use: _Use, numbers: Mapping[str, int]) -> int | None:
+    """Return the constant that the value is compared with; None where it is with none."""
+    return numbers.get(use.node.input[1 - use.position]) if use.node.op_type in COMPARISONS else None
+
+
 def _is_test(use: _Use) -> bool:
-    if use.node.op_type in TESTERS:
+    if use.node.op_type in TESTERS | COMPARISONS:
         return use.node.op_type != "Where" or use.position == 0
     return use.node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)

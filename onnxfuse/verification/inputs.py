@@ -148,7 +148,7 @@ def _grows(spec: InputSpec) -> bool:
 def _top(spec: InputSpec) -> int:
     dtype = spec.array_type
     if dtype.kind in "iu":
-        return 8 * dtype.itemsize - 2
+        return 8 * dtype.itemsize - (2 if dtype.kind == "i" else 0)
     return math.frexp(float_type(dtype).largest)[1] - (2 if dtype == np.float16 else 8)
 
 
@@ -238,9 +238,11 @@ def _values(
     if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):
         # A flag, not a mask: the first two cases take both branches.
         return np.full(shape, repeat == 0 if kind == "normal" else rng.integers(0, 2)).astype(dtype)
+    if kind == "large" and _grows(spec) and dtype.kind in "iu":
+        return _large_integers(rng, dtype, shape, min(repeat, _top(spec)))
     if kind == "large" and _grows(spec):
         magnitudes = 2.0 ** rng.uniform(LARGE_FROM, max(min(repeat, _top(spec)), LARGE_FROM), shape)
-        return np.asarray(magnitudes * (1 if dtype.kind == "u" else rng.choice([-1, 1], shape))).astype(dtype)
+        return np.asarray(magnitudes * rng.choice([-1, 1], shape)).astype(dtype)
     if spec.dtype == TensorProto.BOOL:
         return _mask(rng, shape, kind).astype(np.bool_)
     if dtype.kind in "iu":
@@ -251,6 +253,14 @@ def _values(
         f"input '{spec.name}' is of type {TensorProto.DataType.Name(spec.dtype)}: no values can be made up for it",
         "onnxfuse verify takes real ones: --inputs FILE.json.",
     )
+
+
+def _large_integers(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], top: int) -> Array:
+    """Return integers below 2^top of any magnitude from 2^LARGE_FROM on, odd ones among them, of both signs."""
+    bits = rng.integers(LARGE_FROM, max(top, LARGE_FROM), shape, endpoint=True).astype(np.uint64)
+    half = np.left_shift(np.uint64(1), bits - np.uint64(1))
+    found = rng.integers(half, half + (half - np.uint64(1)), dtype=np.uint64, endpoint=True).astype(dtype)
+    return np.asarray(found if dtype.kind == "u" else found * rng.choice([-1, 1], shape).astype(dtype))
 
 
 def _floats(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], kind: str) -> Array:
@@ -277,6 +287,9 @@ def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str
     x = rng.integers(low, high, shape, endpoint=True)
     if kind == "edge":
         x = np.where(rng.random(shape) < 0.5, rng.choice([0, 1, low, high], shape), x)
+        near = [v + d for v in spec.role.choices for d in (-1, 0, 1) if info.min <= v + d <= info.max]
+        if near:
+            x = np.where(rng.random(shape) < 0.5, rng.choice(np.array(near, spec.array_type), shape), x)
     return x.astype(spec.array_type)
 
 

@@ -61,6 +61,14 @@ ATTRIBUTES = {
         model("y = l.f(x)", "f <a: float = 0.5> (x) => (r) { c = Constant <value_float: float = @a> () r = Mul(c, x)}"),
         X / 2,
     ),
+    "a tensor": (
+        model(
+            "y = l.f(x)",
+            "f <a: tensor = float[4] {1, 2, 3, 4}> (x) => (r)"
+            " { c = Constant <value: tensor = @a> () r = Mul(c, x) }",
+        ),
+        X * np.float32([1, 2, 3, 4]),
+    ),
     "handed on": (
         model(
             "y = l.f(x)",

@@ -83,6 +83,38 @@ CASES = {
         ["b", "s", None],
     ),
     "FusedMatMul": ([N("FusedMatMul", ["x", "m"], ["y"], domain=MS, alpha=0.5)], ["b", "s", 8]),
+    "FusedMatMul, transposed": (
+        [N("FusedMatMul", ["x", "mt"], ["y"], domain=MS, transB=1)],
+        ["b", "s", None],
+    ),
+    "FusedGemm": (
+        [
+            N("Flatten", ["x"], ["f"], axis=2),
+            N("FusedGemm", ["f", "mt"], ["y"], domain=MS, transB=1, activation="Relu"),
+        ],
+        [None, 8],
+    ),
+    "FusedConv": (
+        [
+            N("Unsqueeze", ["x", "last"], ["i"]),
+            N("Transpose", ["i"], ["tr"], perm=[0, 2, 1, 3]),
+            N("FusedConv", ["tr", "filters"], ["y"], domain=MS, activation="Relu", pads=[0, 0, 0, 0]),
+        ],
+        ["b", 5, None, 1],
+    ),
+    "MatMulIntegerToFloat": (
+        [N("MatMulIntegerToFloat", ["bytes", "wb", "scale", "scale"], ["y"], domain=MS)],
+        ["b", "s", 8],
+    ),
+    "DynamicQuantizeMatMul": ([N("DynamicQuantizeMatMul", ["x", "wb", "scale"], ["y"], domain=MS)], ["b", "s", 8]),
+    "MultiHeadAttention": ([N("MultiHeadAttention", ["x", "x", "x"], ["y"], domain=MS, num_heads=2)], ["b", "s", None]),
+    "MultiHeadAttention of packed": (
+        [
+            N("Reshape", ["x", "five"], ["r"]),
+            N("MultiHeadAttention", ["r"], ["y"], domain=MS, num_heads=2),
+        ],
+        [None, None, None],
+    ),
     "Attention": ([N("Attention", ["x", "qkv", "bias"], ["y"], domain=MS, num_heads=2)], ["b", "s", None]),
 }
 
@@ -101,6 +133,7 @@ def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
             value("t", TensorProto.INT32, [1]),
             value("at", TensorProto.INT64, ["b", "s"]),
             value("c", TensorProto.FLOAT16, [10, 32]),
+            value("bytes", TensorProto.UINT8, ["b", "s", 64]),
         ],
         [value("z", TensorProto.FLOAT16, None)],
         [
@@ -110,6 +143,12 @@ def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
             numpy_helper.from_array(np.ones((64, 8), np.float16), "m"),
             numpy_helper.from_array(np.ones((64, 192), np.float16), "qkv"),
             numpy_helper.from_array(np.ones(192, np.float16), "bias"),
+            numpy_helper.from_array(np.ones((8, 64), np.float16), "mt"),
+            numpy_helper.from_array(np.ones((5, 64, 1, 1), np.float16), "filters"),
+            numpy_helper.from_array(np.ones((64, 8), np.uint8), "wb"),
+            numpy_helper.from_array(np.float16(0.5), "scale"),
+            numpy_helper.from_array(np.array([3]), "last"),
+            numpy_helper.from_array(np.array([-1, 1, 2, 1, 32]), "five"),
         ],
     )
     return helper.make_model(

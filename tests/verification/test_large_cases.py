@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.inputs import input_specs, large_case, large_tops
+from onnxfuse.verification.input_roles import Role, roles
+from onnxfuse.verification.inputs import cases, input_specs, large_case, large_tops
 from onnxfuse.verification.reference import OutOfRange
 from onnxfuse.verification.truth import truth_of
 from tests.verification.small_models import text_model
@@ -112,6 +113,35 @@ def test_large_values_stay_in_the_range_of_their_type(type_: str) -> None:
         assert 2.0**8 <= np.abs(x).max() <= 2.0**top
         assert {-1.0, 1.0} == set(np.sign(x).ravel())
     assert tops[0] >= {"float": 100, "float16": 14, "double": 1000, "int64": 62, "int32": 30}[type_]
+
+
+@pytest.mark.parametrize(("type_", "top"), [("uint16", 16), ("uint32", 32), ("uint64", 64), ("int64", 62)])
+def test_large_integers_have_all_their_bits(type_: str, top: int) -> None:
+    """Up to the end of the range, and odd ones: what passes through a narrower type, or a float, is seen."""
+    model = text_model(f"g ({type_}[64, 32] x) => ({type_}[64, 32] y) {{ y = Identity(x) }}")
+    specs = input_specs(model)
+    assert large_tops(specs)[0] == top
+    x = large_case(specs, 0, {"x": (64, 32)}, top).make()["x"]
+    largest = np.abs(x.astype(np.int64)).max() if type_ == "int64" else x.max()
+    assert int(largest) >= 1 << (top - 1)
+    odd = x % 2 == 1
+    assert odd.mean() > 0.4
+    assert np.abs(x[odd].astype(np.float64)).max() >= 2.0 ** (top - 1)
+
+
+@pytest.mark.parametrize("operator", ["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
+def test_integers_come_near_what_they_are_compared_with(operator: str) -> None:
+    """A threshold that is far beyond the usual numbers decides both ways; compared with 0 or 1 they are a mask."""
+    graph = "g (int64[N, 8] x) => (bool[N, 8] y) <int64 t = {THRESHOLD}> { y = OPERATOR(x, t) }"
+
+    def role(threshold: int) -> Role:
+        return roles(text_model(graph.replace("THRESHOLD", str(threshold)).replace("OPERATOR", operator)))["x"]
+
+    assert role(1 << 35) == Role("number", choices=(1 << 35,))
+    assert [role(0).kind, role(1).kind] == ["mask", "mask"]
+    model = text_model(graph.replace("THRESHOLD", str(1 << 35)).replace("OPERATOR", operator))
+    edge = next(c for c in cases(input_specs(model), [0], {"x": (64, 8)}) if c.name == "edge").make()["x"]
+    assert {(1 << 35) + d for d in (-1, 0, 1)} <= set(edge.ravel().tolist())
 
 
 def test_a_bounded_truth_tells_where_a_value_leaves_its_bound() -> None:

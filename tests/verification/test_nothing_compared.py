@@ -44,6 +44,11 @@ FORMS = {
         18, "g (int64 first, int64 last) => (float[n] y) { r = Range(first, last, step)  z = Cast <to = 1> (r) OUT }",
         {"step": np.array(1)},
     ),
+    "a range up to a number without axes": (
+        18, "g (float x) => (float[n] y) { c = Cast <to = 7> (x)  r = Range(hundred, c, one)"
+        "  z = Cast <to = 1> (r) OUT }",
+        {"hundred": np.array(100), "one": np.array(1)},
+    ),
     "behind the hundredth": (
         18, "g (float[batch, length] x) => (float[batch, n] y) { z = Slice(x, from, to, axes) OUT }",
         {"from": np.array([2000]), "to": np.array([1 << 40]), "axes": np.array([1])},

@@ -339,6 +339,20 @@ def test_what_a_loop_gathers_has_an_axis_of_its_own() -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.parametrize(("times", "go"), [(0, True), (3, False)])
+def test_a_loop_without_a_turn_gathers_no_rows(times: int, go: bool) -> None:
+    """As many axes as a turn would give, no element, and values as they went in."""
+    model = text_model("""g (int64 times, bool go, float[n, 3] x) => (float[n, 3] z, float[t, n, 3] y) {
+        z, y = Loop (times, go, x) <body = b (int64 i, bool c, float[n, 3] a) => (bool d, float[n, 3] e, float[n, 3] f)
+          { d = Identity(c)  e = Add(a, a)  f = Neg(a) }>
+    }""")
+    x = np.ones((2, 3))
+    given = {"times": np.array(times), "go": np.array(go), "x": x}
+    z, y = float64_evaluator(model).run(["z", "y"], given)
+    np.testing.assert_array_equal(z, x)
+    assert y.shape == (0, 2, 3)
+
+
 def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The original is far from it, and one of its operators cannot be run by itself: undecided, and which is told."""
     right = control_flow.Loop._run
