@@ -27,6 +27,9 @@ OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
 SHIFTERS = {"Add": 1, "Sub": -1}
 """Operators that hand values on moved by the other operand, where that is a constant, and its sign."""
 
+SUM = "ReduceSum"
+"""The operator that makes lengths of a mask."""
+
 ALIGNED = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Abs"})
 """Those of them that leave every value where it is among the others."""
 
@@ -78,6 +81,8 @@ class _Use:
     """What was added to the value before."""
     aligned: bool = True
     """Whether the node reads the whole value, element by element, and nothing beside it."""
+    summed: bool = False
+    """Whether the node reads sums of the values: lengths, where the values are a mask."""
 
 
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
@@ -123,6 +128,9 @@ def _role(name: str, graph: _Scope) -> Role:
         one_hot = _one_hot(use, graph.ranges)
         if one_hot is not None:
             spans.append(_moved(one_hot, use.shift))
+        if use.summed:
+            tested = tested or (numbers is not None and numbers.kind == "within")
+            continue
         number = _compared(use, graph.numbers)
         compared |= set() if number is None else {number - use.shift}
         tested = (
@@ -174,17 +182,18 @@ def _numbers_of(use: _Use, types: Mapping[str, ValueType], numbers: Mapping[str,
 
 
 def _uses(
-    name: str, scope: _Scope, moved: int = 0, *, aligned: bool = True
+    name: str, scope: _Scope, moved: int = 0, *, aligned: bool = True, summed: bool = False
 ) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
     """Yield every use of the value and of what only carries its values on, with the types known where it stands.
 
-    `moved` is what has been added to the value so far; `aligned` says whether its elements stand as they came.
+    `moved` is what has been added to the value so far; `aligned` says whether its elements stand as they came, `summed`
+    whether they are sums of these.
     """
-    pending, seen = [(name, moved, aligned)], {name}
+    pending, seen = [(name, moved, aligned, summed)], {name}
     while pending:
-        value, shift, whole = pending.pop()
+        value, shift, whole, sums = pending.pop()
         for plain in scope.readers.get(value, ()):
-            use = replace(plain, shift=shift, aligned=whole)
+            use = replace(plain, shift=shift, aligned=whole, summed=sums)
             node = use.node
             yield use, scope.types
             function = scope.functions.get(called(node))
@@ -195,19 +204,21 @@ def _uses(
                     if actual in scope.types
                 }
                 body = _Scope(_readers(function.node), inner, scope.functions, {}, scope.ranges)
-                yield from _uses(function.input[use.position], body, shift, aligned=whole)
+                yield from _uses(function.input[use.position], body, shift, aligned=whole, summed=sums)
                 continue
             step = _carried(use, scope.numbers) if node.domain in OWNERS else None
             if step is not None:
                 fresh = [o for o in node.output if o not in seen]
                 seen.update(fresh)
                 kept = whole and (node.op_type in ALIGNED or node.op_type in SHIFTERS)
-                pending.extend((o, shift + step, kept) for o in fresh)
+                pending.extend((o, shift + step, kept, sums or node.op_type == SUM) for o in fresh)
 
 
 def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
     """Return what the operator adds to the values that it hands on; None where it does not hand them on."""
     node = use.node
+    if node.op_type == SUM and use.position == 0:
+        return 0
     if node.op_type in CARRIERS and (use.position == 0 or node.op_type in ("Concat", "Max", "Min")):
         return 0
     if node.op_type == "Where" and use.position > 0:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -159,7 +160,7 @@ def forms() -> Iterator[Any]:
             yield pytest.param(form, opset, id=f"{form[0]}-{opset} {text}")
 
 
-@pytest.mark.parametrize(("form", "opset"), forms())
+@pytest.mark.parametrize(("form", "opset"), list(forms()))
 def test_the_operator_takes_what_is_made_up(form: Form, opset: int) -> None:
     """No case of any kind is refused: lengths, positions, row numbers and sizes are in range at every size."""
     model = made(form, opset)
@@ -200,3 +201,20 @@ def test_entries_are_of_inputs_that_there_are() -> None:
     for key, entries in ENTRIES.items():
         assert key in most, key
         assert max(entries) < most[key], key
+
+
+@pytest.mark.parametrize("shift", ["", "-1"])
+def test_what_is_summed_to_a_length_is_a_mask(shift: str) -> None:
+    """A row of zeros and ones is as long as its ones: no length is beyond the sequence."""
+    minus = "l = Sub(n, one)" if shift else "l = Identity(n)"
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 17]>
+        g (float[N, T, 6] x, int64[N, T] m) => (float[N, T, 6] y) <int64[1] axis = {{1}}, int64 one = {{1}}> {{
+          n = ReduceSum <keepdims = 0> (m, axis)  {minus}  y = ReverseSequence <batch_axis = 0, time_axis = 1> (x, l)
+        }}""")
+    assert {s.name: s.role.kind for s in input_specs(model)} == {"x": "number", "m": "mask"}
+    session = sessions.unoptimized(model)
+    for case in cases(input_specs(model), (0, 1)):
+        given = case.make()
+        assert set(np.unique(given["m"])) <= {0, 1}
+        if not shift:
+            sessions.run(session, given)
