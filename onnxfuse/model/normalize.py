@@ -13,6 +13,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import bodies, in_order, nodes_of
 from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers
+from onnxfuse.model.redefined import keep_last_definitions
 from onnxfuse.model.types import first_line
 
 LONG_NAME = "ai.onnx"
@@ -39,6 +40,7 @@ def normalize(model: ModelProto, *, freeze: bool = False) -> None:
         keep_initializers(model)
     if model.ir_version < LISTED_BEFORE_IR:
         model.ir_version = FUNCTIONS_IR
+    keep_last_definitions(model)
     _use_one_name_of_the_default_domain(model)
     _sort(model.graph)
     for function in model.functions:

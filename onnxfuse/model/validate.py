@@ -286,7 +286,6 @@ def _graph(
     graph: GraphProto, opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool = False
 ) -> None:
     _named_once([i.name for i in graph.input], f"{place}input")
-    _named_once([t.name for t in graph.initializer], f"{place}weight")
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.HasField("tensor_type"):
             element = value.type.tensor_type.elem_type

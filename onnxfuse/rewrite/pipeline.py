@@ -18,6 +18,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.overridable import overridable
+from onnxfuse.model.redefined import redefined
 from onnxfuse.model.share import share_weights
 from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
@@ -196,7 +197,7 @@ def run(
     constants. The same model, rules and choices give the same bytes, and an optimized model comes out as it went in.
     """
     rules = strict.for_model(by_default(shipped()) if rules is None else rules, model)
-    report = Report(before=count_ops(model))
+    report, twice = Report(before=count_ops(model)), redefined(model)
     with _phase(report, "normalize", progress):
         normalize.normalize(model, freeze=freeze)
         judge = Judge(model, opens)
@@ -228,6 +229,9 @@ def run(
     report.notes += [
         f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)
     ]
+    if twice:
+        others = f", and {len(twice) - 1} more" if twice[1:] else ""
+        report.notes.append(f"'{twice[0]}' is defined more than once{others}: the last is taken, as ONNX Runtime does")
     if weights := overridable(model):
         report.notes.append(
             f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "
