@@ -77,6 +77,17 @@ def find(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
 
 
 @cache
+def is_deprecated(op: str, domain: str, opset: int) -> bool:
+    """Return whether ONNX has withdrawn `op` from version `opset` of `domain`, whose name alone is left.
+
+    >>> is_deprecated("GroupNormalization", "", 18), is_deprecated("GroupNormalization", "", 21)
+    (True, False)
+    """
+    found = find(op, domain, opset)
+    return found is not None and bool(found.deprecated)
+
+
+@cache
 def type_variables(
     op: str, domain: str, opset: int, inputs: int, outputs: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

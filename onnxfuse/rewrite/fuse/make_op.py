@@ -63,6 +63,10 @@ def make_op(
     foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
     if foreign is not None:
         return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
+    # As a node ONNX Runtime may still run it; ONNX's checker refuses the function that holds it.
+    withdrawn = next((n for n in nodes if schema.is_deprecated(n.op, n.domain, graph.opset)), None)
+    if withdrawn is not None:
+        return f"{withdrawn.op} is deprecated in ONNX's opset {graph.opset}: it may be a node, not part of a function"
     read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
     literals = [v for v in read if _is_literal(graph, v, nodes)]
     whole = next((v for v in literals if graph.opset < WHOLE and graph.type(v).dtype not in FLOATS), None)

@@ -63,7 +63,7 @@ def take_pointwise(attempt: Attempt) -> None:
             return
         for node in fresh:
             way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
-            reason = refuse(graph, region, node, host, way)
+            reason = _computed_once_for_others(attempt, node) or refuse(graph, region, node, host, way)
             if reason is None:
                 for joined in (node, *way):
                     region.nodes[joined] = None
@@ -73,6 +73,15 @@ def take_pointwise(attempt: Attempt) -> None:
                 region.stops.clear()
                 break
             region.stops[node] = reason
+
+
+def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
+    """Return why a node stays that ONNX Runtime computes before the first run, as what others read of it: in a kernel
+    it would be computed in each run, and they after it."""
+    graph, once = attempt.graph, attempt.around.once
+    readers = (r for o in node.outputs if o in once for r in graph.readers(o) if r not in attempt.region.nodes)
+    other = next((r for r in readers if not once.isdisjoint(r.outputs)), None)
+    return None if other is None else f"is computed before the first run, and {other.op} {other.name} of it"
 
 
 def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:

@@ -273,6 +273,8 @@ def _not_in_opset(op: str, domain: str, inputs: int, attributes: Set[str], opset
     found = schema.find(op, "", opset)
     if found is None:
         return f"{op} does not exist in opset {opset}"
+    if found.deprecated:
+        return f"{op} is deprecated in opset {opset}"
     # A Gemm without a bias is no older than opset 11.
     if not found.min_input <= inputs <= found.max_input or not attributes <= found.attributes.keys():
         return f"{op} of opset {opset} cannot be written this way"

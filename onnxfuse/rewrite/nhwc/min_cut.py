@@ -218,10 +218,15 @@ def _turned_back(to: Writer, value: str) -> list[NodeProto]:
 
 
 def _numbers(shape: Sequence[Dim]) -> list[int]:
-    """Return what a Reshape to this shape of the same batch is told; nothing where one number cannot be left open."""
-    if sum(not isinstance(extent, int) for extent in shape[1:]) > 1:
+    """Return what a Reshape to this shape of the same batch is told; nothing where that may not tell all extents.
+
+    A -1 is what the elements leave: two of them are refused, and so is one where the batch may be empty.
+    """
+    batch, *image = shape
+    left_open = sum(not isinstance(extent, int) for extent in image)
+    if left_open > 1 or (left_open and not (isinstance(batch, int) and batch > 0)):
         return []
-    return [0, *(extent if isinstance(extent, int) else -1 for extent in shape[1:])]
+    return [0, *(extent if isinstance(extent, int) else -1 for extent in image)]
 
 
 def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> NodeProto:
