@@ -4,8 +4,10 @@ TF32 products of Hopper's tensor cores read both factors so; the weight is turne
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_node
 
@@ -48,7 +50,7 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
     weight = graph.constant(node.inputs[1])
     if weight is None:
         return None
-    stored = f"{node.inputs[1]}{SUFFIX}"
+    stored = _as_stored(graph, node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
     product = NodeProto()
@@ -68,6 +70,18 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
         ),
         Node(product),
     ]
+
+
+def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
+    """Return the weight of the graph that is this one transposed: a table of embeddings is the head's weight, too."""
+    rows, columns = weight.shape
+    for other, tensor in graph.initializers.items():
+        if other != name and tensor.data_type == TensorProto.FLOAT and tuple(tensor.dims) == (columns, rows):
+            table = graph.constant(other)
+            # One row first: most weights of a shape differ there, and need no look at the rest.
+            if table is not None and np.array_equal(table[:1], weight.T[:1]) and np.array_equal(table, weight.T):
+                return other
+    return None
 
 
 def turn_back(model: ModelProto) -> None:
