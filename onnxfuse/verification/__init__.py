@@ -59,6 +59,7 @@ def verify(
     memory: int | None = None,
     rules: Sequence[str | Path] = (),
     progress: Callable[[str, int, int], None] | None = None,
+    extra_cases: bool = True,
 ) -> Report:
     """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
 
@@ -72,7 +73,8 @@ def verify(
     `seconds` is the time for the cases, by default 300, and as much again where there is doubt; `memory` the bytes that
     the values of one may take, by default half of what is free. At least one case is run; what is left out is told.
     `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
-    `progress(step, done, total)` is called along the way.
+    `extra_cases=False` leaves out large sizes and values, and the search for inputs that show more: how many of these
+    there are depends on the time. `progress(step, done, total)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
     """
@@ -87,6 +89,7 @@ def verify(
     return compare(
         original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers,
         Limits(Limits().seconds if seconds is None else seconds, Limits().memory if memory is None else memory), rules,
+        extra_cases=extra_cases,
     )  # fmt: skip
 
 

@@ -31,10 +31,16 @@ COUNTS = (0, 1, 2, 7)
 """Values of a selector beside them: no turn of a Loop, one, several."""
 ATTEMPTS = 64
 """Sets of inputs that are tried at most."""
+
+
+def _negative(x: Array) -> Array:
+    return -np.abs(x)
+
+
 SIGNS: Mapping[str, Callable[[Array], Array]] = {
     "zero": np.zeros_like,
     "positive": np.abs,
-    "negative": lambda x: -np.abs(x),
+    "negative": _negative,
 }
 """What is done to all numbers that are no selectors."""
 Change = Callable[[Case], Case]

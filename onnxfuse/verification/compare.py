@@ -66,6 +66,8 @@ def compare(
     fused_providers: Sequence[str] | None = None,
     limits: Limits | None = None,
     rules: Sequence[str | Path] = (),
+    *,
+    extra_cases: bool = True,
 ) -> Report:
     """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
     began = time.perf_counter()
@@ -147,7 +149,7 @@ def compare(
             )  # fmt: skip
             planned = len(plan)
             comparison.run_all(plan, progress)
-            if inputs is None:
+            if inputs is None and extra_cases:
                 report = _beside(comparison, lambda: load(original, "original"), specs, said, shapes, report, progress)
             settle(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
             progress("judging", len(plan), len(plan))

@@ -73,6 +73,11 @@ def _note_array(name: str, array: npt.NDArray[np.generic], found: Ranges, number
     for axis, extent in enumerate(array.shape):
         rows = np.moveaxis(array, axis, -1)
         first = rows.reshape(-1)[0]
-        if extent > 1 and first == np.rint(first) and bool((rows == first + np.arange(extent)).all()):
+        if (
+            extent > 1
+            and np.isfinite(first)
+            and first == np.rint(first)
+            and bool((rows == first + np.arange(extent)).all())
+        ):
             found[name] = (int(first), int(first) + extent)
             return

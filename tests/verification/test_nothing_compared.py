@@ -1,5 +1,7 @@
 """An output of which nothing was compared is undecided, and inputs are sought that give elements of it."""
 
+import pickle
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ from onnxfuse.reporting.checks import checks, word
 from onnxfuse.reporting.junit import junit
 from onnxfuse.reporting.markdown import markdown
 from onnxfuse.verification import verify
+from onnxfuse.verification.branches import SIGNS
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -54,6 +57,12 @@ FORMS = {
         {"from": np.array([2000]), "to": np.array([1 << 40]), "axes": np.array([1])},
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_what_is_sought_passes_between_processes(sign: str) -> None:
+    """A case is told to the process that waits, before it is run."""
+    assert pickle.loads(pickle.dumps(SIGNS[sign])) is SIGNS[sign]
 
 
 @pytest.mark.parametrize("form", FORMS)
