@@ -1,6 +1,7 @@
 """An ordinary ONNX Runtime session in which the fused kernels of the model run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from onnxfuse.runtime.opening import load_custom_ops
 from onnxfuse.runtime.ort_ops import with_library_ops
 from onnxfuse.runtime.packs import Kernels
 from onnxfuse.runtime.packs import require as require_pack
-from onnxfuse.runtime.placement import Model, Placement, path_of, read
+from onnxfuse.runtime.placement import Model, Placement, node_counts, path_of, read
 from onnxfuse.runtime.registration import as_functions, register_kernels
 
 CPU = "CPUExecutionProvider"
@@ -112,6 +113,7 @@ def session(
         fused = as_functions(model, _why_not_cuda(providers))
     if through_library:
         model = with_library_ops(model, options, through_library)
+        fused = _as_there(model, fused)
     opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
@@ -120,6 +122,12 @@ def session(
         arch = arch_of(_device(cuda)) if on_cuda else None
         dump_ops(read(given), Path(dump), arch)
     return opened
+
+
+def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Return how the ops run where ONNX Runtime's own took others' places: what these alone read has gone with them."""
+    there = node_counts(model)
+    return tuple(p if p.runs_as != "kernel" or there[p.op] else replace(p, runs_as="library") for p in fused)
 
 
 def _takes_many_shapes(model: onnx.ModelProto) -> bool:

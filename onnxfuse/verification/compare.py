@@ -164,7 +164,7 @@ def compare(
         permitted = replace(judging, rounding=rounding, wide=False)  # What was wide was no problem.
         again = compare(
             original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
-            limits.anew(), rules,
+            limits.anew(), rules, extra_cases=extra_cases,
         )  # fmt: skip
         # Both begin with the same plan; which cases are run beside hangs on the time.
         again_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (again, report))

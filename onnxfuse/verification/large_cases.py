@@ -64,8 +64,10 @@ class LargeCases:
                 self.share = self.left / (len(kinds) - count + 1)
                 self._size(kind, [n for n, k in names.items() if k == kind], shapes)
             self.share = self.left
-            tolerances = self.comparison.judging.tolerances
-            if not tolerances.rtol and not tolerances.atol:  # those are of values as the user knows them
+            judging = self.comparison.judging
+            # Tolerances are of values as the user knows them. Where a session may round factors, a softmax of large
+            # scores is a choice that the rounding makes.
+            if not judging.tolerances.rtol and not judging.tolerances.atol and not judging.rounding:
                 self._values()
         return tuple(self.not_run)
 

@@ -18,6 +18,7 @@ from onnxfuse.model import external, io, outline
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.ort_ops import with_library_ops
 from tests.gpu import library_forms
+from tests.models import small
 from tests.rewrite.fuse.test_attention import attention
 from tests.rewrite.fuse.test_attention_masks import CAUSAL, CHOSEN, KEEP, SAFE, infinite
 from tests.rewrite.fuse.test_attention_masks import attention as masked
@@ -261,6 +262,21 @@ def halves_on_cuda() -> Any:
 def test_every_kind_of_mask_opens_on_cuda_in_half_precision(on_fake_cuda: FakeCuda) -> None:
     """All nodes of the library's form have kernels there, and the op is in the graph that runs."""
     assert on_fake_cuda(halves_on_cuda) == dict.fromkeys(MASKED, 1)
+
+
+def with_a_mask_of_its_own() -> Any:
+    stand_in_kernels.install()
+    made = onnxfuse.optimize(small.build("gpt2", dtype="float16"))
+    (mask,) = (n.op_type for n in made.graph.node if "LessOrEqualWhere" in n.op_type)
+    session = runtime.session(made, CUDA)
+    return {"library": [p.op for p in session.fused if p.runs_as == "library"], "mask": mask}
+
+
+def test_what_the_librarys_op_alone_would_read_is_not_waited_for(on_fake_cuda: FakeCuda) -> None:
+    """A causal attention of the library reads no mask: the op that makes it has gone with it, and is never called."""
+    facts = on_fake_cuda(with_a_mask_of_its_own)
+    assert facts["mask"] in facts["library"]
+    assert len(facts["library"]) == 2
 
 
 # ---- what a file says of the library's form

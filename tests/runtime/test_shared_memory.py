@@ -27,14 +27,18 @@ class OneFunction(stand_in_kernels.StandInKernels):
     cases: list[Any] = field(default_factory=list)
     """What each plan's function is to do; a launch says which by its parameters."""
     functions: dict[str, Any] = field(default_factory=dict)
+    numbering: Any = field(default_factory=threading.Lock)
+    """Of the cases: sessions of several threads plan at once."""
     beginning: int = 0
     """Bytes that whoever loads a function asks for."""
 
     def _planned(self, op: FusedOp, shapes: Any, aligned: bool, number: int = 0) -> Any:
         made = super()._planned(op, shapes, aligned, number)
         made.shared_bytes = BYTES[shapes[0][0]]
-        made.parameters = struct.pack("<16sq", stand_in_kernels.PARAMETERS, len(self.cases))
-        self.cases.append(super().load(made.kernel, 0))
+        case = super().load(made.kernel, 0)
+        with self.numbering:
+            made.parameters = struct.pack("<16sq", stand_in_kernels.PARAMETERS, len(self.cases))
+            self.cases.append(case)
         return made
 
     def load(self, kernel: Any, device: int) -> Any:
@@ -51,7 +55,8 @@ class OneFunction(stand_in_kernels.StandInKernels):
             handle = driver.fake_function(kernel.op.name.encode(), callback)
             if self.beginning:
                 driver.cuFuncSetAttribute(ctypes.c_void_p(handle), MAX_DYNAMIC_SHARED_SIZE_BYTES, self.beginning)
-            self.functions[kernel.op.name] = SimpleNamespace(kernel=SimpleNamespace(ptr=handle), callback=callback)
+            made = SimpleNamespace(kernel=SimpleNamespace(ptr=handle), callback=callback)
+            self.functions.setdefault(kernel.op.name, made)  # another thread may have been first
         return self.functions[kernel.op.name]
 
     def asked(self) -> set[int]:

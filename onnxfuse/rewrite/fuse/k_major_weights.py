@@ -76,7 +76,12 @@ def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
     """Return the weight of the graph that is this one transposed: a table of embeddings is the head's weight, too."""
     rows, columns = weight.shape
     for other, tensor in graph.initializers.items():
-        if other != name and tensor.data_type == TensorProto.FLOAT and tuple(tensor.dims) == (columns, rows):
+        if (
+            other != name
+            and not other.endswith(SUFFIX)
+            and tensor.data_type == TensorProto.FLOAT
+            and tuple(tensor.dims) == (columns, rows)
+        ):
             table = graph.constant(other)
             # One row first: most weights of a shape differ there, and need no look at the rest.
             if table is not None and np.array_equal(table[:1], weight.T[:1]) and np.array_equal(table, weight.T):
