@@ -38,6 +38,9 @@ class StandIns:
         self.opset = opset
         self.of_onnx = of_onnx
         self.weights: dict[str, tuple[int, tuple[int | None, ...]]] = {}
+        self.ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in graph.input}
+        self.ranks |= {t.name: len(t.dims) for t in graph.initializer}
+        """Of the weights and inputs of the main graph."""
         self._count = 0
         needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
         self._standing = self._put(graph) if needed else None
@@ -139,22 +142,25 @@ def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Itera
 
 
 def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """A product whose factors may be transposed: told where these are matrices, else by the elements alone."""
-    if any(known.get(k) for k in ("transA", "transB", "transBatchA", "transBatchB")):
-        yield helper.make_node("MatMul", [node.input[0], made.weight(None, None)], node.output[:1])
-    else:
+    """A product whose factors may be transposed: where the left one is, or the batches, the type alone is told."""
+    if any(known.get(k) for k in ("transA", "transBatchA", "transBatchB")):
+        yield from _of_rank(0, None)(made, node, known)
+    elif not known.get("transB"):
         yield helper.make_node("MatMul", node.input[:2], node.output[:1])
+    elif made.ranks.get(node.input[1]) == 2:
+        yield from _last_axis_open(made, node, known)
+    else:
+        yield from _of_rank(0, None)(made, node, known)
 
 
-def _fused_gemm(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    kept = {k: v for k, v in known.items() if k in ("alpha", "beta", "transA", "transB")}
-    yield helper.make_node("Gemm", node.input, node.output[:1], **kept)
+def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
+    """Return the entry of an operator that is one of ONNX's, of these inputs and attributes, with more behind it."""
 
+    def nodes(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+        kept = {k: v for k, v in known.items() if k in attributes}
+        yield helper.make_node(op, node.input[:inputs], node.output[:1], **kept)
 
-def _fused_conv(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    window = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    kept = {k: v for k, v in known.items() if k in window}
-    yield helper.make_node("Conv", node.input[:3], node.output[:1], **kept)
+    return nodes
 
 
 def _scaled_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
@@ -177,19 +183,14 @@ def _with_type(made: StandIns, value: str, like: str, output: str) -> Iterator[N
     yield helper.make_node("Expand", [scalar, shape], [output])
 
 
-def _of_rank(made: StandIns, node: NodeProto, read: int, rank: int | None) -> Iterator[NodeProto]:
-    """Yield what has the type of an input and a rank, and nothing else that is known."""
-    yield helper.make_node("Reshape", [node.input[read], made.weight(rank, dtype=TensorProto.INT64)], node.output[:1])
+def _of_rank(read: int, rank: int | None) -> Entry:
+    """Return the entry of an operator whose result has the type of an input, and a rank; no more is known of it."""
 
+    def nodes(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+        shape = made.weight(rank, dtype=TensorProto.INT64)
+        yield helper.make_node("Reshape", [node.input[read], shape], node.output[:1])
 
-def _gathered_blocks(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """Rows of a table in few bits, of the type of its scales."""
-    yield from _of_rank(made, node, 2, None)
-
-
-def _cropped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """Images cut out of images."""
-    yield from _of_rank(made, node, 0, 4)
+    return nodes
 
 
 def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
@@ -197,12 +198,7 @@ def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) ->
     if len(node.input) > 1 and node.input[1]:
         yield from _last_axis_open(made, node, known)
     else:
-        yield from _of_rank(made, node, 0, 3)
-
-
-def _features(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """Columns side by side, as float32."""
-    yield from _scores(lambda _: None)(made, node, {})
+        yield from _of_rank(0, 3)(made, node, known)
 
 
 def _last_axis_open(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
@@ -273,18 +269,20 @@ _ENTRIES: dict[tuple[str, str], Entry] = {
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
     **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),
     ("com.microsoft", "FusedMatMul"): _fused_product,
-    ("com.microsoft", "FusedGemm"): _fused_gemm,
-    ("com.microsoft", "FusedConv"): _fused_conv,
+    ("com.microsoft", "FusedGemm"): _known_as("Gemm", 3, "alpha", "beta", "transA", "transB"),
+    ("com.microsoft", "FusedConv"): _known_as(
+        "Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"
+    ),
     ("com.microsoft", "MatMulIntegerToFloat"): _scaled_product,
     ("com.microsoft", "DynamicQuantizeMatMul"): _quantizing_product,
-    ("com.microsoft", "GatherBlockQuantized"): _gathered_blocks,
-    ("com.microsoft", "CropAndResize"): _cropped,
+    ("com.microsoft", "GatherBlockQuantized"): _of_rank(2, None),
+    ("com.microsoft", "CropAndResize"): _of_rank(0, 4),
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
     ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
     ("com.microsoft", "Attention"): _last_axis_open,
     ("com.microsoft", "EmbedLayerNormalization"): _looked_up,
     ("com.microsoft", "DequantizeLinear"): _dequantized,
-    ("ai.onnx.ml", "FeatureVectorizer"): _features,
+    ("ai.onnx.ml", "FeatureVectorizer"): _scores(lambda _: None),
     ("ai.onnx.ml", "Scaler"): _cast,
     ("ai.onnx.ml", "Normalizer"): _cast,
     ("ai.onnx.ml", "LinearRegressor"): _scores(lambda known: _number(known, "targets", 1)),

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.types import infer, value_types
+from tests.rewrite.small import run
 
 N = helper.make_node
 MS, ML = "com.microsoft", "ai.onnx.ml"
@@ -18,6 +19,12 @@ def q4(name: str, n: int, k: int) -> list[TensorProto]:
         numpy_helper.from_array(np.zeros((n, k // 32, 16), np.uint8), f"{name}.w"),
         numpy_helper.from_array(np.ones((n * (k // 32),), np.float16), f"{name}.s"),
     ]
+
+
+def attention(inputs: str, outputs: str, heads: int) -> onnx.NodeProto:
+    """Return a GroupQueryAttention of two heads of queries; - stands for an input that is left out."""
+    names = ["" if name == "-" else name for name in inputs.split()]
+    return N("GroupQueryAttention", names, outputs.split(), domain=MS, num_heads=2, kv_num_heads=heads)
 
 
 CASES = {
@@ -44,42 +51,15 @@ CASES = {
     "SimplifiedLayerNormalization": ([N("SimplifiedLayerNormalization", ["x", "g"], ["y"], axis=-1)], ["b", "s", 64]),
     "RotaryEmbedding": ([N("RotaryEmbedding", ["x", "at", "c", "c"], ["y"], domain=MS)], ["b", "s", 64]),
     "GroupQueryAttention": (
-        [
-            N(
-                "GroupQueryAttention",
-                ["x", "x", "x", "pk", "pv", "n", "t"],
-                ["y", "k", "v"],
-                domain=MS,
-                num_heads=2,
-                kv_num_heads=2,
-            )
-        ],
+        [attention("x x x pk pv n t", "y k v", 2)],
         ["b", "s", 64],
     ),
     "a cache of it": (
-        [
-            N(
-                "GroupQueryAttention",
-                ["x", "x", "x", "pk", "pv", "n", "t"],
-                ["o", "y", "v"],
-                domain=MS,
-                num_heads=2,
-                kv_num_heads=2,
-            )
-        ],
+        [attention("x x x pk pv n t", "o y v", 2)],
         ["b", 2, None, 32],
     ),
     "packed": (
-        [
-            N(
-                "GroupQueryAttention",
-                ["x", "", "", "pk", "pv", "n", "t"],
-                ["y", "k", "v"],
-                domain=MS,
-                num_heads=2,
-                kv_num_heads=1,
-            )
-        ],
+        [attention("x - - pk pv n t", "y k v", 1)],
         ["b", "s", None],
     ),
     "FusedMatMul": ([N("FusedMatMul", ["x", "m"], ["y"], domain=MS, alpha=0.5)], ["b", "s", 8]),
@@ -199,3 +179,32 @@ def test_types_are_known_behind_operators_of_onnx_ml(name: str) -> None:
     assert known.dtype == TensorProto.FLOAT
     assert tuple(d if w is not None else None for d, w in zip(known.shape or (), shape, strict=True)) == shape
     assert [n.domain for n in onnxfuse.optimize(one).graph.node] == [ML, "onnxfuse"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "left", "right"),
+    [
+        ({"transA": 1}, (2, 3, 5), (2, 3, 7)),
+        ({"transA": 1, "transB": 1}, (2, 3, 5), (2, 7, 3)),
+        ({"transB": 1}, (3, 5), (2, 7, 5)),
+        ({"transB": 1}, (2, 3, 5), (7, 5)),
+    ],
+)
+def test_no_extent_of_a_transposed_product_is_told_wrongly(
+    attributes: dict[str, int], left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    """What is said of the result is what ONNX Runtime gives; what a transposed factor hides is not said."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [N("FusedMatMul", ["a", "b"], ["p"], domain=MS, **attributes), N("Relu", ["p"], ["y"])], "g",
+        [value("a", TensorProto.FLOAT, left), value("b", TensorProto.FLOAT, right)],
+        [value("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    one = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (given,) = run(one, {"a": np.ones(left, np.float32), "b": np.ones(right, np.float32)})
+    known = value_types(infer(one).graph)["p"]
+    assert known.dtype == TensorProto.FLOAT
+    if known.shape is not None:
+        assert len(known.shape) == given.ndim
+        assert all(not isinstance(d, int) or d == n for d, n in zip(known.shape, given.shape, strict=True))
