@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -15,8 +15,8 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
             yield from attribute.graphs
 
 
-def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of all bodies in it."""
+def nodes_of(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a graph, or of a function, and of all bodies in it."""
     for node in graph.node:
         yield node
         for body in bodies(node):

@@ -3,18 +3,16 @@
 Its own optimizers write such files. ONNX allows none; a value that two other nodes compute is refused by both.
 """
 
-from collections.abc import Iterator
-
 from onnx import GraphProto, ModelProto, NodeProto
 
-from onnxfuse.model.nested import bodies
+from onnxfuse.model.concrete_shapes import every_graph
 
 CONSTANT = "Constant"
 
 
 def redefined(model: ModelProto) -> list[str]:
     """Return the names that constants share, those of bodies included, in order."""
-    return [name for graph in _graphs(model.graph) for name, places in _defined(graph).items() if places[1:]]
+    return [name for graph in every_graph(model.graph) for name in _shared(graph)]
 
 
 def keep_last_definitions(model: ModelProto) -> None:
@@ -22,8 +20,8 @@ def keep_last_definitions(model: ModelProto) -> None:
 
     Those of several types or shapes stay: ONNX Runtime refuses them.
     """
-    for graph in _graphs(model.graph):
-        alike = [places for places in _defined(graph).values() if len({_form(graph, *p) for p in places}) == 1]
+    for graph in every_graph(model.graph):
+        alike = [places for places in _shared(graph).values() if len({_form(graph, *p) for p in places}) == 1]
         for node, index in sorted((p for places in alike for p in places[:-1]), reverse=True):
             if node:
                 del graph.node[index]
@@ -31,22 +29,15 @@ def keep_last_definitions(model: ModelProto) -> None:
                 del graph.initializer[index]
 
 
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from _graphs(body)
-
-
-def _defined(graph: GraphProto) -> dict[str, list[tuple[bool, int]]]:
-    """Return by name where constants are: whether a node, and the position."""
+def _shared(graph: GraphProto) -> dict[str, list[tuple[bool, int]]]:
+    """Return by name where constants that share one are: whether a node, and the position."""
     found: dict[str, list[tuple[bool, int]]] = {}
     for index, tensor in enumerate(graph.initializer):
         found.setdefault(tensor.name, []).append((False, index))
     for index, node in enumerate(graph.node):
         if _is_constant(node):
             found.setdefault(node.output[0], []).append((True, index))
-    return found
+    return {name: places for name, places in found.items() if places[1:]}
 
 
 def _form(graph: GraphProto, node: bool, index: int) -> tuple[int, ...]:

@@ -238,9 +238,9 @@ def _values(
     if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):
         # A flag, not a mask: the first two cases take both branches.
         return np.full(shape, repeat == 0 if kind == "normal" else rng.integers(0, 2)).astype(dtype)
-    if kind == "large" and _grows(spec) and dtype.kind in "iu":
-        return _large_integers(rng, dtype, shape, min(repeat, _top(spec)))
     if kind == "large" and _grows(spec):
+        if dtype.kind in "iu":
+            return _large_integers(rng, dtype, shape, min(repeat, _top(spec)))
         magnitudes = 2.0 ** rng.uniform(LARGE_FROM, max(min(repeat, _top(spec)), LARGE_FROM), shape)
         return np.asarray(magnitudes * rng.choice([-1, 1], shape)).astype(dtype)
     if spec.dtype == TensorProto.BOOL:

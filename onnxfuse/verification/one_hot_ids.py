@@ -4,14 +4,13 @@ What the comparison makes is multiplied by a table: the input selects its rows a
 """
 
 import math
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
-from onnxfuse.model.graph import bodies
+from onnxfuse.model.nested import nodes_of
 
 MOST = 1 << 24
 """Elements of a constant beyond which it is not looked at."""
@@ -29,16 +28,9 @@ def ranges(model: onnx.ModelProto) -> Ranges:
     numbers: dict[str, float] = {}
     for tensor in model.graph.initializer:
         _note(tensor.name, tensor, found, numbers)
-    for node in (*_nodes(model.graph.node), *(n for f in model.functions for n in _nodes(f.node))):
+    for node in (n for holder in (model.graph, *model.functions) for n in nodes_of(holder)):
         _add(node, found, numbers)
     return found
-
-
-def _nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    for node in nodes:
-        yield node
-        for body in bodies(node):
-            yield from _nodes(body.node)
 
 
 def _add(node: NodeProto, found: Ranges, numbers: dict[str, float]) -> None:

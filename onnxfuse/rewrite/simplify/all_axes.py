@@ -15,7 +15,7 @@ from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite.nhwc.convolutions import CONVOLUTIONS
 from onnxfuse.rewrite.nhwc.writer import integers
-from onnxfuse.rewrite.simplify.writing import write_each
+from onnxfuse.rewrite.simplify.writing import fresh_constant, write_each
 
 AXES = 3
 """Where a Pad reads its axes."""
@@ -64,7 +64,7 @@ def _resize(graph: Graph, node: Node) -> list[NodeProto] | None:
         unread = {1: "" if crops else roi, 2: scales if sizes else ""}
         empty = {n: v for n, v in unread.items() if v and not graph.is_constant(v)}
         # What nothing reads may be of any length, and is taken for numbers of each axis, too.
-        none = _constant(graph, f"{result}.none", np.zeros(0, np.float32)) if empty else ""
+        none = fresh_constant(graph, f"{result}.none", np.zeros(0, np.float32)) if empty else ""
         return [_reading(node, dict.fromkeys(empty, none))] if empty else None
     by_sizes = bool(sizes) and graph.element_count(sizes) != 0
     # One scale is chosen for the axes that are named, and would be for all.
@@ -94,8 +94,8 @@ def _spread(
     if array is not None:
         whole = others.astype(array.dtype)
         whole[list(places)] = array.reshape(-1)
-        return _constant(graph, base, whole), []
-    return _picked(graph, numbers, _constant(graph, f"{base}.others", others), places, len(others), base)
+        return fresh_constant(graph, base, whole), []
+    return _picked(graph, numbers, fresh_constant(graph, f"{base}.others", others), places, len(others), base)
 
 
 def _with_extents(graph: Graph, sizes: str, axes: Sequence[int], image: str, base: str) -> tuple[str, list[NodeProto]]:
@@ -117,13 +117,13 @@ def _picked(
     order = [places.index(n) if n in places else len(places) + n for n in range(count)]
     return name, [
         helper.make_node("Concat", [numbers, others], [both], axis=0),
-        helper.make_node("Gather", [both, _constant(graph, f"{base}.order", np.array(order))], [name], axis=0),
+        helper.make_node("Gather", [both, fresh_constant(graph, f"{base}.order", np.array(order))], [name], axis=0),
     ]
 
 
 def _scattered(graph: Graph, pads: str, axes: str, rank: int, base: str) -> tuple[str, list[NodeProto]]:
     """Return pads of all axes, of those of axes that are computed, and the nodes that make it."""
-    none = _constant(graph, f"{base}.none", np.zeros(rank, np.int64))
+    none = fresh_constant(graph, f"{base}.none", np.zeros(rank, np.int64))
     first, last, begins, ends, name = (
         _typed(graph, n, TensorProto.INT64)
         for n in (f"{base}.first", f"{base}.last", f"{base}.begins", f"{base}.ends", base)
@@ -134,12 +134,6 @@ def _scattered(graph: Graph, pads: str, axes: str, rank: int, base: str) -> tupl
         helper.make_node("ScatterElements", [none, axes, last], [ends], axis=0),
         helper.make_node("Concat", [begins, ends], [name], axis=0),
     ]
-
-
-def _constant(graph: Graph, base: str, array: np.ndarray) -> str:
-    name = graph.fresh(base)
-    graph.add_constant(name, array)
-    return name
 
 
 def _typed(graph: Graph, base: str, dtype: int) -> str:

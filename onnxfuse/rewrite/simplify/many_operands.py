@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxfuse.model.extents import broadcast
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
-from onnxfuse.rewrite.simplify.writing import write_each
+from onnxfuse.rewrite.simplify.writing import fresh_constant, write_each
 
 MOST = 12
 """Operands of a node that stays: as many tensors as a kernel of elementwise work reads."""
@@ -55,8 +55,8 @@ def _mean(graph: Graph, node: Node) -> list[NodeProto] | None:
     for start in range(0, count, GROUP):
         group = node.inputs[start : start + GROUP]
         mean = _of(graph, node, "Mean", group, nodes)
-        share = graph.fresh(f"{mean}.share")
-        graph.add_constant(share, np.array(len(group) / count, helper.tensor_dtype_to_np_dtype(dtype)))
+        part = np.array(len(group) / count, helper.tensor_dtype_to_np_dtype(dtype))
+        share = fresh_constant(graph, f"{mean}.share", part)
         terms.append(_of(graph, node, "Mul", [mean, share], nodes))
     last = _few(graph, node, "Sum", terms, nodes)
     return [*nodes, helper.make_node("Sum", last, node.outputs, node.proto.name)]

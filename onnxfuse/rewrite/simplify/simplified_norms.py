@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxfuse.model import schema
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.types import ValueType
-from onnxfuse.rewrite.simplify.writing import write_each
+from onnxfuse.rewrite.simplify.writing import fresh_constant, write_each
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 AXES_ARE_READ = 18
@@ -50,9 +50,7 @@ def _spelled_out(graph: Graph, node: Node, x: ValueType, epsilon: float) -> list
         return name
 
     def number(value: np.ndarray, what: str) -> str:
-        name = graph.fresh(f"{node.outputs[0]}.{what}")
-        graph.add_constant(name, value)
-        return name
+        return fresh_constant(graph, f"{node.outputs[0]}.{what}", value)
 
     source = add("Cast", [node.inputs[0]], wide, to=TensorProto.FLOAT) if half else node.inputs[0]
     square = add("Pow", [source, number(np.array(2, np.float32), "two")], wide)

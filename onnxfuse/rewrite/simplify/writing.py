@@ -30,11 +30,17 @@ def passing_on(node: Node, source: str) -> Node:
     return Node(NodeProto(name=node.name, op_type="Identity", input=[source], output=node.outputs))
 
 
+def fresh_constant(graph: Graph, base: str, array: np.ndarray) -> str:
+    """Add a constant whose name begins with `base`, and return the name."""
+    name = graph.fresh(base)
+    graph.add_constant(name, array)
+    return name
+
+
 def along_one(graph: Graph, op: str, values: Sequence[str], axis: int, base: str) -> tuple[list[NodeProto], list[str]]:
     """Return the nodes that put an axis of 1 into each value (Unsqueeze) or take it out (Squeeze), and their names."""
     found = [graph.fresh(f"{base}.apart_{i}") for i in range(len(values))]
     if graph.opset < AXES_ARE_READ:
         return [helper.make_node(op, [v], [o], o, axes=[axis]) for v, o in zip(values, found, strict=True)], found
-    axes = graph.fresh(f"{base}.axis")
-    graph.add_constant(axes, np.array([axis], np.int64))
+    axes = fresh_constant(graph, f"{base}.axis", np.array([axis], np.int64))
     return [helper.make_node(op, [v, axes], [o], o) for v, o in zip(values, found, strict=True)], found
