@@ -17,7 +17,7 @@ from onnxfuse.kernels.launch_plan import DEFAULT
 from onnxfuse.kernels.measurements import Timed
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
 from onnxfuse.tuning import stopwatch, tune

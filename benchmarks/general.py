@@ -17,7 +17,7 @@ from onnxfuse.kernels import LaunchPlan
 from onnxfuse.kernels.build import nvrtc
 from onnxfuse.model import concrete_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from tests.gpu.launching import launcher
 from tests.kernels import ops
 

@@ -12,7 +12,8 @@ import onnx
 
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import value_types
 from onnxfuse.reporting.graph_drawing import ROW, Point, layout
 
 CHARACTER = 7.4

@@ -30,7 +30,8 @@ from onnxfuse.kernels.dispatch import is_template, plan, supports
 from onnxfuse.model import concrete_shapes, io
 from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.model.types import infer, type_of
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import type_of
 from onnxfuse.verification.typed import typed
 
 ARCHS = (

@@ -11,8 +11,7 @@ import onnx
 
 from onnxfuse.api.optimizing import Optimized, written
 from onnxfuse.model import io
-from onnxfuse.model.errors import OnnxfuseError
-from onnxfuse.model.types import plainly
+from onnxfuse.model.errors import OnnxfuseError, plainly
 
 SHOWN = 400
 """Characters of a message that a row keeps."""

@@ -19,9 +19,11 @@ from onnxfuse.kernels import is_pointwise
 from onnxfuse.model import schema
 from onnxfuse.model.errors import OnnxfuseError, UsageError
 from onnxfuse.model.graph import Graph, Node, bodies
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.normalize import normalize
+from onnxfuse.model.schema import opset_of
 from onnxfuse.model.text import parse_model
-from onnxfuse.model.types import ValueType, infer, opset_of
+from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.language import rule_file
 from onnxfuse.rewrite.language.pattern import NEWEST

@@ -8,7 +8,7 @@ from pathlib import PurePath
 import onnx
 from onnx import TensorProto
 
-from onnxfuse.model import types
+from onnxfuse.model import inferred_types, types
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.types import Dim, ValueType
 
@@ -54,7 +54,7 @@ def signature(model: onnx.ModelProto) -> Signature:
     constants = {w.name for w in model.graph.initializer}
     outputs = list(model.graph.output)
     if any(not v.type.tensor_type.HasField("shape") for v in outputs):
-        outputs = list(types.infer(types.shell(model)).graph.output)
+        outputs = list(inferred_types.infer(inferred_types.shell(model)).graph.output)
     inputs = {v.name: types.type_of(v.type) for v in model.graph.input if v.name not in constants}
     return Signature(inputs, {v.name: types.type_of(v.type) for v in outputs}, is_strict_fp32(model))
 

@@ -1,8 +1,8 @@
 """The command line: one file per command; each parses, calls and prints."""
 
-import os
 import signal
-from types import FrameType
+
+from onnxfuse.cli.interrupt import leave
 
 __all__ = ["main"]
 
@@ -17,8 +17,3 @@ def main(arguments: list[str] | None = None) -> None:
     from onnxfuse.cli.main import main as run
 
     run(arguments)
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """Leave the process at once, with the exit code that shells give for the signal."""
-    os._exit(128 + number)

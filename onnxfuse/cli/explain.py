@@ -12,14 +12,7 @@ from onnxfuse.api.options import Options, Tuning
 from onnxfuse.cli import capturing, compiled, tuning
 from onnxfuse.cli.console import output, print_json, print_rows, working
 from onnxfuse.cli.lowered import print_precision
-from onnxfuse.cli.parameters import (
-    ALSO_OPTION,
-    JSON_OPTION,
-    custom_ops_option,
-    node_names,
-    rule_names,
-    rules_option,
-)
+from onnxfuse.cli.parameters import ALSO_OPTION, JSON_OPTION, custom_ops_option, node_names, rule_names, rules_option
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import UsageError
 

@@ -11,14 +11,7 @@ from onnxfuse.api.exporting import Exported, export_library
 from onnxfuse.api.options import Compiling, Exporting
 from onnxfuse.cli.compiled import covered, megabytes
 from onnxfuse.cli.console import output, print_json, telling, working
-from onnxfuse.cli.parameters import (
-    JSON_OPTION,
-    RANGE_OPTION,
-    Shapes,
-    arch_option,
-    ranges,
-    rules_option,
-)
+from onnxfuse.cli.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
 from onnxfuse.model.counted import counted
 from onnxfuse.model.replacing import filling
 

@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 import onnxfuse
-from onnxfuse.cli import leave
 from onnxfuse.cli.console import VERBOSITY, as_called, errors, print_json
+from onnxfuse.cli.interrupt import leave
 from onnxfuse.model import isolation
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.printable import printable

@@ -5,15 +5,7 @@ Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 
 from onnxfuse.kernels.arch import SUPPORTED, Arch
 from onnxfuse.kernels.build.gpu import arch_of
-from onnxfuse.kernels.build.nvrtc import (
-    compile,
-    compiles_for,
-    is_compiled,
-    load,
-    load_image,
-    portable,
-    zeros,
-)
+from onnxfuse.kernels.build.nvrtc import compile, compiles_for, is_compiled, load, load_image, portable, zeros
 from onnxfuse.kernels.cost import LAUNCH
 from onnxfuse.kernels.dispatch import (
     TEMPLATES,

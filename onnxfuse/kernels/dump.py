@@ -18,8 +18,9 @@ from onnxfuse.kernels.launch_plan import LaunchPlan
 from onnxfuse.model import concrete_shapes, provenance
 from onnxfuse.model.errors import KernelError
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.replacing import check_place
-from onnxfuse.model.types import ValueType, infer, value_info
+from onnxfuse.model.types import ValueType, value_info
 
 H200 = Arch("sm_90a", sm_count=132)
 """What kernels are compiled for where there is no GPU to ask."""

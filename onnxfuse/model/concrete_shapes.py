@@ -7,7 +7,8 @@ from onnx import GraphProto, NodeProto
 
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
-from onnxfuse.model.types import UNKNOWN, ValueType, infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import UNKNOWN, ValueType, value_types
 
 Shape = tuple[int, ...]
 

@@ -18,17 +18,7 @@ from onnxfuse.model.inference import infer_node
 from onnxfuse.model.known import LIMIT, Known, Numbers
 from onnxfuse.model.output_shapes import shapes_of
 from onnxfuse.model.shape_numbers import numbers_of
-from onnxfuse.model.types import (
-    INVENTED,
-    Dim,
-    ValueType,
-    factors,
-    is_unknown,
-    type_of,
-    value_info,
-    value_types,
-    whole,
-)
+from onnxfuse.model.types import INVENTED, Dim, ValueType, factors, is_unknown, type_of, value_info, value_types, whole
 
 PASSES = 10
 """How often a model is gone through for names that turn out to be one extent's; its attentions tell at once."""

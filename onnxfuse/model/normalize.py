@@ -7,14 +7,13 @@ import onnx.inliner
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxfuse.model import schema
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, first_line
 from onnxfuse.model.functions import bind_attributes
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import bodies, in_order, nodes_of
 from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers
 from onnxfuse.model.redefined import keep_last_definitions
-from onnxfuse.model.types import first_line
 
 LONG_NAME = "ai.onnx"
 

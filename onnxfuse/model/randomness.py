@@ -6,10 +6,10 @@ import onnx
 from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.graph import Graph
+from onnxfuse.model.inferred_types import shell
 from onnxfuse.model.nested import bodies
 from onnxfuse.model.normalize import normalize
-from onnxfuse.model.schema import is_random
-from onnxfuse.model.types import opset_of, shell
+from onnxfuse.model.schema import is_random, opset_of
 
 FEW = 64
 """Elements of a constant that is computed to see whether it is false, or 0."""

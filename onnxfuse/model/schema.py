@@ -109,3 +109,8 @@ def as_constant(value: AttributeValue) -> np.ndarray:
     """Return the tensor that an attribute moved to an input stands for."""
     array = np.asarray(value)
     return array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the version of the default operator set that `model` is written in."""
+    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)

@@ -1,18 +1,10 @@
 """What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
 
-import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import onnx
-from onnx import ModelProto, TensorProto
-
-from onnxfuse.model.external import SMALL, is_external
-from onnxfuse.model.inference import ContradictionError, infer_shapes
-from onnxfuse.model.io import tensor_bytes, without_weights
-from onnxfuse.model.nested import bodies
-from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers, overridable
+from onnx import TensorProto
 
 Dim = int | str | None
 """An extent, a dimension's name, or None where nothing is known."""
@@ -95,114 +87,6 @@ def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
     if a is None or b is None:
         return False
     return len(a) != len(b) or any(differ(x, y) for x, y in zip(a, b, strict=True))
-
-
-def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
-    """Return `model` without its weights and with the type of every value that can be inferred as `value_info`.
-
-    Weights become graph inputs of the same type, so that the cost does not grow with their size. What ONNX Runtime
-    alone knows has no type here, and what is declared counts where inference says nothing else; but for the names of
-    extents that outputs declare. With `defaults` nobody replaces the weights that are inputs, too.
-    """
-    return _typed(shell(model, defaults=defaults))
-
-
-def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
-    from onnxfuse.model import dims, lenient, stand_ins
-
-    _forget_labels(light.graph)
-    dims.rename(light.graph)
-    standing = stand_ins.StandIns(light.graph, opset_of(light))
-    try:
-        inferred = infer_shapes(light, strict=True)
-    except ContradictionError:
-        inferred = lenient.infer(light)
-    standing.take_out(inferred.graph)
-    dims.refine(inferred)
-    return inferred
-
-
-def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return what `infer` does, to be read alone: of the model that was last asked for it is there already."""
-    return _inferred(shell(model).SerializeToString(deterministic=True))
-
-
-@lru_cache(maxsize=1)
-def _inferred(light: bytes) -> onnx.ModelProto:
-    return _typed(ModelProto.FromString(light))
-
-
-def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None:
-    """Take out, of `graph` and the bodies in it, what outputs call their extents: nothing holds two of a name equal.
-
-    ONNX Runtime runs a model whose output `[height]` is half of its input `[height]`, and torch's tracer gives images
-    of four sizes one name. Such a name goes from values on the way, too, where no input has it, here or `around`.
-    """
-    bound = {*around} | {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
-    computed = {o for n in graph.node for o in n.output}
-    labels = set[str]()
-    for output in graph.output:
-        if output.name in computed:
-            labels.update(d.dim_param for d in output.type.tensor_type.shape.dim)
-            _unname(output, lambda name: True)
-    labels = {name for name in labels - bound if name.isidentifier()}  # an expression says itself what it is
-    for value in graph.value_info:
-        _unname(value, labels.__contains__)
-    for node in graph.node:
-        for body in bodies(node):
-            _forget_labels(body, bound)
-
-
-def _unname(value: onnx.ValueInfoProto, is_label: Callable[[str], bool]) -> None:
-    for dim in value.type.tensor_type.shape.dim:
-        if dim.dim_param and is_label(dim.dim_param):
-            dim.ClearField("dim_param")
-
-
-def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
-    """Return `model` with graph inputs in the place of its weights, up to those small ones that say shapes.
-
-    A weight that a caller may replace says none; with `defaults` nobody replaces it.
-    """
-    dropped: list[TensorProto] = []
-    replaced = set[str]() if defaults else {*overridable(model)}
-
-    def keep_if_small(tensor: TensorProto) -> TensorProto | None:
-        if tensor.name in replaced:
-            return None
-        # ONNX would look for numbers that are in another file in the folder that the process happens to be in.
-        if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
-            return tensor
-        dropped.append(tensor)
-        return None
-
-    light = without_weights(model, keep_if_small)
-    if defaults and model.ir_version >= LISTED_BEFORE_IR:
-        keep_initializers(light)
-    declared = {i.name for i in light.graph.input}
-    for tensor in dropped:
-        if tensor.name not in declared:
-            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    return light
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of the default operator set that `model` is written in."""
-    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that says something."""
-    return next((line.strip() for line in plainly(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def plainly(error: BaseException) -> str:
-    """Return an error's text without the C++ signatures that ONNX Runtime puts before what CUDA says.
-
-    >>> plainly(RuntimeError("/onnxruntime_src/a.cc:154 void Call(const char*) CUDA failure 2: out of memory ; GPU=0"))
-    'CUDA failure 2: out of memory ; GPU=0'
-    """
-    return re.sub(r"/onnxruntime_src/.*?(?=\bCU[A-Z]+ failure \d+: )", "", f"{error}", flags=re.DOTALL)
 
 
 def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:

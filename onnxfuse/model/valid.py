@@ -12,11 +12,12 @@ import onnx
 from onnx import ModelProto
 
 from onnxfuse.model import custom_ops, io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, first_line
 from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.inference import NOT_VALID
+from onnxfuse.model.inferred_types import inferred, shell
+from onnxfuse.model.schema import opset_of
 from onnxfuse.model.stand_ins import StandIns
-from onnxfuse.model.types import first_line, inferred, opset_of, shell
 
 
 @dataclass(frozen=True)

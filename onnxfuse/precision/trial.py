@@ -14,8 +14,8 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from onnxfuse.model.counted import counted
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.io import without_weights
-from onnxfuse.model.types import infer
 from onnxfuse.precision import numbers
 from onnxfuse.precision.plan import FLOAT, converted, opsets_of, places
 from onnxfuse.precision.scopes import scopes_of

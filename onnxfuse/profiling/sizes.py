@@ -12,8 +12,9 @@ from onnxfuse.model.bounds import result_elements
 from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.host import SMALL, computed_on_host
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, infer, value_types, whole
+from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, value_types, whole
 from onnxfuse.model.validate import bits
 
 Shapes = Mapping[str, tuple[int, ...]]

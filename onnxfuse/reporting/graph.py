@@ -13,7 +13,8 @@ from onnxfuse.model import provenance
 from onnxfuse.model.counted import counted
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, replaced_nodes
-from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import ValueType, value_types
 from onnxfuse.reporting.graph_drawing import layout
 
 CHARACTER = 7.0

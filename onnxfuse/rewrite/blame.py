@@ -12,8 +12,8 @@ from onnx import ModelProto
 
 from onnxfuse.model.errors import ModelError, RuleError
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.inferred_types import shell
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.model.types import shell
 from onnxfuse.rewrite.language.rule_file import Rule, shipped_files
 from onnxfuse.rewrite.report import Report
 from onnxfuse.rewrite.unfuse import unfuse

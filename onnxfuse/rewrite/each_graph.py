@@ -6,7 +6,8 @@ from typing import TypeVar
 from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxfuse.model.graph import Graph, bodies
-from onnxfuse.model.types import inferred, opset_of
+from onnxfuse.model.inferred_types import inferred
+from onnxfuse.model.schema import opset_of
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from onnxfuse.model.graph import Graph, bodies
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.overridable import overridable
 from onnxfuse.model.redefined import redefined
+from onnxfuse.model.schema import opset_of
 from onnxfuse.model.share import share_weights
-from onnxfuse.model.types import opset_of
 from onnxfuse.model.valid import Judge, Opens
 from onnxfuse.rewrite import strict
 from onnxfuse.rewrite.blame import mend

@@ -23,7 +23,8 @@ from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.model.errors import OnnxfuseError
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.inference import may_multiply
-from onnxfuse.model.types import Dim, infer, shell
+from onnxfuse.model.inferred_types import infer, shell
+from onnxfuse.model.types import Dim
 from onnxfuse.runtime.launch import Shape
 from onnxfuse.runtime.packs import Packed
 from onnxfuse.runtime.variants import Variants

@@ -21,9 +21,10 @@ from onnxfuse.model.external import elements_of
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.graph import Node
 from onnxfuse.model.inference import infer_shapes
+from onnxfuse.model.inferred_types import shell
 from onnxfuse.model.nested import bodies
 from onnxfuse.model.schema import RANDOM
-from onnxfuse.model.types import shell, value_types
+from onnxfuse.model.types import value_types
 from onnxfuse.runtime.cuda import PROVIDER
 from onnxfuse.runtime.inference import CPU, Session, session
 from onnxfuse.runtime.opening import ORT_ERRORS, SILENT, reason

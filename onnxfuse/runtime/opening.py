@@ -16,10 +16,10 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse.model import custom_ops, io, isolation
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.errors import ModelError, UsageError, first_line
 from onnxfuse.model.functions import called, functions_of
+from onnxfuse.model.inferred_types import shell
 from onnxfuse.model.trial import is_utf8
-from onnxfuse.model.types import first_line, shell
 from onnxfuse.model.valid import Refused
 
 ORT_ERRORS: tuple[type[Exception], ...] = (

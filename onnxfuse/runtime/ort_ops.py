@@ -11,7 +11,7 @@ import onnx
 import onnx.inliner
 from onnxruntime import SessionOptions
 
-from onnxfuse.model import io, types
+from onnxfuse.model import inferred_types, io
 from onnxfuse.model.fold import drop_own_expands, share_equal, share_extents
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph
@@ -44,7 +44,7 @@ def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called
 
     Those of `called` stay functions that are called: for where a kernel of the op may be registered.
     """
-    inferred = types.infer(model)
+    inferred = inferred_types.infer(model)
     in_place = []
     for function in model.functions:
         library = ops[function.name].library if function.domain == DOMAIN and function.name in ops else None
@@ -72,7 +72,7 @@ def _put_in_place(model: onnx.ModelProto, inferred: onnx.ModelProto, functions: 
     del model.functions[:]
     model.functions.extend(inlined.functions)
     opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
-    graph = Graph(model.graph, types.infer(inlined).graph, opset)
+    graph = Graph(model.graph, inferred_types.infer(inlined).graph, opset)
     drop_own_expands(graph)
     share_extents(graph)
     share_equal(graph)

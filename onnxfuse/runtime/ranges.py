@@ -15,8 +15,9 @@ from onnxfuse import kernels
 from onnxfuse.kernels.programs.cover import Domain, Rows
 from onnxfuse.kernels.programs.family import Key
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.inferred_types import infer, shell
 from onnxfuse.model.named import number
-from onnxfuse.model.types import Dim, infer, is_unknown, shell
+from onnxfuse.model.types import Dim, is_unknown
 
 Range = tuple[int, int]
 """The least and the greatest."""

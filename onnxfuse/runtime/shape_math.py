@@ -13,8 +13,9 @@ from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.host import SMALL, leaves_on_host
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.schema import is_random
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.types import value_types
 
 
 def shape_math(model: onnx.ModelProto) -> set[str]:

@@ -14,8 +14,9 @@ from onnxfuse.kernels import measurements
 from onnxfuse.kernels.measurements import Key, Kind, Measured
 from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, may_have, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.io import without_weights
-from onnxfuse.model.types import ValueType, infer
+from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite import pipeline
 from onnxfuse.rewrite.fuse.choices import Choices, Declined, Place
 from onnxfuse.rewrite.language.rule_file import Rule

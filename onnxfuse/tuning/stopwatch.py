@@ -20,8 +20,9 @@ from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.kernels.arch import Arch
 from onnxfuse.kernels.measurements import Machine, Timed
 from onnxfuse.model.errors import KernelError
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.io import tensor_bytes
-from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.model.types import ValueType, value_types
 from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting
 from onnxfuse.runtime.cuda import cuda_unusable

@@ -14,7 +14,8 @@ that are projected or normalized, attention maps and images of classes are none:
 import onnx
 from onnx import NodeProto
 
-from onnxfuse.model.types import ValueType, infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import ValueType, value_types
 
 SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 CARRIERS = frozenset({"Cast", "CastLike", "Identity", "QuantizeLinear", "DequantizeLinear"})

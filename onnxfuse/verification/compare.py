@@ -14,9 +14,10 @@ from onnx import TensorProto
 from onnxfuse import runtime
 from onnxfuse.model import io
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.inferred_types import inferred
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import read as read_lowered
-from onnxfuse.model.types import inferred, value_types
+from onnxfuse.model.types import value_types
 from onnxfuse.verification import sessions
 from onnxfuse.verification.better_inputs import seek
 from onnxfuse.verification.branches import only_in_bodies
@@ -34,7 +35,7 @@ from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.nudged import chooses, on_nudged_tables, on_nudged_weights
 from onnxfuse.verification.planning import (
-    SEARCHING,
+    SEARCHING,  # fmt: skip
     Progress,
     RealInputs,
     entering,
@@ -42,7 +43,7 @@ from onnxfuse.verification.planning import (
     searched_sizes,
     shape_key,
     taker,
-)  # fmt: skip
+)
 from onnxfuse.verification.precision import is_narrower
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.rounding import rounding_behind

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.errors import ModelError, UsageError, first_line
 from onnxfuse.model.isolation import doing
-from onnxfuse.model.types import first_line
 from onnxfuse.verification import broken_original, budget, sessions
 from onnxfuse.verification.broken_original import Unoptimized
 from onnxfuse.verification.inputs import Case, nudge

@@ -14,11 +14,10 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse import runtime
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, first_line
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import TYPES, Lowered
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.model.types import first_line
 from onnxfuse.verification import sessions
 from onnxfuse.verification.branches import only_in_bodies
 from onnxfuse.verification.class_outputs import class_outputs

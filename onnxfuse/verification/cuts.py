@@ -15,8 +15,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies, captured
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.types import value_types
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

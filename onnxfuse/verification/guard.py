@@ -16,7 +16,7 @@ from onnxfuse.model.errors import UsageError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.isolation import Crash, isolated
 from onnxfuse.verification.bisect import (
-    Fault,
+    Fault,  # fmt: skip
     Progress,
     Reoptimize,
     accuse,
@@ -25,7 +25,7 @@ from onnxfuse.verification.bisect import (
     first_fault,
     giving_inputs,
     suspect,
-)  # fmt: skip
+)
 from onnxfuse.verification.crashes import Run, chosen_providers, surviving
 from onnxfuse.verification.cuts import Window, differing, windows
 from onnxfuse.verification.finding import Suspect

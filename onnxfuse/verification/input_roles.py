@@ -10,7 +10,8 @@ from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies
-from onnxfuse.model.types import ValueType, infer, shell, value_types
+from onnxfuse.model.inferred_types import infer, shell
+from onnxfuse.model.types import ValueType, value_types
 from onnxfuse.verification.counted_extents import Extent, Numbers, Site, Span
 from onnxfuse.verification.counting_inputs import ENTRIES
 from onnxfuse.verification.one_hot_ids import Ranges, ranges

@@ -11,7 +11,8 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.model.graph import captured
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import value_types
 from onnxfuse.verification.truth import with_shapes
 
 SECONDS = 300.0

@@ -14,10 +14,11 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import load_op
 
 from onnxfuse.model import custom_ops
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, first_line
 from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.graph import bodies
-from onnxfuse.model.types import first_line, infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import value_types
 from onnxfuse.verification import sessions
 
 GUESSES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)

@@ -7,9 +7,10 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 from onnxfuse.model.custom_ops import is_own
 from onnxfuse.model.functions import bind_attributes, called, functions_of
 from onnxfuse.model.graph import bodies
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.io import without_weights
 from onnxfuse.model.nested import every_name
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.types import value_types
 
 NARROWER: dict[int, tuple[int, ...]] = {
     TensorProto.FLOAT: (TensorProto.FLOAT16, TensorProto.BFLOAT16),

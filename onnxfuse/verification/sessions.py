@@ -16,9 +16,8 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
+from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError, first_line
 from onnxfuse.model.tf32 import is_strict_fp32
-from onnxfuse.model.types import first_line
 from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT

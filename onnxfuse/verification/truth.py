@@ -19,9 +19,10 @@ import onnx
 from onnx import TensorProto
 from threadpoolctl import ThreadpoolController
 
-from onnxfuse.model.errors import UsageError
+from onnxfuse.model.errors import UsageError, first_line
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.randomness import random_node
-from onnxfuse.model.types import first_line, infer, value_types
+from onnxfuse.model.types import value_types
 from onnxfuse.verification import sessions
 from onnxfuse.verification.narrow import whole
 from onnxfuse.verification.precision import NARROWER_ARRAYS, is_narrower, rounded, widened

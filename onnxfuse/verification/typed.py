@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from onnxfuse.model import types
+from onnxfuse.model import inferred_types, types
 from onnxfuse.verification import forms
 from onnxfuse.verification.forms import Arrays
 
@@ -27,7 +27,9 @@ def typed(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return a copy that declares every type that can be inferred in the main graph; None if none is new."""
     declared = {v.name: types.type_of(v.type) for v in model.graph.value_info}
     outputs = {o.name for o in model.graph.output}
-    found = {v.name: types.type_of(v.type) for v in types.inferred(model).graph.value_info if v.name not in outputs}
+    found = {
+        v.name: types.type_of(v.type) for v in inferred_types.inferred(model).graph.value_info if v.name not in outputs
+    }
     new = {name: t for name, t in found.items() if t.dtype and t.shape is not None and t != declared.get(name)}
     if not new:
         return None

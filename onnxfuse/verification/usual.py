@@ -8,8 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.types import first_line
+from onnxfuse.model.errors import UsageError, first_line
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Array, Case, InputSpec, cases, input_specs, shape_sets
 from onnxfuse.verification.limits import Limits

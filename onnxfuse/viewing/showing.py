@@ -22,7 +22,7 @@ from onnxfuse.model import concrete_shapes, external, io
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.viewing.kernel_text import Shapes, kernel_text
 from onnxfuse.viewing.times import Times
 

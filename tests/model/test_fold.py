@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model import types
+from onnxfuse.model import inferred_types
 from onnxfuse.model.fold import drop_identities, drop_own_expands, share_equal, share_extents
 from onnxfuse.model.graph import Graph
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
@@ -16,7 +16,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 def shared(text: str) -> tuple[onnx.ModelProto, bool]:
     """Return the model with equal nodes made one, and whether there were any."""
     model = parse(HEAD + text)
-    graph = Graph(model.graph, types.infer(model).graph, 17)
+    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
     changed = share_equal(graph)
     graph.remove_dead()
     graph.commit()
@@ -75,7 +75,7 @@ def test_noise_is_not_shared() -> None:
     """What is random differs each time."""
     text = "g (float[N,4] x) => (float[N,4] y) { a = RandomNormalLike (x)  b = RandomNormalLike (x)  y = Sub (a, b) }"
     model = parse(HEAD + text)
-    assert not share_equal(Graph(model.graph, types.infer(model).graph, 17))
+    assert not share_equal(Graph(model.graph, inferred_types.infer(model).graph, 17))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_extents_are_read_at_home(asked: str) -> None:
     model = parse(text)
     for number, node in enumerate(model.graph.node):
         node.name = f"node{number}"
-    graph = Graph(model.graph, types.infer(model).graph, 17)
+    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
     assert share_extents(graph)
     graph.remove_dead()
     graph.commit()
@@ -116,7 +116,7 @@ def test_a_chain_of_identities_goes() -> None:
     }"""
     )
     model = parse(text)
-    graph = Graph(model.graph, types.infer(model).graph, 17)
+    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
     while drop_identities(graph):
         pass
     graph.commit()
@@ -128,7 +128,7 @@ def test_a_chain_of_identities_goes() -> None:
 def same(text: str) -> list[str]:
     """Return the operators left of a model without its identities, which computes the same."""
     model = parse(HEAD + text)
-    graph = Graph(model.graph, types.infer(model).graph, 17)
+    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
     while drop_identities(graph):
         pass
     graph.commit()
@@ -243,7 +243,7 @@ def test_an_expand_to_the_shape_that_a_value_has_goes() -> None:
     }"""
     )
     model = parse(text)
-    graph = Graph(model.graph, types.infer(model).graph, 17)
+    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
     drop_own_expands(graph)
     graph.remove_dead()
     graph.commit()

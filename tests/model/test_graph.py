@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from onnxfuse.model.graph import Graph, Node, captured
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 
 CHAIN = """g (float[4] x) => (float[4] y) <float[4] w = {1,2,3,4}> {
   a = Add (x, w) b = Relu (a) c = Neg (x) d = Mul (b, c) y = Exp (d)

@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import value_types
 from tests.rewrite.small import run
 
 N = helper.make_node

@@ -7,8 +7,9 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model import schema
 from onnxfuse.model.errors import ModelError
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, ValueType, infer, shapes_differ, value_info, value_types
+from onnxfuse.model.types import UNKNOWN, ValueType, shapes_differ, value_info, value_types
 from onnxfuse.model.validate import validate
 
 

@@ -15,8 +15,9 @@ from onnxfuse.api.optimizing import optimize
 from onnxfuse.api.options import Guarding, Options
 from onnxfuse.model import io, lowered
 from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.lowered import Lowered
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.types import value_types
 from onnxfuse.precision import ROUNDS, Lowering, convert
 from onnxfuse.precision.trial import Trial
 from onnxfuse.verification.comparison import FUSED_FAILS

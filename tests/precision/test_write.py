@@ -8,8 +8,9 @@ from onnx import TensorProto
 
 import models
 import onnxfuse
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.types import value_types
 from onnxfuse.precision.plan import converted, opsets_of, places
 from onnxfuse.precision.scopes import scopes_of
 from onnxfuse.precision.write import Writer

@@ -12,7 +12,7 @@ import pytest
 import onnxfuse
 from models.survey import as_run, inputs, racing
 from models.survey.checks import (
-    ONE_SHAPE,
+    ONE_SHAPE,  # fmt: skip
     Broken,
     Examined,
     changing,
@@ -21,7 +21,7 @@ from models.survey.checks import (
     optimized,
     original_on_cpu,
     planned,
-)  # fmt: skip
+)
 from models.survey.racing import contenders
 from onnxfuse.model.isolation import Crash, Progress, apart
 from onnxfuse.profiling.bound import opened

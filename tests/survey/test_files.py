@@ -8,7 +8,7 @@ import pytest
 
 from models.survey import AS_EXPORTED, INSIDE, checks, files
 from models.survey.checks import (
-    NO_ARCH,
+    NO_ARCH,  # fmt: skip
     Broken,
     Examined,
     examined,
@@ -17,7 +17,7 @@ from models.survey.checks import (
     original_on_cpu,
     same_again,
     undone,
-)  # fmt: skip
+)
 from tests.survey.exports import LAYOUTS, everything_outside, exported
 
 

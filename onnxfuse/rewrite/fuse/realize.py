@@ -20,8 +20,9 @@ from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.graph import Graph, Node, bodies
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.io import without_weights
-from onnxfuse.model.types import Dim, infer
+from onnxfuse.model.types import Dim
 from onnxfuse.rewrite.fuse.make_op import Realization, library_form
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.fuse_table import Anchor

@@ -16,7 +16,7 @@ from onnxfuse.model.nearest import did_you_mean
 from onnxfuse.model.types import is_unknown, shapes_differ
 from onnxfuse.rewrite.language import expression
 from onnxfuse.rewrite.language.expression import (
-    LARGEST,
+    LARGEST,  # fmt: skip
     SEE,
     Arithmetic,
     Call,
@@ -26,7 +26,7 @@ from onnxfuse.rewrite.language.expression import (
     Part,
     Tree,
     Word,
-)  # fmt: skip
+)
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.vocabulary import DTYPES, FORMERLY, Value, Values
 from onnxfuse.rewrite.language.vocabulary import TERMS as TERMS

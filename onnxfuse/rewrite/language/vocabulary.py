@@ -13,8 +13,7 @@ from onnxfuse.model.graph import Graph
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Bound, Match
 from onnxfuse.rewrite.simplify.indices import in_order
-from onnxfuse.rewrite.simplify.mask_facts import Seen, covers, diagonal, everywhere
-from onnxfuse.rewrite.simplify.shrink_masks import is_finite
+from onnxfuse.rewrite.simplify.mask_facts import Seen, covers, diagonal, everywhere, is_finite
 
 Value = int | float | str | None
 Values = Value | tuple[Value, ...]

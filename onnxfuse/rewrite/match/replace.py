@@ -14,12 +14,12 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from onnxfuse.model import schema
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.bounds import result_elements
-from onnxfuse.model.errors import ModelError
+from onnxfuse.model.errors import ModelError, first_line
 from onnxfuse.model.evaluate import REFUSALS, evaluate
 from onnxfuse.model.fold import FEW, FILLED, SPREAD
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.inference import infer_node
-from onnxfuse.model.types import ValueType, first_line, type_of, value_info
+from onnxfuse.model.types import ValueType, type_of, value_info
 from onnxfuse.rewrite.language.pattern import NEWEST, Pattern, PatternNode
 from onnxfuse.rewrite.match.cause import Cause
 from onnxfuse.rewrite.match.match import Match, Refusal

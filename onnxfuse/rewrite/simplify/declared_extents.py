@@ -12,8 +12,9 @@ from onnx import ModelProto
 
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.inferred_types import inferred, shell
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.model.types import UNKNOWN, ValueType, inferred, is_unknown, shell, value_types
+from onnxfuse.model.types import UNKNOWN, ValueType, is_unknown, value_types
 from onnxfuse.rewrite.each_graph import each_graph
 from onnxfuse.rewrite.simplify.constant_shapes import retarget
 

@@ -274,3 +274,21 @@ _ELEMENTWISE: dict[str, Callable[..., float]] = {
     "Equal": lambda a, b: float(a == b), "Where": lambda c, a, b: a if c else b, "Add": lambda a, b: a + b,
     "Mul": lambda a, b: a * b,
 }  # fmt: skip
+
+
+def is_finite(graph: Graph, value: str, depth: int = 20) -> bool:
+    """Return whether every element of `value` is known to be a number, not infinite: it masks no row for good."""
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return array is not None and bool(np.isfinite(array.astype(np.float64)).all())
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0:
+        return False
+    if node.op == "Where":
+        return all(is_finite(graph, v, depth - 1) for v in node.inputs[1:])
+    if node.op == "Cast":
+        return graph.type(node.inputs[0]).dtype == TensorProto.BOOL
+    return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
+
+
+_PASSING = frozenset({"Expand", "Unsqueeze", "Identity", "Slice", "Reshape"})

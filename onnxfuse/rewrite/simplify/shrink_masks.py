@@ -7,9 +7,7 @@ What is added to scores, or chooses among them, is broadcast to their shape all 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
-from onnx import TensorProto
 
 from onnxfuse.model.extents import broadcast
 from onnxfuse.model.graph import Graph, Node
@@ -41,21 +39,6 @@ def slim_masks(graph: Graph) -> bool:
             changed = True
             break
     return changed
-
-
-def is_finite(graph: Graph, value: str, depth: int = DEPTH) -> bool:
-    """Return whether every element of `value` is known to be a number, not infinite: it masks no row for good."""
-    if graph.is_constant(value):
-        array = graph.constant(value)
-        return array is not None and bool(np.isfinite(array.astype(np.float64)).all())
-    node = graph.producer(value)
-    if node is None or node.domain or depth == 0:
-        return False
-    if node.op == "Where":
-        return all(is_finite(graph, v, depth - 1) for v in node.inputs[1:])
-    if node.op == "Cast":
-        return graph.type(node.inputs[0]).dtype == TensorProto.BOOL
-    return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
@@ -150,5 +133,3 @@ _NEUTRAL = {"And": 1.0, "Or": 0.0}
 """The operand that changes nothing."""
 
 _ELEMENTWISE = frozenset({"Expand", "And", "Or", "Where", "Cast", "Not", "Identity", "Add", "Sub", "Mul"})
-
-_PASSING = frozenset({"Expand", "Unsqueeze", "Identity", "Slice", "Reshape"})

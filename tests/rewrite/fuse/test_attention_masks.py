@@ -9,7 +9,8 @@ from onnx import ModelProto, TensorProto
 from onnxfuse.kernels.arch import SUPPORTED
 from onnxfuse.kernels.templates.attention.body import take_apart
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.types import infer, value_types
+from onnxfuse.model.inferred_types import infer
+from onnxfuse.model.types import value_types
 from onnxfuse.runtime.ort_ops import with_library_ops
 from onnxfuse.runtime.registration import with_forms
 from tests.rewrite.small import (

@@ -11,7 +11,7 @@ import models
 from models.survey.samples import FOLDER, SUFFIX, unpacked
 from onnxfuse import kernels
 from onnxfuse.kernels import SUPPORTED
-from onnxfuse.model import concrete_shapes, types
+from onnxfuse.model import concrete_shapes, inferred_types, types
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.named import number
 from onnxfuse.rewrite import pipeline
@@ -53,7 +53,7 @@ def planned(model: onnx.ModelProto) -> Iterator[tuple[str, str | None]]:
 
     What a session leaves to the library, because its kernel may not take such shapes, has no plan to be asked for.
     """
-    known = concrete_shapes.every_type(types.infer(model).graph)
+    known = concrete_shapes.every_type(inferred_types.infer(model).graph)
     for name, nodes in concrete_shapes.fused_nodes(model.graph).items():
         op = fused_ops(model)[name]
         for given in {tuple(known.get(v) for v in node.input) for node in nodes}:

@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.language import predicate
 from onnxfuse.rewrite.language.pattern import parse as parse_pattern
 from onnxfuse.rewrite.match.cause import Cause

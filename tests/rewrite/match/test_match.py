@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.language.pattern import Pattern
 from onnxfuse.rewrite.language.pattern import parse as parse_pattern
 from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches

@@ -5,7 +5,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.cut_products import MOST_TERMS, cut_products
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 

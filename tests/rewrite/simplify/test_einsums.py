@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.einsums import multiply_einsums
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 

@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.indices import in_order
 from tests.rewrite.small import parse
 

@@ -5,7 +5,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.late_views import late_views
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
 from tests.rewrite.small import assert_same_numbers, fuses, ops, optimize, parse
 

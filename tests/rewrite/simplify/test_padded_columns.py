@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.padded_columns import pad_columns
 from tests.rewrite.small import assert_same_numbers, fuses, numbers, ops, optimize, parse
 

@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.padded_heads import pad_heads
 from tests.rewrite.small import assert_same_numbers, fuses, halved, numbers, ops, optimize, parse
 

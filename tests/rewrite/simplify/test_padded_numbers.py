@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
 from tests.rewrite.small import parse
 

@@ -5,7 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite import pipeline
 from tests.rewrite.small import parse
 

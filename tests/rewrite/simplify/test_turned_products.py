@@ -7,7 +7,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify import turned_products
 from onnxfuse.rewrite.simplify.turned_products import unturn_products
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse

@@ -5,7 +5,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.model.graph import Graph
-from onnxfuse.model.types import infer
+from onnxfuse.model.inferred_types import infer
 from onnxfuse.rewrite.simplify.written_slices import write_slices
 from tests.rewrite.small import fuses, parse
 
