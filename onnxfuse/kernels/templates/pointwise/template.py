@@ -1,15 +1,24 @@
-"""The template of elementwise work and data movement."""
+"""The templates that memory bounds: elementwise work and data movement, and reductions with what is pointwise around."""
 
 from onnxfuse.kernels.templates.pointwise.schedule import candidates, inplace, output_shapes, plan, program
 from onnxfuse.kernels.templates.template import Growth, Planner, Template
 
+PLANNER = Planner(program, output_shapes, plan, inplace=inplace, candidates=candidates)
+
 TEMPLATES = (
     Template(
-        "pointwise", 70, "elementwise work and data movement",
-        Planner(program, output_shapes, plan, inplace=inplace, candidates=candidates),
+        "pointwise", 70, "elementwise work and data movement", PLANNER,
         growth=frozenset({
             Growth.PROLOGUE, Growth.EPILOGUE, Growth.MOVEMENT, Growth.TWINS, Growth.BROADCAST_INPUT,
             Growth.LIBRARY_ANCHOR,
         }),
+    ),
+    Template(
+        "row", 30, "reductions over any axes", PLANNER,
+        growth=frozenset({
+            Growth.PROLOGUE, Growth.EPILOGUE, Growth.WHOLE_INPUT, Growth.REDUCTIONS, Growth.TRANSPOSED_INPUT,
+            Growth.TRANSPOSED_OUTPUT,
+        }),
+        looks_up_rows=True, moves_runs=True,
     ),
 )  # fmt: skip
