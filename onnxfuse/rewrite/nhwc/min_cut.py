@@ -51,7 +51,13 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
         refusal = Refusal(in_the_way.name, Cause("layout", seen=reason), 1, 1)
         report.stopped.append(Near(rule.name, f"{in_the_way.op} {in_the_way.name}", refusal))
         return
-    found = {n: f for n in graph.nodes if (f := form(graph, n, rule.layout.types)) is not None}
+    found = {
+        n: f
+        for n in graph.nodes
+        if (f := form(graph, n, rule.layout.types)) is not None
+        # That of a constant, as RAFT's first flow, is one: ONNX Runtime computes it when it opens the model.
+        and not any(graph.is_constant(v) for v in f.reads)
+    }
     inner = {i for f in found.values() for i in f.inner}
     found = {n: f for n, f in found.items() if n not in inner}
     saving = [n for n, f in found.items() if f.saves]
@@ -63,6 +69,7 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
             reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
             refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
+    chosen = {n: f for n, f in chosen.items() if not _lies_last(graph, n, f)}
     if chosen:
         replaced = names(list(chosen))
         _write(graph, chosen)
@@ -131,6 +138,18 @@ def _cost(shape: tuple[Dim, ...] | None) -> int:
     if shape is None or stands_still(shape):
         return RESHAPE
     return LAUNCH + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
+
+
+def _lies_last(graph: Graph, node: Node, its: Form) -> bool:
+    """Return whether a node stands between the Transposes of its channels-last form: no rule fused it since."""
+    makers = [graph.producer(v) for v in its.reads]
+    readers = [graph.readers(v) for v in its.makes]
+    return (
+        its.same_op
+        and all(maker is not None and turns_first(maker) for maker in makers)
+        and all(each and all(map(turns_last, each)) for each in readers)
+        and not any(graph.is_output(v) for v in its.makes)
+    )
 
 
 # ---- the writing
