@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.graph import Graph
@@ -87,6 +87,33 @@ def test_what_a_kernel_leaves_channels_first_is_laid_out_anew(
     made = optimized_twice(model, only)
     if dtype is np.float32:
         assert_same_numbers(model, made, folded=True)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16])
+@pytest.mark.parametrize("skip", [(), ("nhwc_conv",)])
+def test_what_no_rule_takes_channels_last_is_not_written_again(skip: tuple[str, ...], dtype: int) -> None:
+    """A movement takes the Transpose behind a ConvTranspose that nothing takes between the two, and keeps it."""
+    rng = np.random.default_rng(0)
+    weights = [
+        helper.make_tensor(name, dtype, shape, rng.standard_normal(np.prod(shape)).astype(np.float32))
+        for name, shape in (("w", (8, 8, 3, 3)), ("u", (8, 8, 1, 3)))
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("ConvTranspose", ["c", "u"], ["t"], strides=[2, 2]),
+        helper.make_node("Squeeze", ["t", "axis"], ["s"]),
+        helper.make_node("Sigmoid", ["s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", dtype, ["n", 8, 1, 16])],
+        [helper.make_tensor_value_info(name, dtype, None) for name in ("y", "c")],
+        [*weights, numpy_helper.from_array(np.array([2]), "axis")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    made = onnxfuse.optimize(model, skip=skip)
+    assert onnxfuse.optimize(made, skip=skip) == made
 
 
 TEXT = "g (float[4,4] x) => (float[4,4] y) { a = Add (x, x) b = Tanh (a) y = MatMul (b, x) }"
