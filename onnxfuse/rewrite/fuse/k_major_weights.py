@@ -3,7 +3,7 @@
 TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,37 +12,73 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_node
 
 from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.fold import is_right_factor
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.model.types import ValueType
 from onnxfuse.rewrite.fuse.attempt import Attempt
+from onnxfuse.rewrite.fuse.stored_transposes import transpose_inside
 
 SUFFIX = ".terms_last"
 """What the name of a turned weight has after that of the weight."""
 
 
 def store_k_major(attempt: Attempt) -> None:
-    """Give the products of float32 weights [n, k], where they are constants [k, n].
+    """Give the products of float32 weights [n, k], where they are constants [k, n] that nothing reads otherwise.
 
-    The nodes that are new take the place of theirs in the graph; `graph.replace` with both lists undoes it.
+    What is read through a Transpose, of any type, is read as it is stored. The nodes that are new take the place of
+    theirs in the graph; `graph.replace` with both lists undoes it.
     """
-    graph = attempt.graph
+    graph, transposes = attempt.graph, attempt.around.transposes
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w with its axes exchanged.
     found: list[Node] = []
     for node in attempt.nodes:
-        turned = _turned(graph, node) if _wants(graph, node) else None
+        transpose = transposes.get(node.inputs[1]) if _is_product(node) else None
+        if transpose is not None:
+            turned: list[Node] | None = _as_read(graph, node, transpose)
+        else:
+            turned = _turned(graph, node) if _wants(graph, node, transposes) else None
         if turned is not None:
             graph.replace([node], turned)
         found.extend([node] if turned is None else turned)
     attempt.nodes = found
 
 
-def _wants(graph: Graph, node: Node) -> bool:
-    if node.op not in ("MatMul", "Gemm") or node.domain or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
+def _is_product(node: Node) -> bool:
+    return node.op in ("MatMul", "Gemm") and not node.domain
+
+
+def _wants(graph: Graph, node: Node, transposes: Mapping[str, Node]) -> bool:
+    """Return whether a product reads a constant [k, n] of float32, and all that reads it could as well read [n, k]."""
+    if not _is_product(node) or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
         return False
-    weight = graph.type(node.inputs[1])
-    standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])
-    return standing and not graph.attributes(node).get("transB", 0)
+    weight = node.inputs[1]
+    shape = graph.type(weight).shape
+    if shape is None or len(shape) != 2 or not graph.is_constant(weight):
+        return False
+    straight = all(
+        is_right_factor(r, weight) and not graph.attributes(r).get("transB", 0) for r in graph.readers(weight)
+    )
+    return straight and not graph.is_output(weight) and all(t.inputs[0] != weight for t in transposes.values())
+
+
+def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
+    """Return what takes the place of a product by a weight that stands for a Transpose: it reads what that one does."""
+    # Gemm(x, Transpose(w)) -> Gemm <transB = 1> (x, w); MatMul(x, Transpose(w)) has it in its body.
+    product = NodeProto()
+    product.CopyFrom(node.proto)
+    if node.op == "Gemm":
+        set_attribute(product, "transB", 0 if graph.attributes(node).get("transB") else 1)
+        product.input[1] = transpose.inputs[0]
+        return [Node(product)]
+    inside = transpose_inside(graph, transpose, _name(node))
+    product.input[1] = inside.outputs[0]
+    return [inside, Node(product)]
+
+
+def _name(product: Node) -> str:
+    """Return what the Transpose before a product is called, as it must not have another one's name."""
+    return f"{product.proto.name}/terms_last" if product.proto.name else ""
 
 
 def _turned(graph: Graph, node: Node) -> list[Node] | None:
@@ -62,14 +98,22 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
     back = graph.fresh(f"{stored}.back")
     graph.types[back] = ValueType(graph.type(stored).dtype, weight.shape)
     product.input[1] = back
-    return [
-        Node(
-            make_node(
-                "Transpose", [stored], [back], f"{node.proto.name}/terms_last" if node.proto.name else "", perm=[1, 0]
-            )
-        ),
-        Node(product),
-    ]
+    return [Node(make_node("Transpose", [stored], [back], _name(node), perm=[1, 0])), Node(product)]
+
+
+def read_k_major(graph: Graph) -> None:
+    """Let what still reads a weight as it was, where a kernel has it [n, k], read that one through a Transpose.
+
+    ONNX Runtime computes it as it makes a session; the file holds the weight once.
+    """
+    for stored in [name for name in graph.initializers if name.endswith(SUFFIX) and graph.readers(name)]:
+        own = stored.removesuffix(SUFFIX)
+        if not graph.is_constant(own) or not graph.readers(own) or graph.is_output(own):
+            continue
+        first, constant = graph.readers(own)[0], graph.producer(own)
+        back = Node(make_node("Transpose", [stored], [own], _name(first), perm=[1, 0]))
+        graph.initializers.pop(own, None)
+        graph.replace([constant or first], [back] if constant else [back, first])
 
 
 def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:

@@ -57,12 +57,34 @@ def test_what_is_undone_computes_the_same():
     assert_same_numbers(before, undone)
 
 
-def test_a_shared_weight_is_turned_once_and_kept_where_it_is_read_as_it_was():
-    text = BLOCK.replace("MatMul (r, v)", "Add (r, w)").replace("[N,S,7]", "[N,S,8]").replace("[N,S,", "[N,8,")
+@pytest.mark.parametrize("other", ["Add (r, w)", "Gather (w, i)", "Gemm <transB = 1> (r2, w)"])
+def test_a_weight_that_is_read_otherwise_too_stays_as_it_is(other):
+    """The file holds it once: the product's kernel reads [k, n]."""
+    text = BLOCK.replace("MatMul (r, v)", other).replace("[N,S,7]", "[A,B,C]" if "r2" not in other else "[A,B]")
+    text = text.replace("[N,S,", "[N,8,").replace("z = ", "r2 = Reshape (r, s)  z = " if "r2" in other else "z = ")
+    text = text.replace("float[8,7] v", "int64[2] s = {-1, 8}, int64[2,2] i = {0, 1, 2, 7}, float[8,7] v")
     model, before = parse(text), parse(text)
     pipeline.run(model, choices=MEASURED)
-    assert {t.name for t in model.graph.initializer} == {"w", "w.terms_last"}
+    assert [t.name for t in model.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
+    assert any("MatMul Add Relu" in name for name in ops(model))
     assert_same_numbers(before, model)
+    assert onnxfuse.optimize(model) == model
+
+
+def test_a_product_left_to_the_library_reads_the_weight_of_one_that_is_not():
+    """A vector by a weight has no kernel: the weight of the other product is transposed for it, not stored again."""
+    text = BLOCK.replace("float[N,S,7] z", "float[8] z").replace("float[N,S,8] r)", "float[N,S,8] r, float[8] q)")
+    text = text.replace("MatMul (r, v)", "MatMul (q, w)")
+    model, before = parse(text), parse(text)
+    pipeline.run(model, choices=MEASURED)
+    assert [t.name for t in model.graph.initializer if list(t.dims) == [8, 8]] == ["w.terms_last"]
+    assert sorted(ops(model)) == ["MatMul", "Transpose", "{Transpose MatMul Add Relu}"]
+    assert_same_numbers(before, model)
+    assert onnxfuse.optimize(model) == model
+    undone = onnxfuse.unfuse(model)
+    assert sorted(ops(undone)) == ["Add", "MatMul", "MatMul", "Relu"]
+    assert [t.name for t in undone.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
+    assert_same_numbers(before, undone)
 
 
 def test_a_gemm_only_changes_its_layout():
