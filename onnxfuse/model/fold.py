@@ -374,16 +374,14 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
 
 def _is_other_layout(graph: Graph, node: Node) -> bool:
     """Return whether `node` is a Transpose by which products read a weight: their kernels read it as it is stored."""
-    value = node.outputs[0]
-    if node.op != "Transpose" or graph.type(value).rank != 2:
+    if node.op != "Transpose" or graph.type(node.outputs[0]).rank != 2:
         return False
-    return any(is_right_factor(r, value) or r.domain == DOMAIN for r in graph.readers(value))
+    return any(is_product(r) or r.domain == DOMAIN for r in graph.readers(node.outputs[0]))
 
 
-def is_right_factor(node: Node, value: str) -> bool:
-    """Return whether a product reads `value` as its right factor, and nowhere else."""
-    product = node.op in ("MatMul", "Gemm") and not node.domain
-    return product and node.inputs[1] == value and node.reads.count(value) == 1
+def is_product(node: Node) -> bool:
+    """Return whether `node` multiplies matrices."""
+    return node.op in ("MatMul", "Gemm") and not node.domain
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:

@@ -13,7 +13,7 @@ from onnxfuse.rewrite.fuse.choices import Choices, Declined
 from onnxfuse.rewrite.fuse.concat import join, joins_channels
 from onnxfuse.rewrite.fuse.growth import grown
 from onnxfuse.rewrite.fuse.joined_input import is_joined
-from onnxfuse.rewrite.fuse.k_major_weights import read_k_major
+from onnxfuse.rewrite.fuse.k_major_weights import store_once
 from onnxfuse.rewrite.fuse.left_operand import is_computed
 from onnxfuse.rewrite.fuse.make_op import make_op
 from onnxfuse.rewrite.fuse.movement import sampled
@@ -71,7 +71,7 @@ def fuse(
     for split in splits:
         _join_unused(graph, split)
     put_back(graph, aside)
-    read_k_major(graph)
+    store_once(graph)
     graph.remove_dead()
 
 

@@ -3,7 +3,7 @@
 TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_node
 
 from onnxfuse.model.attributes import set_attribute
-from onnxfuse.model.fold import is_right_factor
+from onnxfuse.model.fold import is_product
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.model.types import ValueType
@@ -24,7 +24,7 @@ SUFFIX = ".terms_last"
 
 
 def store_k_major(attempt: Attempt) -> None:
-    """Give the products of float32 weights [n, k], where they are constants [k, n] that nothing reads otherwise.
+    """Give the products of float32 weights [n, k], where they are constants [k, n].
 
     What is read through a Transpose, of any type, is read as it is stored. The nodes that are new take the place of
     theirs in the graph; `graph.replace` with both lists undoes it.
@@ -33,33 +33,23 @@ def store_k_major(attempt: Attempt) -> None:
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w with its axes exchanged.
     found: list[Node] = []
     for node in attempt.nodes:
-        transpose = transposes.get(node.inputs[1]) if _is_product(node) else None
+        transpose = transposes.get(node.inputs[1]) if is_product(node) else None
         if transpose is not None:
             turned: list[Node] | None = _as_read(graph, node, transpose)
         else:
-            turned = _turned(graph, node) if _wants(graph, node, transposes) else None
+            turned = _turned(graph, node) if _wants(graph, node) else None
         if turned is not None:
             graph.replace([node], turned)
         found.extend([node] if turned is None else turned)
     attempt.nodes = found
 
 
-def _is_product(node: Node) -> bool:
-    return node.op in ("MatMul", "Gemm") and not node.domain
-
-
-def _wants(graph: Graph, node: Node, transposes: Mapping[str, Node]) -> bool:
-    """Return whether a product reads a constant [k, n] of float32, and all that reads it could as well read [n, k]."""
-    if not _is_product(node) or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
+def _wants(graph: Graph, node: Node) -> bool:
+    if not is_product(node) or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
         return False
-    weight = node.inputs[1]
-    shape = graph.type(weight).shape
-    if shape is None or len(shape) != 2 or not graph.is_constant(weight):
-        return False
-    straight = all(
-        is_right_factor(r, weight) and not graph.attributes(r).get("transB", 0) for r in graph.readers(weight)
-    )
-    return straight and not graph.is_output(weight) and all(t.inputs[0] != weight for t in transposes.values())
+    weight = graph.type(node.inputs[1])
+    standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])
+    return standing and not graph.attributes(node).get("transB", 0)
 
 
 def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
@@ -101,19 +91,18 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
     return [Node(make_node("Transpose", [stored], [back], _name(node), perm=[1, 0])), Node(product)]
 
 
-def read_k_major(graph: Graph) -> None:
-    """Let what still reads a weight as it was, where a kernel has it [n, k], read that one through a Transpose.
+def store_once(graph: Graph) -> None:
+    """Let the turned weights be Transposes of weights that are still read as they were: the file holds each once.
 
-    ONNX Runtime computes it as it makes a session; the file holds the weight once.
+    ONNX Runtime computes what depends on float32 constants alone as it makes a session, so both layouts are on the GPU.
     """
-    for stored in [name for name in graph.initializers if name.endswith(SUFFIX) and graph.readers(name)]:
-        own = stored.removesuffix(SUFFIX)
-        if not graph.is_constant(own) or not graph.readers(own) or graph.is_output(own):
-            continue
-        first, constant = graph.readers(own)[0], graph.producer(own)
-        back = Node(make_node("Transpose", [stored], [own], _name(first), perm=[1, 0]))
-        graph.initializers.pop(own, None)
-        graph.replace([constant or first], [back] if constant else [back, first])
+    for turned in [name for name in graph.initializers if name.endswith(SUFFIX)]:
+        own, readers = turned.removesuffix(SUFFIX), graph.readers(turned)
+        here = own in graph.initializers or own in graph.producers
+        if readers and here and graph.is_constant(own) and (graph.readers(own) or graph.is_output(own)):
+            del graph.initializers[turned]
+            first = readers[0]
+            graph.replace([first], [Node(make_node("Transpose", [own], [turned], turned, perm=[1, 0])), first])
 
 
 def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
@@ -140,10 +129,16 @@ def turn_back(model: ModelProto) -> None:
     """
     # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
     for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
-        for tensor in [t for t in holder.initializer if t.name.endswith(SUFFIX)]:
-            readers = list(readers_of(holder, tensor.name))
+        turned = [(t.name, t) for t in holder.initializer if t.name.endswith(SUFFIX)]
+        turned += [(n.output[0], n) for n in holder.node if n.op_type == "Transpose" and _makes_turned(n)]
+        for name, maker in turned:
+            readers = list(readers_of(holder, name))
             if readers and all(_undone(node) for _, node in readers):
-                _turn_one_back(holder, tensor, readers)
+                _turn_one_back(holder, name, maker, readers)
+
+
+def _makes_turned(transpose: NodeProto) -> bool:
+    return str(transpose.output[0]) == f"{transpose.input[0]}{SUFFIX}"
 
 
 def _undone(node: NodeProto) -> bool:
@@ -152,12 +147,16 @@ def _undone(node: NodeProto) -> bool:
     return node.op_type == "Transpose" and not node.domain
 
 
-def _turn_one_back(holder: GraphProto, tensor: TensorProto, readers: Sequence[tuple[GraphProto, NodeProto]]) -> None:
-    own = tensor.name.removesuffix(SUFFIX)
-    if any(t.name == own for t in holder.initializer):
-        holder.initializer.remove(tensor)
+def _turn_one_back(
+    holder: GraphProto, name: str, maker: TensorProto | NodeProto, readers: Sequence[tuple[GraphProto, NodeProto]]
+) -> None:
+    own = name.removesuffix(SUFFIX)
+    if isinstance(maker, NodeProto):
+        holder.node.remove(maker)
+    elif any(t.name == own for t in holder.initializer):
+        holder.initializer.remove(maker)
     else:
-        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(tensor).T), own))
+        maker.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(maker).T), own))
     for graph, node in readers:
         if node.op_type == "Gemm":
             node.input[1] = own

@@ -5,54 +5,71 @@ grow, such a Transpose is a weight like any other, whose numbers are not at hand
 Transpose into its body, and where none does it stands there again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
-from onnxfuse.model.fold import is_right_factor
+from onnxfuse.model.fold import is_product
 from onnxfuse.model.graph import Graph, Node
+from onnxfuse.model.nested import graphs_in, readers_of
 
 SUFFIX = ".stored"
 """What the name of a weight that stands for a Transpose has after that of the Transpose's result."""
 
 
 def set_aside(graph: Graph) -> dict[str, Node]:
-    """Let weights stand for the Transposes of constants that products alone read; return the Transposes by these."""
+    """Let weights stand for Transposes of constants where products read them; return the Transposes by these."""
     found: dict[str, Node] = {}
-    for node in [n for n in graph.nodes if _is_weight(graph, n)]:
+    for node in [n for n in graph.nodes if _exchanges_weight(graph, n)]:
         value = node.outputs[0]
-        weight, known = graph.fresh(f"{value}{SUFFIX}"), graph.type(value)
-        dims = [d for d in known.shape or () if isinstance(d, int)]
-        graph.initializers[weight] = TensorProto(
-            name=weight, dims=dims, data_type=known.dtype, data_location=TensorProto.EXTERNAL
-        )
-        graph.types[weight] = known
-        graph.reroute(value, weight)
-        graph.replace([node], [])
-        found[weight] = node
+        products = [r for r in graph.readers(value) if _is_right_factor(r, value)]
+        if products:
+            known = graph.type(value)
+            dims = [d for d in known.shape or () if isinstance(d, int)]
+            weight = graph.fresh(f"{value}{SUFFIX}")
+            graph.initializers[weight] = TensorProto(
+                name=weight, dims=dims, data_type=known.dtype, data_location=TensorProto.EXTERNAL
+            )
+            graph.types[weight] = known
+            _read(graph, products, weight)
+            if not graph.is_read_outside(value, ()):
+                graph.replace([node], [])
+            found[weight] = node
     return found
 
 
-def _is_weight(graph: Graph, node: Node) -> bool:
-    """Return whether `node` exchanges the axes of a constant matrix, and products read that as their right factor."""
+def _exchanges_weight(graph: Graph, node: Node) -> bool:
+    """Return whether `node` exchanges the axes of a constant matrix."""
     if node.op != "Transpose" or node.domain or not graph.is_constant(node.inputs[0]):
         return False
-    value = node.outputs[0]
-    known, readers = graph.type(value), graph.readers(value)
-    if graph.is_output(value) or not known.dtype or known.shape is None or len(known.shape) != 2:
+    known = graph.type(node.outputs[0])
+    if not known.dtype or known.shape is None or len(known.shape) != 2:
         return False
-    exchanges = graph.attributes(node).get("perm", [1, 0]) == [1, 0]
     whole = all(isinstance(d, int) for d in known.shape)
-    return exchanges and whole and bool(readers) and all(is_right_factor(r, value) for r in readers)
+    return whole and graph.attributes(node).get("perm", [1, 0]) == [1, 0]
+
+
+def _is_right_factor(node: Node, value: str) -> bool:
+    """Return whether a product reads `value` as its right factor, and nowhere else."""
+    return is_product(node) and node.inputs[1] == value and node.reads.count(value) == 1
+
+
+def _read(graph: Graph, products: Sequence[Node], weight: str) -> None:
+    """Let products have another right factor."""
+    for product in products:
+        proto = NodeProto()
+        proto.CopyFrom(product.proto)
+        proto.input[1] = weight
+        graph.replace([product], [Node(proto)])
 
 
 def put_back(graph: Graph, aside: Mapping[str, Node]) -> None:
-    """Put the Transposes in place again that products without a kernel of their own still read."""
+    """Let what still reads the weights that stand for Transposes, as a product without a kernel, read these again."""
     for weight, node in aside.items():
         readers = graph.readers(weight)
-        if readers:
+        if readers and node.order < 0:
             graph.replace([readers[0]], [node, readers[0]])
-            graph.reroute(weight, node.outputs[0])
+        graph.reroute(weight, node.outputs[0])
         del graph.initializers[weight], graph.types[weight]
 
 
@@ -66,3 +83,19 @@ def transpose_inside(graph: Graph, transpose: Node, name: str) -> Node:
         proto.output[0] = graph.fresh(value)
         graph.types[proto.output[0]] = graph.type(value)
     return Node(proto)
+
+
+def share_back(model: ModelProto) -> None:
+    """Let the Transposes of one weight that several ops had in their bodies be one again, in place."""
+    graphs = [model.graph, *(g for n in model.graph.node for g in graphs_in(n))]
+    weights = {t.name for g in graphs for t in g.initializer}
+    weights |= {n.output[0] for g in graphs for n in g.node if n.op_type == "Constant"}
+    for graph in graphs:
+        outputs, first = {o.name for o in graph.output}, dict[tuple[str, bytes], str]()
+        for node in [n for n in graph.node if n.op_type == "Transpose" and n.input[0] in weights]:
+            order = b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
+            source, own = first.setdefault((node.input[0], order), node.output[0]), node.output[0]
+            if source != own and own not in outputs:
+                for _, reader in list(readers_of(graph, own)):
+                    reader.input[:] = [source if v == own else v for v in reader.input]
+                graph.node.remove(node)

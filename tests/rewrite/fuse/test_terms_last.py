@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import onnxfuse
@@ -57,34 +58,37 @@ def test_what_is_undone_computes_the_same():
     assert_same_numbers(before, undone)
 
 
-@pytest.mark.parametrize("other", ["Add (r, w)", "Gather (w, i)", "Gemm <transB = 1> (r2, w)"])
-def test_a_weight_that_is_read_otherwise_too_stays_as_it_is(other):
-    """The file holds it once: the product's kernel reads [k, n]."""
-    text = BLOCK.replace("MatMul (r, v)", other).replace("[N,S,7]", "[A,B,C]" if "r2" not in other else "[A,B]")
-    text = text.replace("[N,S,", "[N,8,").replace("z = ", "r2 = Reshape (r, s)  z = " if "r2" in other else "z = ")
+@pytest.mark.parametrize("other", ["Add (r, w)", "Gather (w, i)", "Gemm <transB = 1> (rows, w)", "MatMul (q, w)"])
+def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other):
+    """ONNX Runtime transposes it for the kernel as it makes a session; a vector by a weight has no kernel."""
+    shape = {"Gemm": "[A,B]", "MatMul (q": "[8]"}
+    text = BLOCK.replace("[N,S,7]", next((s for start, s in shape.items() if other.startswith(start)), "[A,B,C]"))
+    text = text.replace("[N,S,8]", "[N,8,8]").replace("r)", "r, float[8] q)", 1).replace("MatMul (r, v)", other)
+    text = text.replace("z =", "rows = Reshape (r, s)  z =") if "rows" in other else text
     text = text.replace("float[8,7] v", "int64[2] s = {-1, 8}, int64[2,2] i = {0, 1, 2, 7}, float[8,7] v")
     model, before = parse(text), parse(text)
     pipeline.run(model, choices=MEASURED)
     assert [t.name for t in model.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
-    assert any("MatMul Add Relu" in name for name in ops(model))
-    assert_same_numbers(before, model)
-    assert onnxfuse.optimize(model) == model
-
-
-def test_a_product_left_to_the_library_reads_the_weight_of_one_that_is_not():
-    """A vector by a weight has no kernel: the weight of the other product is transposed for it, not stored again."""
-    text = BLOCK.replace("float[N,S,7] z", "float[8] z").replace("float[N,S,8] r)", "float[N,S,8] r, float[8] q)")
-    text = text.replace("MatMul (r, v)", "MatMul (q, w)")
-    model, before = parse(text), parse(text)
-    pipeline.run(model, choices=MEASURED)
-    assert [t.name for t in model.graph.initializer if list(t.dims) == [8, 8]] == ["w.terms_last"]
-    assert sorted(ops(model)) == ["MatMul", "Transpose", "{Transpose MatMul Add Relu}"]
+    assert {"Transpose", "{Transpose MatMul Add Relu}"} <= set(ops(model))
     assert_same_numbers(before, model)
     assert onnxfuse.optimize(model) == model
     undone = onnxfuse.unfuse(model)
-    assert sorted(ops(undone)) == ["Add", "MatMul", "MatMul", "Relu"]
+    assert sorted(ops(undone)) == sorted(ops(before))
     assert [t.name for t in undone.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
     assert_same_numbers(before, undone)
+
+
+def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path):
+    """No run does: of float32 it is a constant in the graph that runs."""
+    text = BLOCK.replace("MatMul (r, v)", "MatMul (q, w)").replace("float[N,S,7] z", "float[8] z")
+    model = parse(text.replace("r)", "r, float[8] q)", 1))
+    pipeline.run(model, choices=MEASURED)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    run = onnx.load(options.optimized_model_filepath)
+    assert all("w" not in n.input for n in run.graph.node if n.op_type == "Transpose")
 
 
 def test_a_gemm_only_changes_its_layout():
