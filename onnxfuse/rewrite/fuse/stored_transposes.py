@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.fold import is_product
 from onnxfuse.model.graph import Graph, Node
 from onnxfuse.model.nested import graphs_in, readers_of
@@ -78,6 +79,7 @@ def transpose_inside(graph: Graph, transpose: Node, name: str) -> Node:
     proto = NodeProto()
     proto.CopyFrom(transpose.proto)
     proto.name = transpose.proto.name or name
+    set_attribute(proto, "perm", [1, 0])  # one that is not written is known where ranks are, which a body does not say
     value = transpose.outputs[0]
     if graph.producer(value) is not None:
         proto.output[0] = graph.fresh(value)
