@@ -374,9 +374,10 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
 
 def _is_other_layout(graph: Graph, node: Node) -> bool:
     """Return whether `node` is a Transpose by which products read a weight: their kernels read it as it is stored."""
-    if node.op != "Transpose" or graph.type(node.outputs[0]).rank != 2:
+    value = node.outputs[0]
+    if node.op != "Transpose" or graph.type(value).rank != 2:
         return False
-    return any(is_product(r) or r.domain == DOMAIN for r in graph.readers(node.outputs[0]))
+    return any(is_product(r) or r.domain == DOMAIN or value in r.captures for r in graph.readers(value))
 
 
 def is_product(node: Node) -> bool:

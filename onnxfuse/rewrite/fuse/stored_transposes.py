@@ -19,35 +19,41 @@ SUFFIX = ".stored"
 
 
 def set_aside(graph: Graph) -> dict[str, Node]:
-    """Let weights stand for Transposes of constants where products read them; return the Transposes by these."""
+    """Let weights stand for Transposes of constants where products read them; return the Transposes by these.
+
+    Those outside, too, where the graph is a body.
+    """
     found: dict[str, Node] = {}
-    for node in [n for n in graph.nodes if _exchanges_weight(graph, n)]:
-        value = node.outputs[0]
+    for value in dict.fromkeys(n.inputs[1] for n in graph.nodes if is_product(n)):
+        node = _exchanges_weight(graph, value)
         products = [r for r in graph.readers(value) if _is_right_factor(r, value)]
-        if products:
-            known = graph.type(value)
-            dims = [d for d in known.shape or () if isinstance(d, int)]
-            weight = graph.fresh(f"{value}{SUFFIX}")
-            graph.initializers[weight] = TensorProto(
-                name=weight, dims=dims, data_type=known.dtype, data_location=TensorProto.EXTERNAL
-            )
-            graph.types[weight] = known
-            _read(graph, products, weight)
-            if not graph.is_read_outside(value, ()):
-                graph.replace([node], [])
-            found[weight] = node
+        if node is None or not products:
+            continue
+        known = graph.type(value)
+        dims = [d for d in known.shape or () if isinstance(d, int)]
+        weight = graph.fresh(f"{value}{SUFFIX}")
+        graph.initializers[weight] = TensorProto(
+            name=weight, dims=dims, data_type=known.dtype, data_location=TensorProto.EXTERNAL
+        )
+        graph.types[weight] = known
+        _read(graph, products, weight)
+        if graph.producer(value) is node and not graph.is_read_outside(value, ()):
+            graph.replace([node], [])
+        found[weight] = node
     return found
 
 
-def _exchanges_weight(graph: Graph, node: Node) -> bool:
-    """Return whether `node` exchanges the axes of a constant matrix."""
-    if node.op != "Transpose" or node.domain or not graph.is_constant(node.inputs[0]):
-        return False
-    known = graph.type(node.outputs[0])
-    if not known.dtype or known.shape is None or len(known.shape) != 2:
-        return False
-    whole = all(isinstance(d, int) for d in known.shape)
-    return whole and graph.attributes(node).get("perm", [1, 0]) == [1, 0]
+def _exchanges_weight(graph: Graph, value: str) -> Node | None:
+    """Return the Transpose that makes `value`, here or outside, of a constant matrix; None where none does."""
+    around: Graph | None = graph
+    while around is not None and value not in around.producers:
+        around = None if value in around.initializers or value in around.inputs else around.parent
+    node = None if around is None else around.producer(value)
+    if around is None or node is None or node.op != "Transpose" or node.domain:
+        return None
+    known, order = graph.type(value), around.attributes(node).get("perm", [1, 0])
+    whole = known.shape is not None and len(known.shape) == 2 and all(isinstance(d, int) for d in known.shape)
+    return node if whole and known.dtype and order == [1, 0] and around.is_constant(node.inputs[0]) else None
 
 
 def _is_right_factor(node: Node, value: str) -> bool:

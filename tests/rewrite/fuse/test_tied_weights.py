@@ -158,22 +158,28 @@ def test_a_head_without_a_kernel_stores_no_second_weight(size: tuple[int, int], 
     assert {"Transpose", "MatMul"} <= set(ops(made))
 
 
-def test_heads_in_branches_read_the_weight_outside() -> None:
-    """A branch of an If reads the same one, through a Transpose of its own."""
-    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
-        g (int64[N, S] ids, bool c) => (float[A, B, C] y) { e = Gather(w, ids)  h = Relu(e)
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("outside", [False, True])
+def test_heads_in_branches_read_the_weight_outside(size: tuple[int, int], outside: bool) -> None:
+    """Branches of an If read the same one, through a Transpose of their own or one before the If."""
+    before, first, second = ("t = Transpose(w)", "", "") if outside else ("", "t = Transpose(w)", "u = Transpose(w)")
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (int64[N, S] ids, bool c) => (float[A, B, C] y) {{ e = Gather(w, ids)  h = Relu(e)  {before}
           y = If (c) <
-            then_branch = a () => (float[A, B, C] p) { t = Transpose(w)  m = MatMul(h, t)  p = Relu(m) },
-            else_branch = b () => (float[A, B, C] q) { u = Transpose(w)  n = MatMul(h, u)  q = Tanh(n) }> }""")
-    draw = np.random.default_rng(0).standard_normal(LARGE) / 8
+            then_branch = a () => (float[A, B, C] p) {{ {first}  m = MatMul(h, t)  p = Relu(m) }},
+            else_branch = b () => (float[A, B, C] q) {{ {second}  n = MatMul(h, {"t" if outside else "u"})
+              q = Tanh(n) }}> }}""")
+    draw = np.random.default_rng(0).standard_normal(size) / 8
     model.graph.initializer.append(numpy_helper.from_array(draw.astype(np.float32), "w"))
     made = onnxfuse.optimize(model)
     assert made.ByteSize() < model.ByteSize() + 4000
+    assert onnxfuse.optimize(made) == made
     (branching,) = (n for n in made.graph.node if n.op_type == "If")
     assert all(n.domain == DOMAIN for a in branching.attribute for n in a.g.node)
     for chosen in (True, False):
         given = {"ids": np.arange(12).reshape(3, 4), "c": np.array(chosen)}
-        np.testing.assert_allclose(run(made, given)[0], run(model, given)[0], rtol=1e-5, atol=1e-5)
+        for other in (made, onnxfuse.unfuse(made)):
+            np.testing.assert_allclose(run(other, given)[0], run(model, given)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_a_weight_as_left_factor_is_stored_once_too() -> None:
