@@ -193,6 +193,23 @@ def test_a_weight_as_left_factor_is_stored_once_too() -> None:
     assert tables(made, SMALL) == 1
 
 
+def test_products_between_transposes_store_no_second_weight() -> None:
+    """They run along the other axis, by a weight of the other layout, where nothing else reads the weight."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float16[N, 64, 64] x, int64[S] ids) => (float16[N, 64, 64] y, float16[S, 64] z) {
+          t = Transpose <perm = [0, 2, 1]> (x)  m = MatMul(t, w)  y = Transpose <perm = [0, 2, 1]> (m)
+          z = Gather(w, ids) }""")
+    draw = np.random.default_rng(0)
+    weight = draw.standard_normal((64, 64)) / 8
+    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float16), "w"))
+    made = onnxfuse.optimize(model)
+    assert tables(made, (64, 64)) == 1
+    given = {"x": draw.standard_normal((2, 64, 64)).astype(np.float16), "ids": np.arange(5)}
+    for mine, theirs in zip(run(made, given), run(model, given), strict=True):
+        np.testing.assert_allclose(mine.astype(np.float32), theirs.astype(np.float32), rtol=0, atol=64 * 2.0**-10)
+    assert onnxfuse.optimize(made) == made
+
+
 def test_weights_that_only_look_alike_stay_apart() -> None:
     """Equal shapes, one number of all that differs."""
     original = tied(HEADS["MatMul"].replace("(w)", "(v)"), SMALL, "float32")
