@@ -165,8 +165,8 @@ STEPS = (
          "their weights and in those.", pad_columns),
     Step("share_elementwise", "layout", "What several elementwise nodes compute of the same value is computed once, "
          "before kernels grow.", share_elementwise),
-    Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
-         store_k_major),
+    Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so; one "
+         "read through a Transpose is read as it is stored.", store_k_major),
     Step("padded_rows", "fuse", "Rows of weights that a product has as its left factor are stored with zeros behind "
          "them, where they end off a boundary of 16 bytes.", pad_rows),
     Step("share_equal", "fuse, last", "What several nodes compute of the same values is computed once.", share_equal),
