@@ -48,9 +48,13 @@ from onnxfuse.verification.report import Report
 from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.rows import none_ran
 from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.tensors import LENGTH, PRESENT
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
 from onnxfuse.verification.typed import with_types
 from onnxfuse.verification.wide import Wide, step_of_half
+
+NOTHING_IN = {"SequenceEmpty": LENGTH, "Optional": PRESENT}
+"""Operators that without an input give a value with nothing in it, and what says so."""
 
 
 def compare(
@@ -204,7 +208,11 @@ def _reaching(
 def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
     """Return the outputs whose declared or inferred shape has no element."""
     types = value_types(inferred(model).graph)
-    return frozenset(o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ()))
+    none = {o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ())}
+    for node in model.graph.node:
+        if node.op_type in NOTHING_IN and not any(node.input):
+            none.add(f"{node.output[0]}{NOTHING_IN[node.op_type]}")
+    return frozenset(none)
 
 
 def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:

@@ -95,7 +95,7 @@ class LargeCases:
     def _values(self) -> None:
         """Run one case of large numbers, the largest with which the original is as right as in the small cases."""
         tops = large_tops(self.specs)
-        good = {r.output for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
+        good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
         if not tops or not good:
             return
         half = any(s.array_type.itemsize == 2 for s in self.specs if s.array_type.kind in "fV")
@@ -114,9 +114,9 @@ class LargeCases:
         self.not_run.append(f"no large values: {why}")
 
     def _finite(self, case: Case, outputs: set[str]) -> bool:
-        names = [r.output for r in self.comparison.rows if r.output in outputs and r.dtype.startswith(FLOATS)]
+        names = [r.output for r in self.comparison.rows if r.owner in outputs and r.dtype.startswith(FLOATS)]
         try:
-            found = sessions.run(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
+            found = sessions.tensors(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
         except sessions.ORT_ERRORS:
             return False
         return all(np.isfinite(x.astype(np.float64)).all() for n, x in found.items() if n in names)
@@ -142,7 +142,7 @@ class LargeCases:
         def keep(rows: Sequence[OutputRow]) -> bool:
             if any(r.verdict == "mismatch" for r in rows):
                 return True
-            judged = {r.output for r in rows if r.verdict == "ok" and not r.measure.empty}
+            judged = {r.owner for r in rows if r.verdict == "ok" and not r.measure.empty}
             return good is None or (bool(judged) and good <= judged)
 
         before = self.comparison.limits.spent
