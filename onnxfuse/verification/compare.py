@@ -32,6 +32,7 @@ from onnxfuse.verification.judging import Judging
 from onnxfuse.verification.large_cases import LargeCases, sizes_run
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
+from onnxfuse.verification.near_bounds import large_constants
 from onnxfuse.verification.nudged import chooses, on_nudged_tables, on_nudged_weights
 from onnxfuse.verification.planning import (
     SEARCHING,
@@ -154,7 +155,8 @@ def compare(
             planned = len(plan)
             comparison.run_all(plan, progress)
             if inputs is None and extra_cases:
-                report = _beside(comparison, lambda: load(original, "original"), specs, said, shapes, report, progress)
+                reloads = (lambda: load(original, "original")), (lambda: load(fused, "fused"))
+                report = _beside(comparison, *reloads, specs, said, shapes, report, progress)
             settle(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
             progress("judging", len(plan), len(plan))
             report = _concluded(comparison, specs, report, in_branches)
@@ -233,6 +235,7 @@ def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: L
 def _beside(
     comparison: Comparison,
     reload: Callable[[], onnx.ModelProto],
+    reload_fused: Callable[[], onnx.ModelProto],
     specs: Sequence[InputSpec],
     said: Shapes,
     shapes: Shapes | None,
@@ -244,7 +247,8 @@ def _beside(
     `said` are the sizes that were asked for, `shapes` those that were found, too.
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
-    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {})
+    constants = {*large_constants(reload()), *large_constants(reload_fused())}
+    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants))
     seek(comparison, reload, specs, shapes or {}, said, progress)
     return replace(report, not_run=not_run)
 
