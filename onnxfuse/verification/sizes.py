@@ -11,6 +11,8 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.model.graph import bodies
+from onnxfuse.verification.columns import demanded
+from onnxfuse.verification.input_roles import sites
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, dimension
 
 SEQUENCES = (
@@ -83,6 +85,10 @@ def _candidates(
 
     All sequences have one size, and all images; or one input alone has it, and others none, as the state of an LSTM.
     """
+    for sizes in (one for site in sites(model, "Col2Im") for one in demanded(site)):
+        named = {n: size for n, size in sizes.items() if n in free}
+        if named:
+            yield {name: named.get(name, 1) for name in free}, frozenset(named)
     constants = _constants(model)
     own = {*constants, *(2 * c for c in constants)}
     ladders = {"sequence": sorted({*own, *SEQUENCES}), "image": sorted({*own, *IMAGES})}
