@@ -15,6 +15,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
 from tests.rewrite.every_operator import recipes
 from tests.rewrite.every_operator.grow import OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
+from tests.rewrite.every_operator.workers import EQUAL, REFUSED, Outcome
 
 NODES = 14
 NUDGED = 4
@@ -107,8 +108,10 @@ def retyped(model: onnx.ModelProto, was: int, becomes: int) -> onnx.ModelProto:
 def broken(one: Case) -> str | None:
     """Return the law that the model of a case breaks, with what is seen; None where all hold."""
     before = run(one.model, one.feeds, one.dtype)
-    if isinstance(before, str):
-        return None  # no law for what ONNX Runtime does not run
+    return None if isinstance(before, str) else _broken(one, before)  # no law for what ONNX Runtime does not run
+
+
+def _broken(one: Case, before: list[np.ndarray]) -> str | None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
@@ -192,10 +195,26 @@ def _allowed(one: Case, before: list[np.ndarray]) -> list[np.ndarray]:
     return [ALLOWED * (s + step * size) for s, size in zip(spread, sizes, strict=True)]
 
 
-def tried(seed: int) -> tuple[int, str | None, int]:
-    """Return what the law of one seed says, and how many nodes its graph has."""
-    one = case(seed)
+def tried(seed: int) -> Outcome:
+    """Return what becomes of the graph of one seed."""
+    nodes = 0
     try:
-        return seed, broken(one), len(one.model.graph.node)
+        one = case(seed)
+        nodes = len(one.model.graph.node)
+        before = run(one.model, one.feeds, one.dtype)
+        if isinstance(before, str):
+            return Outcome(seed, REFUSED, before, nodes)
+        said = _broken(one, before)
     except Exception as error:  # the law itself failed: as much of a finding
-        return seed, f"the law raises {type(error).__name__}: {error}", len(one.model.graph.node)
+        return Outcome(seed, "the law raises", f"{type(error).__name__}: {error}", nodes)
+    if said is None:
+        return Outcome(seed, EQUAL, "", nodes)
+    kind, _, text = said.partition(":")
+    return Outcome(seed, kind, text.strip(), nodes)
+
+
+def original(seed: int) -> Outcome:
+    """Return that the graph of one seed was grown and run without onnxfuse: this process lived through it."""
+    one = case(seed)
+    before = run(one.model, one.feeds, one.dtype)
+    return Outcome(seed, REFUSED if isinstance(before, str) else EQUAL, "", len(one.model.graph.node))
