@@ -40,6 +40,8 @@ def main() -> int:
                 print(f"seed {one.seed}: {one.kind}: {one.text[:600]} ({one.seconds:.1f} s)", flush=True)
             if len(ended) % 1000 == 0:
                 print(f"... {_counts(ended)}", flush=True)
+    except KeyboardInterrupt:
+        print("ended by a signal", flush=True)
     finally:
         print(summary(ended, end - first, time.monotonic() - began), flush=True)
     if any(one.kind not in HELD for one in ended):
@@ -90,5 +92,5 @@ def _show(seeds: range) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # so that workers end, and the summary is printed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that workers end, and the summary is printed
     sys.exit(main())

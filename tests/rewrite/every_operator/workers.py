@@ -157,7 +157,11 @@ def _started(work: Work) -> _Worker:
 
 def _serve(connection: Connection, work: Work) -> None:
     """Try the seeds that come, until none does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends its children
+    for one in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # the parent's, even where the whole group gets one: it ends its children
+        signal.signal(one, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         connection.send("ready")
         while True:
