@@ -19,6 +19,10 @@ TYPES = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.
 RUN = {TensorProto.BFLOAT16: TensorProto.FLOAT}
 """What a type is computed in: for bfloat16 ONNX Runtime has hardly a kernel on the CPU."""
 
+NEVER_EMPTY = ("MatMul", "Gemm", "Einsum", "FusedMatMul", "LSTM", "GRU", "RNN", "InstanceNormalization")
+"""Of no numbers ONNX Runtime's products are, in some element types, memory that nobody has written; the others end the
+process."""
+
 
 class RefusedError(Exception):
     """An operator does not take what it was given, or makes of it what no graph goes on with."""
@@ -104,6 +108,8 @@ class Grower(Maker):
                 raise RefusedError(f"{op} has no {unknown}")
         names = [f"v{len(self.nodes)}{'_' * i}" for i in range(outputs)]
         node = helper.make_node(op, list(inputs), names, f"n{len(self.nodes)}", domain=domain, **attributes)
+        if op in NEVER_EMPTY and any(not self.found[v].size for v in inputs if v):
+            raise RefusedError
         arrays = self._run(node)
         for name, array in zip(names, arrays, strict=True):
             self._check(array)

@@ -1,8 +1,9 @@
-"""What holds for each graph: optimized it gives the same values of the same shapes, comes out of optimizing again as it
-went in, and computes the same once its fusions are undone."""
+"""What holds for each graph: optimized it gives the same values of the same shapes, at other extents of its open
+dimensions, too, comes out of optimizing again as it went in, and computes the same once its fusions are undone."""
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import onnxfuse
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
 from tests.rewrite.every_operator import recipes
-from tests.rewrite.every_operator.grow import OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
+from tests.rewrite.every_operator.grow import EXTENTS, OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
 from tests.rewrite.every_operator.workers import EQUAL, REFUSED, Outcome
 
 NODES = 14
@@ -22,6 +23,8 @@ NUDGED = (4, 60)
 """Times that the original runs with each number one rounding step away: how far rounding brings it. Only what is off by
 more than the first few show is looked at again: where two numbers tie, each run decides by a coin which one is chosen,
 and of four coins all fall on the same side in one of eight."""
+OTHERS = 2
+"""Times that a graph with open dimensions runs at other extents."""
 ALLOWED = 8
 """Times as far as that, and so many rounding steps at the size of the output's largest number, an optimized model may
 be off: it rounds elsewhere, and less or more often."""
@@ -134,7 +137,39 @@ def _broken(one: Case, before: list[np.ndarray]) -> str | None:
         said = differs(one, model, before)
         if said is not None:
             return f"{what}: {said}: {_ops(made)}"
+    for other in at_other_extents(one):
+        said = differs(other, made)
+        if said is not None:
+            return f"at other extents: {said}, inputs {[x.shape for x in other.feeds.values()]}: {_ops(made)}"
     return None
+
+
+def at_other_extents(one: Case) -> Iterator[Case]:
+    """Yield a case with inputs of other shapes, as its open dimensions allow: those that the original runs on."""
+    named = {d.dim_param for i in one.model.graph.input for d in i.type.tensor_type.shape.dim if d.dim_param}
+    rng = np.random.default_rng(len(one.model.graph.node))
+    for _ in range(OTHERS if named else 0):
+        drawn = {name: int(rng.choice(EXTENTS)) for name in sorted(named)}
+        feeds = {}
+        for value in one.model.graph.input:
+            shape = [drawn.get(d.dim_param, d.dim_value) for d in value.type.tensor_type.shape.dim]
+            feeds[value.name] = np.resize(one.feeds[value.name], shape)
+        found = run(one.model, feeds, one.dtype)
+        if not isinstance(found, str) and all(
+            _declared_so(output, array.shape, drawn) and np.isfinite(array).all()
+            for output, array in zip(one.model.graph.output, found, strict=True)
+        ):
+            yield Case(one.model, feeds, one.dtype)
+
+
+def _declared_so(value: onnx.ValueInfoProto, shape: tuple[int, ...], drawn: dict[str, int]) -> bool:
+    """Return whether a value of that shape is what a model declares: what contradicts it is no case."""
+    if not value.type.tensor_type.HasField("shape"):
+        return True
+    dims = value.type.tensor_type.shape.dim
+    return len(dims) == len(shape) and all(
+        n == (drawn.get(d.dim_param, n) if d.dim_param else d.dim_value) for d, n in zip(dims, shape, strict=True)
+    )
 
 
 def differs(one: Case, model: onnx.ModelProto, before: list[np.ndarray] | None = None) -> str | None:
@@ -198,7 +233,10 @@ def _allowed(one: Case, before: list[np.ndarray], times: int) -> list[np.ndarray
     for _ in range(times):
         model = onnx.ModelProto()
         model.CopyFrom(one.model if one.dtype not in RUN else retyped(one.model, one.dtype, RUN[one.dtype]))
+        scales = {v for n in model.graph.node if n.op_type in ("Resize", "Upsample") for v in n.input[1:]}
         for tensor in model.graph.initializer:
+            if tensor.name in scales:
+                continue  # extents are counted by them
             tensor.CopyFrom(numpy_helper.from_array(moved(numpy_helper.to_array(tensor)), tensor.name))
         after = run(model, {k: moved(x) for k, x in one.feeds.items()}, TensorProto.FLOAT)
         if isinstance(after, str):
@@ -233,7 +271,9 @@ def tried(seed: int) -> Outcome:
 
 
 def original(seed: int) -> Outcome:
-    """Return that the graph of one seed was grown and run without onnxfuse: this process lived through it."""
+    """Return that all that is run of one seed was run without onnxfuse: this process lived through it."""
     one = case(seed)
     before = run(one.model, one.feeds, one.dtype)
+    for _ in at_other_extents(one):
+        pass
     return Outcome(seed, REFUSED if isinstance(before, str) else EQUAL, "", len(one.model.graph.node))
