@@ -13,12 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.nested import bodies, nodes_of
 from tests.rewrite.every_operator import recipes
 from tests.rewrite.every_operator.grow import EXTENTS, OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
 from tests.rewrite.every_operator.workers import EQUAL, REFUSED, Outcome
 
 NODES = 14
+WIDE = 1_000_000
+"""The first seed whose graph has the wider recipes, too, and weights in other forms: those below mean what they did."""
 NUDGED = (4, 60)
 """Times that the original runs with each number one rounding step away: how far rounding brings it. Only what is off by
 more than the first few show is looked at again: where two numbers tie, each run decides by a coin which one is chosen,
@@ -44,13 +46,15 @@ def case(seed: int) -> Case:
     rng = np.random.default_rng(seed)
     dtype, opset = TYPES[int(rng.integers(len(TYPES)))], int(rng.choice(OPSETS))
     g = Grower(rng, dtype, opset=opset)
-    recipes.begin(g)
+    recipes.begin(g, seed >= WIDE)
     wanted, tries = int(rng.integers(2, NODES)), 0
     while len(g.nodes) < wanted and tries < 8 * NODES:
         tries += 1
         with contextlib.suppress(RefusedError):
-            recipes.step(g)
+            recipes.step(g, seed >= WIDE and g.chance(0.5))
     model = _model(g)
+    if seed >= WIDE:
+        respelled(g, model)
     if dtype not in RUN:
         return Case(model, g.feeds, dtype)
     half = retyped(model, RUN[dtype], dtype)
@@ -62,7 +66,7 @@ def case(seed: int) -> Case:
 
 
 def _model(g: Grower) -> onnx.ModelProto:
-    made = [o for n in g.nodes for o in n.output if o]
+    made = [o for n in g.nodes for o in n.output if o in g.found]
     read = {v for n in g.nodes for v in n.input}
     ends = [o for o in made if o not in read]
     outputs = dict.fromkeys(ends[:4] or made[-1:] or list(g.feeds)[:1])
@@ -71,7 +75,23 @@ def _model(g: Grower) -> onnx.ModelProto:
     declared = [_declared(g, o) for o in outputs]
     inputs = [_declared(g, x, whole=True) for x in g.feeds]
     graph = helper.make_graph(g.nodes, "random", inputs, declared, g.weights)
-    return finished(graph, g.opset)
+    return finished(graph, g.opset, g.functions)
+
+
+def respelled(g: Grower, model: onnx.ModelProto) -> None:
+    """Make some weights nodes, in a form that their operator set has, and some of them inputs with a default."""
+    for tensor in list(model.graph.initializer):
+        if g.chance(0.25):
+            array = numpy_helper.to_array(tensor)
+            written: dict[str, object] = {"value": tensor}
+            short = array.ndim < 2 and array.size and array.dtype in (np.int64, np.float32)
+            if g.opset >= 12 and short and g.chance(0.5):
+                word = "int" if array.dtype == np.int64 else "float"
+                written = {f"value_{word}s": array.tolist()} if array.ndim else {f"value_{word}": array.item()}
+            model.graph.initializer.remove(tensor)
+            model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], f"c_{tensor.name}", **written))
+        elif g.chance(0.05):
+            model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
 
 
 def _declared(g: Grower, name: str, *, whole: bool = False) -> onnx.ValueInfoProto:
@@ -92,11 +112,13 @@ def retyped(model: onnx.ModelProto, was: int, becomes: int) -> onnx.ModelProto:
     """Return a model, with its functions, in which everything of one element type is of another."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
-    nodes = [*nodes_of(made.graph), *(n for f in made.functions for n in f.node)]
-    for value in (*made.graph.input, *made.graph.output, *made.graph.value_info):
+    nodes = [*nodes_of(made.graph), *(n for f in made.functions for n in nodes_of(f))]
+    graphs = [made.graph, *(body for n in nodes for body in bodies(n))]
+    for value in (v for g in graphs for v in (*g.input, *g.output, *g.value_info)):
         if value.type.tensor_type.elem_type == was:
             value.type.tensor_type.elem_type = becomes
-    for tensor in (*made.graph.initializer, *(a.t for n in nodes for a in n.attribute if a.HasField("t"))):
+    weights = [t for g in graphs for t in g.initializer]
+    for tensor in (*weights, *(a.t for n in nodes for a in n.attribute if a.HasField("t"))):
         if tensor.data_type == was:
             array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(becomes))
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
@@ -152,6 +174,8 @@ def at_other_extents(one: Case) -> Iterator[Case]:
         drawn = {name: int(rng.choice(EXTENTS)) for name in sorted(named)}
         feeds = {}
         for value in one.model.graph.input:
+            if value.name not in one.feeds:
+                continue  # an input with a default
             shape = [drawn.get(d.dim_param, d.dim_value) for d in value.type.tensor_type.shape.dim]
             feeds[value.name] = np.resize(one.feeds[value.name], shape)
         found = run(one.model, feeds, one.dtype)
