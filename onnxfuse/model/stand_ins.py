@@ -10,6 +10,7 @@ from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
+from onnxfuse.model.image_windows import POOLS, pool_windows
 from onnxfuse.model.nested import bodies, nodes_of
 
 PREFIX = "onnxfuse.stand_in."
@@ -193,6 +194,27 @@ def _of_rank(read: int, rank: int | None) -> Entry:
     return nodes
 
 
+def _pooled(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A pool of which ONNX counts other places than ONNX Runtime, along some axes: these extents are not told.
+
+    Where `ceil_mode` rounds up, ONNX's inference counts a last window that lies in the padding, or beyond all, until
+    operator set 22; of dilated windows whose padding keeps the extents ONNX Runtime pads for the window undilated.
+    """
+    doubted = [axis for axis, window in enumerate(pool_windows(known)) if window.told_otherwise(made.opset)]
+    if not doubted:
+        return
+    kept = {k: v for k, v in known.items() if k in defs.get_schema(node.op_type, made.opset).attributes}
+    ends = [made.fresh() if o else "" for o in node.output]
+    yield helper.make_node(node.op_type, node.input, ends, **kept)
+    some = made.weight(None, dtype=TensorProto.INT64)
+    for count, axis in enumerate(doubted, 1):
+        for output, own in enumerate(node.output):
+            if own:
+                name = own if count == len(doubted) else made.fresh()
+                yield helper.make_node("Gather", [ends[output], some], [name], axis=axis + 2)
+                ends[output] = name
+
+
 def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
     """[batch, sequence, heads x size of a value]; queries that come with keys and values in them have five axes."""
     if len(node.input) > 1 and node.input[1]:
@@ -265,6 +287,7 @@ Runtime knew before ONNX did."""
 
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),
+    **dict.fromkeys([("", op) for op in POOLS], _pooled),
     ("com.microsoft", "SkipLayerNormalization"): _same((0, 0), (3, 0)),
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
     **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),

@@ -22,7 +22,18 @@ LOCAL = "local"
 RUN = {TensorProto.BFLOAT16: TensorProto.FLOAT}
 """What a type is computed in: for bfloat16 ONNX Runtime has hardly a kernel on the CPU."""
 
-NEVER_EMPTY = ("MatMul", "Gemm", "Einsum", "FusedMatMul", "LSTM", "GRU", "RNN", "InstanceNormalization")
+NEVER_EMPTY = (
+    "MatMul",
+    "QLinearMatMul",
+    "MatMulInteger",
+    "Gemm",
+    "Einsum",
+    "FusedMatMul",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "InstanceNormalization",
+)
 """Of no numbers ONNX Runtime's products are, in some element types, memory that nobody has written; the others end the
 process."""
 

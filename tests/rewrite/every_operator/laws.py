@@ -18,7 +18,7 @@ from tests.rewrite.every_operator import recipes
 from tests.rewrite.every_operator.grow import EXTENTS, OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
 from tests.rewrite.every_operator.workers import EQUAL, REFUSED, Outcome
 
-NODES = 14
+NODES, LONG = 14, 50
 WIDE = 1_000_000
 """The first seed whose graph has the wider recipes, too, and weights in other forms: those below mean what they did."""
 NUDGED = (4, 60)
@@ -47,14 +47,15 @@ def case(seed: int) -> Case:
     dtype, opset = TYPES[int(rng.integers(len(TYPES)))], int(rng.choice(OPSETS))
     g = Grower(rng, dtype, opset=opset)
     recipes.begin(g, seed >= WIDE)
-    wanted, tries = int(rng.integers(2, NODES)), 0
-    while len(g.nodes) < wanted and tries < 8 * NODES:
+    most = NODES if seed < WIDE or g.chance(0.8) else LONG
+    wanted, tries = int(rng.integers(2, most)), 0
+    while len(g.nodes) < wanted and tries < 8 * most:
         tries += 1
         with contextlib.suppress(RefusedError):
             recipes.step(g, seed >= WIDE and g.chance(0.5))
     model = _model(g)
     if seed >= WIDE:
-        respelled(g, model)
+        model = respelled(g, model)
     if dtype not in RUN:
         return Case(model, g.feeds, dtype)
     half = retyped(model, RUN[dtype], dtype)
@@ -78,8 +79,12 @@ def _model(g: Grower) -> onnx.ModelProto:
     return finished(graph, g.opset, g.functions)
 
 
-def respelled(g: Grower, model: onnx.ModelProto) -> None:
-    """Make some weights nodes, in a form that their operator set has, and some of them inputs with a default."""
+def respelled(g: Grower, model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as another exporter would write it: weights as nodes, in a form that the operator set has, or as
+    inputs with a default; nodes without names; shapes of all values."""
+    if g.chance(0.2):
+        for node in nodes_of(model.graph):
+            node.name = ""
     for tensor in list(model.graph.initializer):
         if g.chance(0.25):
             array = numpy_helper.to_array(tensor)
@@ -92,6 +97,7 @@ def respelled(g: Grower, model: onnx.ModelProto) -> None:
             model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], f"c_{tensor.name}", **written))
         elif g.chance(0.05):
             model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return onnx.shape_inference.infer_shapes(model) if g.chance(0.3) else model
 
 
 def _declared(g: Grower, name: str, *, whole: bool = False) -> onnx.ValueInfoProto:

@@ -99,6 +99,8 @@ def recurrent(g: Grower) -> None:
     """Layers of recurrent nets from either end, with states, lengths, other activations."""
     x = g.any(least=3, most=3)
     length, batch, width = g.shape(x)
+    if not length:
+        raise RefusedError
     op = g.pick(("LSTM", "GRU", "RNN"))
     gates, cells = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], g.pick((2, 4))
     way = g.pick(("forward", "reverse", "bidirectional"))
@@ -163,6 +165,8 @@ def sampled(g: Grower) -> None:
             g.add("MaxUnpool", [y, at], kernel_shape=[2, 2], strides=[2, 2])
         case 4 if g.opset >= 10:
             x = g.any(least=2)
+            if not g.shape(x)[0]:
+                raise RefusedError
             lengths = g.constant(g.rng.integers(1, g.shape(x)[0] + 1, g.shape(x)[1]).astype(np.int64))
             g.add("ReverseSequence", [x, lengths], time_axis=0, batch_axis=1)
         case 5 if g.opset >= 17:

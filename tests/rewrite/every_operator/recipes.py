@@ -30,7 +30,8 @@ def begin(g: Grower, wider: bool = False) -> None:
     """Give a graph its first inputs: of any rank, an image, or tokens; these more often where recipes are wider."""
     g.input(_shape(g, int(g.rng.integers(0, 7))))
     if g.chance(0.7 if wider else 0.4):
-        g.input((g.pick((1, 2)), g.pick((1, 3, 4, 8)), *(g.pick((1, 4, 5, 8)) for _ in range(g.pick((1, 2, 2, 3))))))
+        channels, sizes = ((1, 3, 4, 8, 16, 32), (1, 4, 7, 8, 11)) if wider else ((1, 3, 4, 8), (1, 4, 5, 8))
+        g.input((g.pick((1, 2)), g.pick(channels), *(g.pick(sizes) for _ in range(g.pick((1, 2, 2, 3))))))
     if g.chance(0.6 if wider else 0.3):
         g.input((g.pick((1, 2)), g.pick((1, 4, 5)), g.pick((8, 16))))
 
