@@ -69,17 +69,21 @@ def test_places_are_told_as_onnx_runtime_counts_them(op: str, opset: int) -> Non
 
 
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("opset", [12, 19])
-@pytest.mark.parametrize("op", POOLS)
+@pytest.mark.parametrize(
+    ("op", "opset"), [("MaxPool", 12), ("MaxPool", 19), ("AveragePool", 12), ("AveragePool", 19), ("LpPool", 19)]
+)
 def test_what_is_computed_of_a_pools_extent_stays_as_it_was(op: str, opset: int, named: bool) -> None:
     """The length of its result, read by nodes behind it, is the one that it has at each length of the image."""
     fixed = {"x": 4}
     model = pools(op, opset, {"x": "length"} if named else fixed)
     rare = [n for n in model.graph.node if {"ceil_mode", "dilations"} & {a.name for a in n.attribute}]
-    del model.graph.node[:], model.graph.output[:]
+    del model.graph.node[:]
     model.graph.node.extend(rare)
+    for output in [o for o in model.graph.output if o.name not in {n.output[0] for n in rare}]:
+        model.graph.output.remove(output)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2), "last"))
-    for node in list(model.graph.node):
+    # What a pool gives is an output, too: ONNX Runtime gives any other value the room that ONNX's inference counts.
+    for node in rare:
         (y,) = node.output
         model.graph.node.extend([
             helper.make_node("Shape", [y], [f"{y}_shape"]),
