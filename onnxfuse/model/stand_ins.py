@@ -11,13 +11,16 @@ from typing import Any
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
 from onnxfuse.model.image_windows import POOLS, pool_windows
-from onnxfuse.model.nested import bodies, nodes_of
+from onnxfuse.model.nested import bodies, captured, nodes_of
 
 PREFIX = "onnxfuse.stand_in."
 """How values begin that are there while types are inferred alone."""
 
 TYPED_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23, "RotaryEmbedding": 23, "Gelu": 20}
 """From which operator set on ONNX's inference knows an operator of the default domain."""
+
+BROADCASTS_SINCE = 7
+"""From which operator set on two operands are broadcast to each other as numpy does it."""
 
 
 @dataclass
@@ -43,8 +46,12 @@ class StandIns:
         self.ranks |= {t.name: len(t.dims) for t in graph.initializer}
         """Of the weights and inputs of the main graph."""
         self._count = 0
+        self.doubted: set[str] = set()
+        """Values of which ONNX's inference, and a file that it has written types to, tells other extents."""
         needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
         self._standing = self._put(graph) if needed else None
+        if self.doubted:
+            _forget_extents(graph, self.doubted)
         for name, (dtype, shape) in self.weights.items():
             graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
 
@@ -95,6 +102,25 @@ class StandIns:
         ):
             return []
         return list(entry(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute}))
+
+
+def _forget_extents(graph: GraphProto, behind: set[str]) -> None:
+    """Take the extents out that `graph` and its bodies declare of these values, and of all that is computed of them.
+
+    These are added to the values. How many axes they have stays.
+    """
+    for node in graph.node:
+        read = not behind.isdisjoint((*node.input, *captured(node)))
+        for body in bodies(node):
+            if read:
+                behind.update(i.name for i in body.input)
+            _forget_extents(body, behind)
+            read = read or any(o.name in behind for o in body.output)
+        if read:
+            behind.update(o for o in node.output if o)
+    for value in (*graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim if value.name in behind else ():
+            dim.Clear()
 
 
 def _restore(graph: GraphProto, standing: Standing) -> None:
@@ -154,6 +180,12 @@ def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterat
         yield from _of_rank(0, None)(made, node, known)
 
 
+def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A PRelu: ONNX gives it the shape of what it reads, ONNX Runtime that to which both operands are broadcast."""
+    if made.opset >= BROADCASTS_SINCE:
+        yield helper.make_node("Mul", node.input, node.output)
+
+
 def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
     """Return the entry of an operator that is one of ONNX's, of these inputs and attributes, with more behind it."""
 
@@ -206,6 +238,7 @@ def _pooled(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[Node
     kept = {k: v for k, v in known.items() if k in defs.get_schema(node.op_type, made.opset).attributes}
     ends = [made.fresh() if o else "" for o in node.output]
     yield helper.make_node(node.op_type, node.input, ends, **kept)
+    made.doubted.update(o for o in node.output if o)
     some = made.weight(None, dtype=TensorProto.INT64)
     for count, axis in enumerate(doubted, 1):
         for output, own in enumerate(node.output):
@@ -288,6 +321,7 @@ Runtime knew before ONNX did."""
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),
     **dict.fromkeys([("", op) for op in POOLS], _pooled),
+    ("", "PRelu"): _sloped,
     ("com.microsoft", "SkipLayerNormalization"): _same((0, 0), (3, 0)),
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
     **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),
