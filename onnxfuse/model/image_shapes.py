@@ -27,10 +27,10 @@ def sliding(known: Known, node: NodeProto, shapes: Sequence[Shape]) -> list[Shap
         return []
     if at is None:
         windows = pool_windows({a.name: helper.get_attribute_value(a) for a in node.attribute})
-        rare = len(windows) == len(kernel) and any(w.ceil or (w.same and w.dilation > 1) for w in windows)
-        if rare:  # what these make of a name has none
+        rare = any(w.ceil or (w.same and (w.dilation > 1 or w.size < w.stride)) for w in windows)
+        if len(windows) == len(kernel) and (rare or all(isinstance(d, int) for d in image[2:])):
             counted = (w.places(d) if isinstance(d, int) else None for w, d in zip(windows, image[2:], strict=True))
-            return [(*image[:2], *counted)]
+            return [(*image[:2], *counted)] * len(node.output)  # what the rare ones make of a name has none
     places: list[Dim] = []
     for axis, extent in enumerate(image[2:]):
         window = _Window(node, kernel, axis)

@@ -33,7 +33,7 @@ class Window:
     def told_otherwise(self, opset: int) -> bool:
         """Return whether a pool may have other places than ONNX's inference tells of some image."""
         if self.same:
-            return self.dilation > 1
+            return self.dilation > 1 or self.size < self.stride
         return self.ceil and opset < COUNTS_AS_RUN and self.stride + self.pads[1] > self.span
 
     def places(self, extent: int) -> int:
