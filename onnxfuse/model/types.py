@@ -1,7 +1,7 @@
 """What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -108,17 +108,29 @@ def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
 
 
 def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
-    from onnxfuse.model import dims, lenient, stand_ins
+    from onnxfuse.model import dims, sliced_names
 
     _forget_labels(light.graph)
     dims.rename(light.graph)
-    standing = stand_ins.StandIns(light.graph, opset_of(light))
+    own = ModelProto()
+    own.CopyFrom(light)
+    told = _told(light)
+    kept = sliced_names.kept(told)
+    if kept:
+        told = _told(own, kept)
+    dims.refine(told)
+    return told
+
+
+def _told(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+    from onnxfuse.model import lenient, stand_ins
+
+    standing = stand_ins.StandIns(light.graph, opset_of(light), sliced=sliced)
     try:
         inferred = infer_shapes(light, strict=True)
     except ContradictionError:
         inferred = lenient.infer(light)
     standing.take_out(inferred.graph)
-    dims.refine(inferred)
     return inferred
 
 
