@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse.model.external import is_external
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.types import ValueType, infer, shell, value_types
@@ -254,7 +255,11 @@ def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
             tensors[node.output[0]] = node.attribute[0].t
     whole = (TensorProto.INT32, TensorProto.INT64)
-    few = {n: t for n, t in tensors.items() if t.data_type in whole and 1 <= math.prod(t.dims) <= FEW}
+    few = {
+        n: t
+        for n, t in tensors.items()
+        if t.data_type in whole and 1 <= math.prod(t.dims) <= FEW and not is_external(t)
+    }
     return {n: tuple(int(x) for x in numpy_helper.to_array(t).reshape(-1)) for n, t in few.items()}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse.model.external import is_external
 from onnxfuse.model.graph import bodies
 from onnxfuse.verification.columns import demanded
 from onnxfuse.verification.input_roles import sites
@@ -106,7 +107,8 @@ def _constants(model: onnx.ModelProto) -> list[int]:
     counts: dict[int, int] = {}
 
     def note(tensor: TensorProto) -> None:
-        whole = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and math.prod(tensor.dims) <= 8
+        whole = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and not is_external(tensor)
+        whole = whole and math.prod(tensor.dims) <= 8
         for size in (*tensor.dims, *(numpy_helper.to_array(tensor).reshape(-1).tolist() if whole else ())):
             if SMALLEST <= size <= LARGEST:
                 counts[size] = counts.get(size, 0) + 1
