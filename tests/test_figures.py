@@ -284,7 +284,7 @@ def test_a_model_is_measured_as_the_table_wants_it() -> None:
 def test_a_rule_is_measured_by_leaving_it_out() -> None:
     """The model with all rules, and without each that applied; the rule's page shows it."""
     found = rules_row("training_step", 4, providers=CPU)
-    assert set(found["without"]) == {"linear", "reduce"}
+    assert set(found["without"]) == {"linear", "outer_product", "reduce"}
     rows: Rows = {"rules": {"gpt2, 8x512 tokens": Row(Stamp("2026-11-20", "abc", **MACHINE), 1, found)}}
     text = tables.of_rule(rows, "linear")
     assert text is not None

@@ -11,7 +11,8 @@ import onnx
 
 from onnxfuse.api.optimizing import Optimized, written
 from onnxfuse.model import io
-from onnxfuse.model.errors import OnnxfuseError, plainly
+from onnxfuse.model.error_text import plainly
+from onnxfuse.model.errors import OnnxfuseError
 
 SHOWN = 400
 """Characters of a message that a row keeps."""

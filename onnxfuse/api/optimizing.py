@@ -291,7 +291,9 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
                 made = replace(made, removed=pending.enter_context(saving))
             else:
                 pending.enter_context(io.streaming(made.model, target, made.opens()))
-        yield replace(made, seconds=made.seconds + time.perf_counter() - begun)
+        whole = [replace(made, seconds=made.seconds + time.perf_counter() - begun)]
+        del made  # a model that waits for its place is in its file; who wants it has it
+        yield whole.pop()
 
 
 def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.api.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
-from onnxfuse.cli.console import bar, output, print_json, print_table
+from onnxfuse.cli.console import bar, output, print_json, print_table, telling
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
     JSON_OPTION,
@@ -90,7 +90,7 @@ def command(
     Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused
     model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
-    with together():
+    with telling() as told, together():
         with bar("optimize" if fused is None else "load", still=True) as show_progress:
             timed = bench(
                 original,
@@ -112,12 +112,16 @@ def command(
         facts = {"ok": not missed, **report.as_dict(), "min_speedup": min_speedup, "not_met": not_met}
         facts["plot"] = None if plot is None else str(plot)
         outputs.write("bench", facts, {"before": original, "after": timed.fused})
-    if as_json:
-        print_json("bench", facts)
-    else:
-        show(report, not_met, output())
-        if plot is not None:
-            output().print(f"plot: {escape(str(plot))}", style="dim", soft_wrap=True)
+
+        def tell() -> None:
+            if as_json:
+                print_json("bench", facts)
+                return
+            show(report, not_met, output())
+            if plot is not None:
+                output().print(f"plot: {escape(str(plot))}", style="dim", soft_wrap=True)
+
+        told(tell)
     return EXPECTATION_NOT_MET if missed else 0
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -209,13 +209,15 @@ def command(
             console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
             show(done.facts, done.tuned, console, options.rules, inputs, also)
 
-    def one(job: Job, tell: Callable[[Done], None] = lambda done: None) -> Done:
+    def one(job: Job, pending: contextlib.ExitStack) -> Done:
         measured = _tuning(tune, tuning_file, job.target, shapes)
-        return _one(job, replace(options, tuning=measured), outputs, tell, plain=plain)
+        return _one(job, replace(options, tuning=measured), outputs, pending, plain=plain)
 
     if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
         return several.run(todo, one, as_json=as_json)
-    done = one(todo[0], tell)
+    with telling() as told, contextlib.ExitStack() as pending:
+        done = one(todo[0], pending)
+        told(lambda: tell(done))
     return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
 
 
@@ -233,25 +235,20 @@ def _check_each(
         raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
 
 
-def _one(job: Job, options: Options, outputs: Outputs, tell: Callable[[Done], None], *, plain: bool) -> Done:
-    """Make one model, tell of it, and write it; it takes its place last: where nothing can be told, none is left."""
-    with telling() as told, contextlib.ExitStack() as pending:
-        with working("load") as progress:
-            make = (
-                partial(undo, job.source, progress, options)
-                if plain
-                else partial(optimize, job.source, options, progress)
-            )
-            target = sys.stdout.buffer if job.target is None else job.target
-            made = pending.enter_context(written(make, target, progress))
-        facts = made.as_dict(job.name, job.target_name)
-        near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
-        outputs.write("optimize", {**facts, "near": near}, made.models)
-        if made.removed:
-            facts["removed"] = [str(file) for file in made.removed]
-        done = Done(facts, made.tuned)
-        told(lambda: tell(done))
-    return done
+def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, plain: bool) -> Done:
+    """Make one model and write it; it takes its place when `pending` ends well: what cannot be told is not left."""
+    with working("load") as progress:
+        make = (
+            partial(undo, job.source, progress, options) if plain else partial(optimize, job.source, options, progress)
+        )
+        target = sys.stdout.buffer if job.target is None else job.target
+        made = pending.enter_context(written(make, target, progress))
+    facts = made.as_dict(job.name, job.target_name)
+    near = misses.facts(misses.ranked(made.report), made.report) if options.keep else []
+    outputs.write("optimize", {**facts, "near": near}, made.models)
+    if made.removed:
+        facts["removed"] = [str(file) for file in made.removed]
+    return Done(facts, made.tuned)
 
 
 def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) -> Tuning | None:

@@ -192,6 +192,8 @@ def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
         )
         console.print(f"  - {escape(what)}: {escape(one['fault'])}", soft_wrap=True)
         console.print(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim", soft_wrap=True)
+    for line in guard["unseen"]:
+        console.print(f"  - {escape(line)}", soft_wrap=True)
 
 
 def _print_dump(dump: dict[str, Any], console: Console) -> None:

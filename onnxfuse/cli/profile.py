@@ -6,7 +6,7 @@ import click
 from rich.markup import escape
 
 from onnxfuse.api.running import PROFILED, PROVIDERS, profile
-from onnxfuse.cli.console import output, print_json, working
+from onnxfuse.cli.console import output, print_json, telling, working
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
     JSON_OPTION,
@@ -72,7 +72,7 @@ def command(
         raise UsageError("--alone looks at one model, and two were given")
     if no_time and (trace is not None or cuda_graph):
         raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
-    with together():
+    with telling() as told, together():
         with working("load") as progress:
             found = profile(
                 model,
@@ -93,10 +93,14 @@ def command(
         outputs.write(
             "profile", facts, {"before": model} if found.fused is None else {"before": model, "after": found.fused}
         )
-    if as_json:
-        print_json("profile", facts)
-    else:
-        show(report, output(), top, nodes=nodes)
-        if trace is not None:
-            output().print(f"trace: {escape(str(trace))}", style="dim", soft_wrap=True)
+
+        def tell() -> None:
+            if as_json:
+                print_json("profile", facts)
+                return
+            show(report, output(), top, nodes=nodes)
+            if trace is not None:
+                output().print(f"trace: {escape(str(trace))}", style="dim", soft_wrap=True)
+
+        told(tell)
     return 0

@@ -1,5 +1,7 @@
 """Several models in one call of `optimize`: each by itself, a line for each, and one verdict."""
 
+import contextlib
+import contextvars
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,17 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.cli.compiled import megabytes
-from onnxfuse.cli.console import output, print_json
+from onnxfuse.cli.console import output, print_json, telling
 from onnxfuse.cli.targets import Job
 from onnxfuse.model.counted import counted
 from onnxfuse.model.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
-from onnxfuse.model.replacing import filling
+from onnxfuse.model.replacing import filling, room_for
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
 
 WORST = (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET)
 """Exit codes, the one that counts first."""
+FILES = 4
+"""Open files of a model that waits for its place, at most: itself, its weights, its kernel pack, what was measured."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,65 @@ class Done:
     tuned: "Tuned | None" = None
 
 
-def run(todo: Sequence[Job], one: Callable[[Job], Done], *, as_json: bool) -> int:
-    """Do each job; what is wrong with one model does not keep the others from being made. Returns the exit code."""
-    every = [_tried(job, one) for job in todo]
-    found = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
-    code = next((c for c in WORST if c in found), 0)
+@dataclass(frozen=True)
+class Waiting:
+    """A model that is written, and not in its place yet."""
+
+    pending: contextlib.ExitStack
+    context: contextvars.Context
+    """Of its own, so that no model waits for the place of another."""
+
+    def place(self) -> None:
+        """Let it take its place. Raises ModelError."""
+        self.context.run(self.pending.close)
+
+    def drop(self, error: BaseException) -> None:
+        """Leave nothing of it."""
+        self.context.run(self.pending.__exit__, type(error), error, error.__traceback__)
+
+
+def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], Done], *, as_json: bool) -> int:
+    """Do each job; what is wrong with one model does not keep the others from being made. Returns the exit code.
+
+    All take their places when they have been told of: where nothing can be told, none is left. What is done when the
+    command is interrupted stays done.
+    """
+    waiting: list[Waiting] = []
+    with telling() as told, room_for(FILES * len(todo)):
+        try:
+            every = [_tried(job, one, waiting) for job in todo]
+        except BaseException:  # a signal, too
+            _place(waiting)
+            raise
+        found = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
+        code = next((c for c in WORST if c in found), 0)
+        try:
+            told(lambda: _tell(every, code, as_json=as_json))
+        except BaseException as error:
+            for model in waiting:
+                model.drop(error)
+            raise
+        _place(waiting)
+    return code
+
+
+def _place(waiting: Sequence[Waiting]) -> None:
+    """Put every model in its place; the first that cannot be put there is told when all others are."""
+    errors: list[OnnxfuseError] = []
+    for model in waiting:
+        try:
+            model.place()
+        except OnnxfuseError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _tell(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
+    """Print what became of the models."""
     if as_json:
         print_json("optimize", {"ok": not code, "models": every})
-        return code
+        return
     console, good = output(), sum(facts["ok"] for facts in every)
     console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {counted(every, 'model')}")
     table = Table("model", "nodes", "fused", "size", "seconds", "written to", box=None, pad_edge=False)
@@ -57,19 +112,29 @@ def run(todo: Sequence[Job], one: Callable[[Job], Done], *, as_json: bool) -> in
         if "error" in facts:
             console.print(f"[bold red]error:[/] {escape(facts['error'])}", soft_wrap=True)
             console.print(escape(facts["hint"]), style="dim", soft_wrap=True)
-    return code
 
 
-def _tried(job: Job, one: Callable[[Job], Done]) -> dict[str, Any]:
-    assert job.target is not None
+def _tried(job: Job, one: Callable[[Job, contextlib.ExitStack], Done], waiting: list[Waiting]) -> dict[str, Any]:
+    """Return what became of one model, which is then among those that wait for their places."""
+    context = contextvars.copy_context()
     try:
-        with filling(job.target.parent):
-            return one(job).facts
+        done, pending = context.run(_made, job, one)
     except OnnxfuseError as error:
         return {
             "ok": False, "source": job.name, "target": None, "exit_code": error.exit_code, "error": f"{error}",
             "hint": error.hint,
         }  # fmt: skip
+
+    waiting.append(Waiting(pending, context))
+    return done.facts
+
+
+def _made(job: Job, one: Callable[[Job, contextlib.ExitStack], Done]) -> tuple[Done, contextlib.ExitStack]:
+    assert job.target is not None
+    with contextlib.ExitStack() as pending:
+        pending.enter_context(filling(job.target.parent))
+        done = one(job, pending)
+        return done, pending.pop_all()
 
 
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:

@@ -26,6 +26,9 @@ COLORS: "Mapping[Verdict, str]" = {"ok": "green", "mismatch": "red", "undecided"
 WORDS: "Mapping[Verdict, str]" = {"ok": "ok", "mismatch": "MISMATCH", "undecided": "UNDECIDED", "blunt": "BLUNT"}
 """The first word of a report, by its verdict."""
 
+ENTRIES = 4
+"""Tensors of one sequence, map or optional that are shown: the worst."""
+
 WORST = 3
 """Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
 
@@ -44,7 +47,7 @@ def show(report: "Report", console: Console) -> None:
     if report.rows:
         print_table(console, _table(report), BENEATH)
         console.print(_legend(report), style="dim")
-    for row in report.outputs:
+    for row in _shown(report):
         if row.verdict == "mismatch":
             console.print(_place(report, row))
     if report.bisection is not None:
@@ -69,6 +72,18 @@ def _show_finding(finding: "Finding", console: Console) -> None:
         )  # fmt: skip
 
 
+def _shown(report: "Report") -> list["OutputRow"]:
+    """Return the outputs in their order, of what holds many tensors the worst of these."""
+    order = {"mismatch": 3, "undecided": 2, "blunt": 1, "ok": 0}
+    worst = sorted(report.outputs, key=lambda r: (-order[report.verdict_of(r.output)], -r.severity))
+    shown, held = set[str](), dict[str, int]()
+    for row in worst:
+        held[row.owner] = held.get(row.owner, 0) + 1
+        if held[row.owner] <= ENTRIES:
+            shown.add(row.output)
+    return [r for r in report.outputs if r.output in shown]
+
+
 def _table(report: "Report") -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title, justify in (
@@ -76,8 +91,8 @@ def _table(report: "Report") -> Table:
         ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
     ):  # fmt: skip
         table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
-    table.columns[0].min_width = min(NAME, max((len(row.output) for row in report.outputs), default=0))
-    for row in report.outputs:
+    table.columns[0].min_width = min(NAME, max((len(row.output) for row in _shown(report)), default=0))
+    for row in _shown(report):
         m, d = row.measure, row.measure.difference
         verdict = report.verdict_of(row.output)
         given = row.tolerance
@@ -100,12 +115,14 @@ def _legend(report: "Report") -> str:
     kinds = ", ".join(dict.fromkeys(c.name for c in ran))
     where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
     text = f"worst of {counted(ran, 'case')} ({kinds}) on {' against '.join(where)}"
-    for row in report.outputs[:WORST]:
+    hidden = len(report.outputs) - len(shown := _shown(report))
+    text += f"; {counted(hidden, 'more tensor')} of these: --json" * (hidden > 0)
+    for row in shown[:WORST]:
         # What an error means hangs on how large the values are.
         text += (
             f"; {escape(row.output)}: {escape(case_text(report.cases[row.case]))}, values to {row.measure.scale:.2g}"
         )
-    text += f"; {counted(len(report.outputs) - WORST, 'more output')}: --json" * (len(report.outputs) > WORST)
+    text += f"; {counted(len(shown) - WORST, 'more output')}: --json" * (len(shown) > WORST)
     if report.contract is None:
         text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
     else:
@@ -168,10 +185,9 @@ def _place(report: "Report", row: "OutputRow") -> str:
         sizes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
         return escape(f"{row.output}: {row.fault}\n  case {case.name}: {sizes}")
     shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
-    place = f"{row.output}[{', '.join(map(str, m.where))}]"
     return escape(
         f"{row.output}: {row.fault}\n"
-        f"  {place} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
+        f"  {row.element} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
         f"  abs error: mean {d.mean_abs:.2g}, "
         f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
         f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from onnxfuse.api.running import CPU, CUDA, PROVIDERS, verify
-from onnxfuse.cli.console import bar, output, print_json
+from onnxfuse.cli.console import bar, output, print_json, telling
 from onnxfuse.cli.outputs import Outputs, output_options
 from onnxfuse.cli.parameters import (
     JSON_OPTION,
@@ -145,7 +145,7 @@ def command(
     op must also have run as its kernel.
     """
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
-    with together():
+    with telling() as told, together():
         with bar("opening", hidden=quiet) as show_progress:
             report = verify(
                 original,
@@ -169,8 +169,8 @@ def command(
                 progress=show_progress,
             )
         outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
-    if as_json:
-        print_json("verify", report.as_dict())
-    elif not quiet:
-        show(report, output())
+        if as_json:
+            told(lambda: print_json("verify", report.as_dict()))
+        elif not quiet:
+            told(lambda: show(report, output()))
     return 0 if report.ok else MISMATCH

@@ -1,6 +1,6 @@
 """Counts in words: one node, two nodes, and what they do."""
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 _ES = ("s", "x", "ch", "sh")
 
@@ -14,6 +14,16 @@ def counted(count: int | Sized, noun: str) -> str:
 def agreeing(count: int | Sized, one: str, more: str, *, of: int | Sized = 2) -> str:
     """Return the words that go with a number, `is` with one, `are` with none or several; with `0 of 1 node`, `is`."""
     return one if 1 in (n if isinstance(n, int) else len(n) for n in (count, of)) else more
+
+
+LISTED = 6
+"""Names in one sentence at most."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas between them, and of many the first: `a, b, c and 7 more`."""
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + f" and {more} more" * (more > 0)
 
 
 def _plural(noun: str) -> str:

@@ -18,7 +18,18 @@ from onnxfuse.model.inference import infer_node
 from onnxfuse.model.known import LIMIT, Known, Numbers
 from onnxfuse.model.output_shapes import shapes_of
 from onnxfuse.model.shape_numbers import numbers_of
-from onnxfuse.model.types import INVENTED, Dim, ValueType, factors, is_unknown, type_of, value_info, value_types, whole
+from onnxfuse.model.stand_ins import misjudged
+from onnxfuse.model.types import (
+    INVENTED,
+    Dim,
+    ValueType,
+    factors,
+    is_unknown,
+    type_of,
+    value_info,
+    value_types,
+    whole,
+)
 
 PASSES = 10
 """How often a model is gone through for names that turn out to be one extent's; its attentions tell at once."""
@@ -136,7 +147,7 @@ def _asked(known: Known, node: NodeProto, types: Mapping[str, ValueType]) -> Seq
 
     Its inference over the whole graph went on with nothing where an extent or a number was found here alone.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") or misjudged(node, known.opset):
         return []
     given = {v: value_info(v, ValueType(types[v].dtype, known.shapes[v])).type
              for v in node.input if v in types and v in known.shapes}  # fmt: skip

@@ -1,7 +1,5 @@
 """What can go wrong for reasons that the user can mend: each error says place, fact, and the next step."""
 
-import re
-
 MISMATCH, EXPECTATION_NOT_MET = 1, 4
 """Exit codes of the command line for what is a result and no error: wrong numbers, and less than was required."""
 
@@ -74,17 +72,3 @@ class NoCompilerError(KernelError):
 
 class NoPlanError(KernelError):
     """No kernel of a fused op takes inputs of these shapes."""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that says something."""
-    return next((line.strip() for line in plainly(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def plainly(error: BaseException) -> str:
-    """Return an error's text without the C++ signatures that ONNX Runtime puts before what CUDA says.
-
-    >>> plainly(RuntimeError("/onnxruntime_src/a.cc:154 void Call(const char*) CUDA failure 2: out of memory ; GPU=0"))
-    'CUDA failure 2: out of memory ; GPU=0'
-    """
-    return re.sub(r"/onnxruntime_src/.*?(?=\bCU[A-Z]+ failure \d+: )", "", f"{error}", flags=re.DOTALL)

@@ -119,7 +119,7 @@ def _takes_all(graph: Graph, node: Node) -> bool:
 
 def fold_constants(graph: Graph) -> bool:
     """Compute what depends on constants alone, unless that would make the file much bigger."""
-    changed = False
+    changed = share_equal(graph, lambda n: n.op == "Transpose" and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
             continue
@@ -368,8 +368,21 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     if elements is None:
         return None
     size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
-    kept = size <= SMALL or _looks_up(node, known, size)
+    kept = (size <= SMALL and not _is_other_layout(graph, node)) or _looks_up(node, known, size)
     return known if kept or frees(graph, node, size) or _fills(graph, node, size) else None
+
+
+def _is_other_layout(graph: Graph, node: Node) -> bool:
+    """Return whether `node` is a Transpose by which products read a weight: their kernels read it as it is stored."""
+    value = node.outputs[0]
+    if node.op != "Transpose" or graph.type(value).rank != 2:
+        return False
+    return any(is_product(r) or r.domain == DOMAIN or value in r.captures for r in graph.readers(value))
+
+
+def is_product(node: Node) -> bool:
+    """Return whether `node` multiplies matrices."""
+    return node.op in ("MatMul", "Gemm") and not node.domain
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
@@ -388,11 +401,6 @@ def frees(graph: Graph, node: Node, size: int) -> bool:
     """Return whether folding `node` lets go of a weight as big as its result."""
     for value in node.inputs:
         array = graph.constant(value)
-        if (
-            array is not None
-            and array.nbytes >= size
-            and len(graph.readers(value)) == 1
-            and value in graph.initializers
-        ):
+        if array is not None and array.nbytes >= size and graph.is_let_go(value):
             return True
     return False

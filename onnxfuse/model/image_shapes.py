@@ -7,9 +7,10 @@ counts.
 import math
 from collections.abc import Sequence
 
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
 from onnxfuse.model.extents import Shape, ceiling, exact, floored, shifted, times
+from onnxfuse.model.image_windows import pool_windows
 from onnxfuse.model.known import Known, attribute, integer
 from onnxfuse.model.types import Dim
 
@@ -22,8 +23,14 @@ def sliding(known: Known, node: NodeProto, shapes: Sequence[Shape]) -> list[Shap
     image, at = shapes[0], WEIGHTS.get(node.op_type)
     weight = None if at is None else shapes[at]
     kernel = attribute(node, "kernel_shape") or (None if weight is None else weight[2:])
-    if image is None or kernel is None or len(image) != len(kernel) + 2 or attribute(node, "ceil_mode"):
+    if image is None or kernel is None or len(image) != len(kernel) + 2:
         return []
+    if at is None:
+        windows = pool_windows({a.name: helper.get_attribute_value(a) for a in node.attribute})
+        rare = any(w.ceil or (w.same and (w.dilation > 1 or w.size < w.stride)) for w in windows)
+        if len(windows) == len(kernel) and (rare or all(isinstance(d, int) for d in image[2:])):
+            counted = (w.places(d) if isinstance(d, int) else None for w, d in zip(windows, image[2:], strict=True))
+            return [(*image[:2], *counted)] * len(node.output)  # what the rare ones make of a name has none
     places: list[Dim] = []
     for axis, extent in enumerate(image[2:]):
         window = _Window(node, kernel, axis)

@@ -1,12 +1,12 @@
 """The type of every value of a model, inferred without its weights: ONNX's shape inference and what refines it."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 
 import onnx
 from onnx import ModelProto, TensorProto
 
-from onnxfuse.model import dims, lenient, stand_ins
+from onnxfuse.model import dims, lenient, sliced_names, stand_ins
 from onnxfuse.model.external import SMALL, is_external
 from onnxfuse.model.inference import ContradictionError, infer_shapes
 from onnxfuse.model.io import tensor_bytes, without_weights
@@ -28,13 +28,23 @@ def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
 def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
     _forget_labels(light.graph)
     dims.rename(light.graph)
-    standing = stand_ins.StandIns(light.graph, opset_of(light))
+    own = ModelProto()
+    own.CopyFrom(light)
+    typed = _inferred_once(light)
+    kept = sliced_names.kept(typed)
+    if kept:
+        typed = _inferred_once(own, kept)
+    dims.refine(typed)
+    return typed
+
+
+def _inferred_once(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+    standing = stand_ins.StandIns(light.graph, opset_of(light), sliced=sliced)
     try:
         inferred = infer_shapes(light, strict=True)
     except ContradictionError:
         inferred = lenient.infer(light)
     standing.take_out(inferred.graph)
-    dims.refine(inferred)
     return inferred
 
 

@@ -209,6 +209,7 @@ def saving(
                 opened_whole(name, path, opens)
         left_behind = tuple(file for file in left_behind if file.name != placed)
         gone = orphans.removable(left_behind, [path])
+        del model, light  # written: what waits for its place takes no memory
         yield gone
         with told(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model that is there finds its own weights.

@@ -7,7 +7,8 @@ import onnx.inliner
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxfuse.model import schema
-from onnxfuse.model.errors import ModelError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.functions import bind_attributes
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.io import without_weights

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import re
+import resource
 import shutil
 import stat
 import tempfile
@@ -136,7 +137,7 @@ def at_failure(undo: Callable[[], None]) -> None:
 def filling(folder: Path) -> Iterator[None]:
     """Make `folder` with its parents; those that were not there before go, with all in them, where the block fails.
 
-    Raises ModelError where it cannot be made.
+    So they do where the block of `together` around it does. Raises ModelError where it cannot be made.
     """
     missing = [p for p in (folder, *folder.parents) if not os.path.exists(p)]
     try:
@@ -147,6 +148,25 @@ def filling(folder: Path) -> Iterator[None]:
         if missing:
             shutil.rmtree(missing[-1], ignore_errors=True)
         raise
+    if missing:
+        at_failure(partial(shutil.rmtree, missing[-1], ignore_errors=True))
+
+
+@contextlib.contextmanager
+def room_for(files: int) -> Iterator[None]:
+    """Let this process hold so many more files open inside the block, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = soft + files
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def add(path: Path, data: bytes) -> None:

@@ -4,19 +4,26 @@ One home for what ONNX Runtime's own operators and those of ai.onnx.ml yield: an
 same types and shapes, as far as these can be told. Nothing is computed by them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
-from onnxfuse.model.nested import bodies, nodes_of
+from onnxfuse.model.image_windows import POOLS, pool_windows
+from onnxfuse.model.nested import bodies, captured, nodes_of
 
 PREFIX = "onnxfuse.stand_in."
 """How values begin that are there while types are inferred alone."""
 
 TYPED_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23, "RotaryEmbedding": 23, "Gelu": 20}
 """From which operator set on ONNX's inference knows an operator of the default domain."""
+
+KEEPS_NAMES = 10
+"""The operator set of which ONNX's inference takes an open extent for the one that a Slice leaves."""
+
+BROADCASTS_SINCE = 7
+"""From which operator set on two operands are broadcast to each other as numpy does it."""
 
 
 @dataclass
@@ -33,17 +40,27 @@ class Standing:
 class StandIns:
     """What stands in for the nodes of a model while its types are inferred."""
 
-    def __init__(self, graph: GraphProto, opset: int, *, of_onnx: bool = False) -> None:
-        """Put the nodes in place, in `graph` and the bodies in it; `of_onnx`: for those that ONNX has itself."""
+    def __init__(
+        self, graph: GraphProto, opset: int, *, of_onnx: bool = False, sliced: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
+        """Put the nodes in place, in `graph` and the bodies in it; `of_onnx`: for those that ONNX has itself.
+
+        `sliced`: axes of Slices' outputs whose extents are not to be told.
+        """
         self.opset = opset
+        self.sliced = sliced or {}
         self.of_onnx = of_onnx
         self.weights: dict[str, tuple[int, tuple[int | None, ...]]] = {}
         self.ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in graph.input}
         self.ranks |= {t.name: len(t.dims) for t in graph.initializer}
         """Of the weights and inputs of the main graph."""
         self._count = 0
+        self.doubted: set[str] = set()
+        """Values of which ONNX's inference, and a file that it has written types to, tells other extents."""
         needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
         self._standing = self._put(graph) if needed else None
+        if self.doubted:
+            _forget_extents(graph, self.doubted)
         for name, (dtype, shape) in self.weights.items():
             graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
 
@@ -94,6 +111,33 @@ class StandIns:
         ):
             return []
         return list(entry(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute}))
+
+
+def misjudged(node: NodeProto, opset: int) -> bool:
+    """Return whether ONNX's inference may tell another shape of a node of its own than ONNX Runtime gives it."""
+    if node.op_type in POOLS:
+        known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        return any(window.told_otherwise(opset) for window in pool_windows(known))
+    return node.op_type == "PRelu" or (node.op_type == "Slice" and opset == KEEPS_NAMES)
+
+
+def _forget_extents(graph: GraphProto, behind: set[str]) -> None:
+    """Take the extents out that `graph` and its bodies declare of these values, and of all that is computed of them.
+
+    These are added to the values. How many axes they have stays.
+    """
+    for node in graph.node:
+        read = not behind.isdisjoint((*node.input, *captured(node)))
+        for body in bodies(node):
+            if read:
+                behind.update(i.name for i in body.input)
+            _forget_extents(body, behind)
+            read = read or any(o.name in behind for o in body.output)
+        if read:
+            behind.update(o for o in node.output if o)
+    for value in (*graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim if value.name in behind else ():
+            dim.Clear()
 
 
 def _restore(graph: GraphProto, standing: Standing) -> None:
@@ -153,6 +197,30 @@ def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterat
         yield from _of_rank(0, None)(made, node, known)
 
 
+def _sliced(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A Slice of operator set 10, of which ONNX's inference says that open extents stay as they are."""
+    axes = made.sliced.get(node.output[0])
+    if axes:
+        made.doubted.add(node.output[0])
+        yield helper.make_node("Slice", node.input, [value := made.fresh()])
+        yield from _open_along(made, value, node.output[0], axes)
+
+
+def _open_along(made: StandIns, value: str, output: str, axes: Sequence[int]) -> Iterator[NodeProto]:
+    """Yield what has the type of a value, with other extents along some axes: they are not told."""
+    some = made.weight(None, dtype=TensorProto.INT64)
+    for count, axis in enumerate(axes, 1):
+        name = output if count == len(axes) else made.fresh()
+        yield helper.make_node("Gather", [value, some], [name], axis=axis)
+        value = name
+
+
+def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A PRelu: ONNX gives it the shape of what it reads, ONNX Runtime that to which both operands are broadcast."""
+    if made.opset >= BROADCASTS_SINCE:
+        yield helper.make_node("Mul", node.input, node.output)
+
+
 def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
     """Return the entry of an operator that is one of ONNX's, of these inputs and attributes, with more behind it."""
 
@@ -191,6 +259,24 @@ def _of_rank(read: int, rank: int | None) -> Entry:
         yield helper.make_node("Reshape", [node.input[read], shape], node.output[:1])
 
     return nodes
+
+
+def _pooled(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A pool of which ONNX counts other places than ONNX Runtime, along some axes: these extents are not told.
+
+    Where `ceil_mode` rounds up, ONNX's inference counts a last window that lies in the padding, or beyond all, until
+    operator set 22; of dilated windows whose padding keeps the extents ONNX Runtime pads for the window undilated.
+    """
+    doubted = [axis for axis, window in enumerate(pool_windows(known)) if window.told_otherwise(made.opset)]
+    if not doubted:
+        return
+    kept = {k: v for k, v in known.items() if k in defs.get_schema(node.op_type, made.opset).attributes}
+    ends = [made.fresh() if o else "" for o in node.output]
+    yield helper.make_node(node.op_type, node.input, ends, **kept)
+    made.doubted.update(o for o in node.output if o)
+    for value, own in zip(ends, node.output, strict=True):
+        if own:
+            yield from _open_along(made, value, own, [axis + 2 for axis in doubted])
 
 
 def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
@@ -265,6 +351,9 @@ Runtime knew before ONNX did."""
 
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),
+    **dict.fromkeys([("", op) for op in POOLS], _pooled),
+    ("", "PRelu"): _sloped,
+    ("", "Slice"): _sliced,
     ("com.microsoft", "SkipLayerNormalization"): _same((0, 0), (3, 0)),
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
     **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),

@@ -12,7 +12,8 @@ import onnx
 from onnx import ModelProto
 
 from onnxfuse.model import custom_ops, io
-from onnxfuse.model.errors import ModelError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.inference import NOT_VALID
 from onnxfuse.model.inferred_types import inferred, shell

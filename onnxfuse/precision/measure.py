@@ -186,6 +186,7 @@ def measure(
     meter, pools = Meter(places, types), ThreadpoolController()
     evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth, stand_in=True)
     names = [o.name for o in model.graph.output]
+    optional = [o.name for o in model.graph.output if o.type.HasField("optional_type")]
     dtype = np.float64 if truth == TensorProto.DOUBLE else np.float32
     began, note = time.perf_counter(), ""
     outputs: list[dict[str, Array]] = []
@@ -202,6 +203,6 @@ def measure(
                 raise
             note = f"{len(outputs)} of {counted(feeds, 'case')} in {seconds:g} s"
             break
-        outputs.append(tensors_of(dict(zip(names, values, strict=True))))
+        outputs.append(tensors_of(dict(zip(names, values, strict=True)), optional))
         type(evaluator).until = began + seconds
     return Measured(meter.met, outputs, note)

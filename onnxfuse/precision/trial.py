@@ -24,7 +24,7 @@ from onnxfuse.verification import sessions
 from onnxfuse.verification.class_outputs import class_outputs
 from onnxfuse.verification.contracted import lower_run
 from onnxfuse.verification.lower_precision import Judged, judge
-from onnxfuse.verification.tensors import MISSING, tensors_of
+from onnxfuse.verification.tensors import MISSING
 from onnxfuse.verification.truth import as_half, in_float32
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Trial:
     def __post_init__(self) -> None:
         """Run the original once on each case."""
         run = in_float32(self.model)
-        self.own = [tensors_of(run(dict(feed))) for feed in self.feeds[: len(self.truth)]]
+        self.own = [run(dict(feed)) for feed in self.feeds[: len(self.truth)]]
         self.scores = frozenset(class_outputs(self.model))
         self.inferred = infer(self.model)
 
@@ -127,8 +127,7 @@ class Trial:
         worst: Tried | None = None
         for feed, truth, own in zip(self.feeds, self.truth, self.own, strict=False):
             with np.errstate(all="ignore"):
-                got = run(dict(feed))
-            given = tensors_of(got)
+                given = run(dict(feed))
             for name, true in truth.items():
                 got_one, own_one = given.get(name, MISSING), own.get(name, MISSING)
                 judged = judge(got_one, own_one, true, tolerance, tiny=tiny, scores=name in self.scores)

@@ -15,7 +15,8 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, ModelError, UsageError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.profiling.settings import ModelName, Setting
 from onnxfuse.runtime.opening import load_custom_ops, reason, unregistered
 from onnxfuse.verification.inputs import Array

@@ -57,7 +57,7 @@ def _optimize(facts: Facts) -> Iterator[Check]:
     if "guard" in facts:
         guard = facts["guard"]
         text = f"{counted(guard['checked'], 'place')} checked, {len(guard['undone'])} taken back"
-        yield Check("optimize", "guard", True, text)
+        yield Check("optimize", "guard", True, "; ".join([text, *guard.get("unseen", ())]))
 
 
 def _verify(facts: Facts) -> Iterator[Check]:

@@ -16,6 +16,7 @@ from onnxfuse.model import normalize
 from onnxfuse.model.fold import drop_identities, fold_constants, share_equal, share_extents, sum_extents
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.graph import Graph, bodies
+from onnxfuse.model.inferred_types import shell
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.overridable import overridable
 from onnxfuse.model.redefined import redefined
@@ -55,7 +56,7 @@ from onnxfuse.rewrite.simplify.padded_heads import pad_heads
 from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
 from onnxfuse.rewrite.simplify.plain_slices import plain_slices
 from onnxfuse.rewrite.simplify.resizes import fix_resizes
-from onnxfuse.rewrite.simplify.rewrite import MAX_ROUNDS, settle
+from onnxfuse.rewrite.simplify.rewrite import MAX_ROUNDS, endless, settle
 from onnxfuse.rewrite.simplify.shrink_masks import slim_masks
 from onnxfuse.rewrite.simplify.simplified_norms import plain_norms
 from onnxfuse.rewrite.simplify.single_axes import drop_own_reshapes, keep_single_axes, reshape_single_axes
@@ -165,8 +166,8 @@ STEPS = (
          "their weights and in those.", pad_columns),
     Step("share_elementwise", "layout", "What several elementwise nodes compute of the same value is computed once, "
          "before kernels grow.", share_elementwise),
-    Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so.",
-         store_k_major),
+    Step("k_major_weights", "fuse", "Weights of products that a rule wants with their terms last are stored so; one "
+         "read through a Transpose is read as it is stored.", store_k_major),
     Step("padded_rows", "fuse", "Rows of weights that a product has as its left factor are stored with zeros behind "
          "them, where they end off a boundary of 16 bytes.", pad_rows),
     Step("share_equal", "fuse, last", "What several nodes compute of the same values is computed once.", share_equal),
@@ -174,9 +175,8 @@ STEPS = (
 )  # fmt: skip
 """All of them, in their order. That of `rewrite, first` goes once; those of `rewrite` go before the rules' rewrites,
 again and again until nothing changes; those of `rewrite, last` once the rules have nothing more to say, and what they
-change goes through them again; those of `fuse` while a kernel grows, and that of `fuse, last` once all have. What
-stands between the kernels then goes through those of `rewrite` and `rewrite, last` once more: a file that is optimized
-again is the same."""
+change goes through them again; those of `fuse` while a kernel grows, and that of `fuse, last` once all have. All but
+`normalize` then go on until they leave the model as it is: a file that is optimized again is the same."""
 
 
 def run(
@@ -244,9 +244,43 @@ def run(
 def _optimize(
     model: ModelProto, rules: Sequence[Rule], report: Report, progress: Progress, choices: Choices | None
 ) -> None:
-    """Take a normalized model through the other phases, in place, whatever comes out."""
+    """Take a normalized model through the other phases, in place, whatever comes out, until they leave it as it is.
+
+    What one rule fused may have been all that kept another one, or a simplification, from its nodes: optimizing the
+    file again would find it. Raises RuleError for rules that never settle.
+    """
     ops: dict[str, FusedOp] = {}
+    for turn in range(MAX_ROUNDS):
+        before, told = shell(model), Report(seconds=report.seconds)
+        proven = _optimize_once(model, rules, told, _silently if turn else progress, choices, ops)
+        changed = shell(model) != before
+        if changed or not turn:
+            report.add(told)
+        if not changed:
+            return
+        # What measuring decided is of the first turn's ops: there, no rule fuses what was left to stand alone.
+        rules = proven if choices is None else [r for r in proven if r.fuse is None]
+    raise endless(told.applied, f"optimizing what was optimized {MAX_ROUNDS} times changes it still")
+
+
+def _silently(phase: str) -> None:
+    """Tell nobody of a phase that each model goes through again."""
+
+
+def _optimize_once(
+    model: ModelProto,
+    rules: Sequence[Rule],
+    report: Report,
+    progress: Progress,
+    choices: Choices | None,
+    ops: dict[str, FusedOp],
+) -> Sequence[Rule]:
+    """Take a model through the phases; return the rules without those whose ops the file does not prove.
+
+    `ops` are the fused ops that were made so far.
+    """
     simplify, last = ([s.act for s in STEPS if s.phase == phase] for phase in ("rewrite", "rewrite, last"))
+    proven = rules
 
     def place(graph: Graph) -> None:
         numbers_on_gpu(graph)
@@ -257,36 +291,23 @@ def _optimize(
         share_elementwise(graph)
         reshape_single_axes(graph)  # the row of a signal that leaves a region
 
-    def grow(graph: Graph, chosen: Sequence[Rule] = rules) -> None:
-        told = len(report.stopped)
-        fuse(graph, chosen, report, ops, choices)
+    def grow(graph: Graph) -> None:
+        fuse(graph, proven, report, ops, choices)
         if share_equal(graph):
             graph.remove_dead()
-        for _ in range(MAX_ROUNDS):
-            if not tidied(graph):
-                return
-            del report.stopped[told:]
-            fuse(graph, chosen, report, ops, choices)
-
-    def tidied(graph: Graph) -> bool:
-        """Simplify what stands between the kernels, as optimizing the file again would; return whether that changed it.
-
-        An image of one pixel has the shape that a Reshape behind it makes once it lies channels last.
-        """
-        changed = [act(graph) for act in (*simplify, *last, share_equal)]
-        graph.remove_dead()
-        return any(changed)
 
     def simplified() -> None:
         keep_declared_extents(model)
         settle(model, simplify, rules, report, last)
 
     def attached() -> None:
+        nonlocal proven
         attach(model, ops)
-        without = take_back_unproven(model, ops, rules, report)
+        made = {a.op: ops[a.op] for a in report.applied if a.op}  # those of earlier runs are proven
+        without = take_back_unproven(model, made, rules, report)
         if without:
-            others = [r for r in rules if r.name not in without]
-            each_graph(model, lambda graph: grow(graph, others))
+            proven = [r for r in rules if r.name not in without]
+            each_graph(model, grow)
             attach(model, ops)
 
     phases: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -298,6 +319,7 @@ def _optimize(
     for phase, act in phases:
         with _phase(report, phase, progress):
             act()
+    return proven
 
 
 @contextlib.contextmanager
@@ -306,7 +328,7 @@ def _phase(report: Report, name: str, progress: Progress) -> Iterator[None]:
     progress(name)
     start = time.perf_counter()
     yield
-    report.seconds[name] = time.perf_counter() - start
+    report.seconds[name] = report.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def count_ops(model: ModelProto) -> Counter[str]:

@@ -63,6 +63,14 @@ class Report(Tabled):
         self.earlier.update({(n.rule, n.root): n for n in self.stopped})
         self.stopped.clear()
 
+    def add(self, later: "Report") -> None:
+        """Go on with what was done to the same model after all that is said here."""
+        self.forget()
+        self.applied += later.applied
+        self.stopped += later.stopped
+        self.earlier.update(later.earlier)
+        self.notes += later.notes
+
     def attempts(self) -> list[Near]:
         """Return the last attempt of each rule at each root that it did not take, those at nodes that are others since
         included.

@@ -14,6 +14,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies, every_name, nodes_of
 from onnxfuse.rewrite.fuse.k_major_weights import turn_back
 from onnxfuse.rewrite.fuse.padded_rows import cut_back
+from onnxfuse.rewrite.fuse.stored_transposes import share_back
 
 
 def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
@@ -26,6 +27,8 @@ def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
     taken = _Taken(every_name(model.graph), {n.name for n in nodes_of(model.graph) if n.domain != DOMAIN})
     count = _unfuse_graph(model.graph, functions, only, taken)
     turn_back(model)
+    if count:
+        share_back(model)
     cut_back(model)
     left = {n.op_type for n in nodes_of(model.graph) if n.domain == DOMAIN}
     for function in list(model.functions):

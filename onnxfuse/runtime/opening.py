@@ -16,7 +16,8 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse.model import custom_ops, io, isolation
-from onnxfuse.model.errors import ModelError, UsageError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.inferred_types import shell
 from onnxfuse.model.trial import is_utf8

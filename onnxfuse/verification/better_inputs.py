@@ -23,6 +23,7 @@ from onnxfuse.verification.optional_cases import try_one
 from onnxfuse.verification.planning import SEARCHING, Progress
 from onnxfuse.verification.rows import OutputRow
 from onnxfuse.verification.sizes import searched
+from onnxfuse.verification.tensors import counts, holds_nothing
 
 STEERING = 8
 """Elements up to which an input steers: a threshold, a count, the scales of a Resize."""
@@ -70,8 +71,10 @@ class Wanted:
 def wanted(rows: Sequence[OutputRow]) -> Wanted:
     """Return the outputs that better inputs are to be sought for; what is wrong already needs none."""
     empty, blunt = set[str](), set[str]()
-    for name in dict.fromkeys(r.output for r in rows):
-        own = [r for r in rows if r.output == name]
+    by_name: dict[str, list[OutputRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.output, []).append(row)
+    for name, own in by_name.items():
         if any(r.verdict == "mismatch" for r in own):
             continue
         if all(r.verdict == "undecided" and not r.measure.compared for r in own):
@@ -134,12 +137,14 @@ def _gives(comparison: Comparison, case: Case, names: set[str] | frozenset[str])
     if not names:
         return False
     try:
-        values = sessions.run(comparison.plain, case.make(), sorted(names))
+        values = sessions.tensors(comparison.plain, case.make(), sorted(names))
     except sessions.ORT_ERRORS:
         return False
     return any(
-        isinstance(x, np.ndarray) and x.size > 0 and (x.dtype.kind not in "fV" or np.isfinite(x.astype("d")).any())
-        for x in values.values()
+        x.size > 0
+        and (x.dtype.kind not in "fV" or np.isfinite(x.astype("d")).any())
+        and not (counts(n, comparison.outputs) and holds_nothing(x))
+        for n, x in values.items()
     )
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TypeProto, numpy_helper
 from onnxruntime import InferenceSession
 
 from onnxfuse.model import io
@@ -26,10 +25,10 @@ from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.verification import sessions
 from onnxfuse.verification.compare import compare, load
 from onnxfuse.verification.comparison import FUSED_FAILS
-from onnxfuse.verification.cuts import Window, aspects, differing, element_types, part, windows, with_outputs
+from onnxfuse.verification.cuts import Window, aspects, differing, part, types_of_values, windows, with_outputs
 from onnxfuse.verification.finding import Finding, Suspect
 from onnxfuse.verification.inputs import Case, Shapes, input_specs
-from onnxfuse.verification.opened_values import opened
+from onnxfuse.verification.opened_values import Fed, fed
 from onnxfuse.verification.planning import RealInputs, plan_of
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.sessions import Source
@@ -142,14 +141,18 @@ def faults(
     progress: Progress = lambda step, done, total: None,
     chosen: Collection[Window] | None = None,
     session: InferenceSession | None = None,
+    unseen: dict[Window, str] | None = None,
 ) -> Iterator[tuple[Fault | None, int]]:
     """Yield for each window, in order, its fault or None, and how many have been checked.
 
-    `session` is one of `giving_inputs`, where these windows are looked at more than once.
+    `session` is one of `giving_inputs`, where these windows are looked at more than once. `unseen` takes the windows
+    that cannot be looked at, and why.
     """
+    unseen = {} if unseen is None else unseen
     every = windows(original, fused) if chosen is None else list(chosen)
     session = session or giving_inputs(original, every, providers)
-    types = element_types(original)
+    types = types_of_values(original)
+    kinds = {v.name: v.type for v in (*session.get_inputs(), *session.get_outputs())}
     for first in range(0, len(every), BATCH):
         batch = every[first : first + BATCH]
         doing(window=None)
@@ -158,9 +161,13 @@ def faults(
         for number, window in enumerate(batch, first + 1):
             progress(f"window of {window.outputs[0]}", number - 1, len(every))
             doing(window=window)
-            feeds = {v: values[v] for v in window.inputs}
-            outputs = {v: types.get(v, 0) for v in window.outputs}
-            yield _check(original, fused, window, feeds, outputs, providers, number), number
+            given = fed({v: values[v] for v in window.inputs}, kinds)
+            if given.why_not:
+                unseen[window] = given.why_not
+                yield None, number
+                continue
+            outputs = {v: types.get(v, TypeProto()) for v in window.outputs}
+            yield _check(original, fused, window, given, outputs, providers, number), number
 
 
 def giving_inputs(original: ModelProto, every: Collection[Window], providers: Sequence[str]) -> InferenceSession:
@@ -187,29 +194,36 @@ def write_report(folder: Path, fault: Fault) -> Path:
     ):
         for kind, arrays in (("input", fault.feeds), ("output", expected)):
             for n, (name, array) in enumerate(arrays.items()):
-                io.write_bytes(data / f"{kind}_{n}.pb", numpy_helper.from_array(array, name).SerializeToString())
+                io.write_bytes(data / f"{kind}_{n}.pb", _serialized(name, array))
     return folder
+
+
+def _serialized(name: str, value: Any) -> bytes:
+    """Return a value as `input_0.pb` and `output_0.pb` hold it."""
+    if isinstance(value, Mapping):
+        proto: Any = numpy_helper.from_dict(dict(value), name)
+    elif isinstance(value, list):
+        proto = numpy_helper.from_list(value, name)
+    else:
+        proto = numpy_helper.from_optional(None, name) if value is None else numpy_helper.from_array(value, name)
+    return bytes(proto.SerializeToString())
 
 
 def _check(
     original: ModelProto,
     fused: ModelProto,
     window: Window,
-    feeds: Arrays,
-    outputs: Mapping[str, int],
+    given: Fed,
+    outputs: Mapping[str, TypeProto],
     providers: Sequence[str],
     number: int,
 ) -> Fault | None:
-    """Return what is wrong with the window on `feeds`, None where it keeps its promise or cannot be looked at."""
-    if not all(isinstance(x, np.ndarray) for x in feeds.values()):
-        return None  # A sequence or an optional cannot be fed; the windows around it see what comes of it.
-    tensors = {v: t for v, t in outputs.items() if t}
-    ours, theirs = part(original, window.original, feeds, tensors), part(fused, window.fused, feeds, tensors)
-    if len(tensors) < len(outputs):
-        content = opened(part(original, window.original, feeds, {}), dict(feeds), list(outputs))
-        if not content.outputs:
-            return None
-        ours, theirs = content.add_to(ours), content.add_to(theirs)
+    """Return what is wrong with the window on what it is given, None where it keeps its promise."""
+    feeds = given.tensors
+    ours, theirs = (
+        given.add_to(part(model, nodes, feeds, outputs))
+        for model, nodes in ((original, window.original), (fused, window.fused))
+    )
     report = compare(ours, theirs, [feeds], providers=providers)
     wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
     if wrong is not None:

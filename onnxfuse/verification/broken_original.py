@@ -16,6 +16,7 @@ from onnxfuse.verification import budget, sessions
 from onnxfuse.verification.inputs import nudge
 from onnxfuse.verification.measured import Measure
 from onnxfuse.verification.nudged import NUDGES
+from onnxfuse.verification.tensors import MISSING
 from onnxfuse.verification.witness import REFUSALS
 
 Array = npt.NDArray[Any]
@@ -43,14 +44,16 @@ class Unoptimized:
         try:
             self._session = self._session or self._open()
             moved = [nudge(inputs, seed) for seed in range(NUDGES)]
-            runs = [sessions.run(self._session, one, far) for one in (inputs, *(m for m in moved if m is not None))]
+            runs = [sessions.tensors(self._session, one, far) for one in (inputs, *(m for m in moved if m is not None))]
         except REFUSALS:
             self._attempts = 0  # it does not run there without them: nothing is to be learned from it
             return {}
         found = {
             n: values
             for n in far
-            if _near(values := [run[n] for run in runs], truth[n], budget.off(expected[n], truth[n]) / BETTER)
+            if _near(
+                values := [run.get(n, MISSING) for run in runs], truth[n], budget.off(expected[n], truth[n]) / BETTER
+            )
         }
         self._attempts -= not found
         return found

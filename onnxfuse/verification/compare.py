@@ -33,9 +33,10 @@ from onnxfuse.verification.judging import Judging
 from onnxfuse.verification.large_cases import LargeCases, sizes_run
 from onnxfuse.verification.launched import kernel_rows, launch_problems
 from onnxfuse.verification.limits import EVALUATIONS, Limits, gigabytes, peak
+from onnxfuse.verification.near_bounds import large_constants
 from onnxfuse.verification.nudged import chooses, on_nudged_tables, on_nudged_weights
 from onnxfuse.verification.planning import (
-    SEARCHING,  # fmt: skip
+    SEARCHING,
     Progress,
     RealInputs,
     entering,
@@ -49,9 +50,13 @@ from onnxfuse.verification.report import Report
 from onnxfuse.verification.rounding import rounding_behind
 from onnxfuse.verification.rows import none_ran
 from onnxfuse.verification.sessions import Source
+from onnxfuse.verification.tensors import LENGTH, PRESENT
 from onnxfuse.verification.truth import Choice, as_half, as_tf32, float32_truth, parameters, truth_of
 from onnxfuse.verification.typed import with_types
 from onnxfuse.verification.wide import Wide, step_of_half
+
+NOTHING_IN = {"SequenceEmpty": LENGTH, "Optional": PRESENT}
+"""Operators that without an input give a value with nothing in it, and what says so."""
 
 
 def compare(
@@ -151,7 +156,8 @@ def compare(
             planned = len(plan)
             comparison.run_all(plan, progress)
             if inputs is None and extra_cases:
-                report = _beside(comparison, lambda: load(original, "original"), specs, said, shapes, report, progress)
+                reloads = (lambda: load(original, "original")), (lambda: load(fused, "fused"))
+                report = _beside(comparison, *reloads, specs, said, shapes, report, progress)
             settle(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
             progress("judging", len(plan), len(plan))
             report = _concluded(comparison, specs, report, in_branches)
@@ -205,7 +211,11 @@ def _reaching(
 def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
     """Return the outputs whose declared or inferred shape has no element."""
     types = value_types(inferred(model).graph)
-    return frozenset(o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ()))
+    none = {o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ())}
+    for node in model.graph.node:
+        if node.op_type in NOTHING_IN and not any(node.input):
+            none.add(f"{node.output[0]}{NOTHING_IN[node.op_type]}")
+    return frozenset(none)
 
 
 def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
@@ -226,6 +236,7 @@ def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: L
 def _beside(
     comparison: Comparison,
     reload: Callable[[], onnx.ModelProto],
+    reload_fused: Callable[[], onnx.ModelProto],
     specs: Sequence[InputSpec],
     said: Shapes,
     shapes: Shapes | None,
@@ -237,7 +248,8 @@ def _beside(
     `said` are the sizes that were asked for, `shapes` those that were found, too.
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
-    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {})
+    constants = {*large_constants(reload()), *large_constants(reload_fused())}
+    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants))
     seek(comparison, reload, specs, shapes or {}, said, progress)
     return replace(report, not_run=not_run)
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxfuse.model.errors import ModelError, UsageError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.model.isolation import doing
 from onnxfuse.verification import broken_original, budget, sessions
 from onnxfuse.verification.broken_original import Unoptimized
@@ -23,6 +24,7 @@ from onnxfuse.verification.nudged import NUDGES
 from onnxfuse.verification.planning import Progress, shape_key, shapes_text
 from onnxfuse.verification.reference import OutOfRange, OutOfTime
 from onnxfuse.verification.rows import LEFT_OUT, CaseRow, OutputRow
+from onnxfuse.verification.tensors import KEYS, MISSING, counts, holds_nothing, output_of
 from onnxfuse.verification.tolerance import Tolerated, tolerated
 from onnxfuse.verification.truth import REFERENCE_GAPS, Truth, no_float64
 from onnxfuse.verification.wide import Wide
@@ -71,6 +73,9 @@ class Comparison:
     ) -> None:
         self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
         self.on_cpu, self._open_forms, self.unoptimized = on_cpu, forms, unoptimized
+        self.outputs = [o.name for o in plain.get_outputs()]
+        self.opened = {o.name for o in plain.get_outputs() if not o.type.startswith("tensor")}
+        """Outputs that are no tensors: what is in them is compared, one by one."""
         self.without_elements = without_elements
         """Outputs that are declared to have no element."""
         self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
@@ -115,7 +120,7 @@ class Comparison:
         if self.twin is None:
             return {}
         try:
-            return sessions.run(self.twin, inputs)
+            return sessions.tensors(self.twin, inputs)
         except sessions.ORT_ERRORS:
             return {}  # what runs on one provider need not run on the other: this one has no error of its own there
 
@@ -125,7 +130,7 @@ class Comparison:
         for form in self._forms:
             with suppress(*sessions.ORT_ERRORS):  # without it there is one run less
                 for name, x in form(inputs).items():
-                    if name not in sound or not budget.apart(x, truth[name]):
+                    if name in expected and (name not in sound or not budget.apart(x, truth[name])):
                         yield name, x
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
@@ -177,7 +182,7 @@ class Comparison:
         said = case if case.generated else case.name
         doing(model="original", case=said)
         try:
-            expected = sessions.run(self.plain, inputs)
+            expected = sessions.tensors(self.plain, inputs)
         except sessions.ORT_ERRORS as error:
             if not case.generated:
                 raise UsageError(
@@ -186,15 +191,12 @@ class Comparison:
             return f"the original refuses it: {first_line(error)}"
         doing(model="fused", case=said)
         try:
-            got = sessions.run(self.session, inputs)
+            got = sessions.tensors(self.session, inputs)
         except sessions.ORT_ERRORS as error:
             self.problems.append(fused_fails(case, error))
             return FUSED_FAILS
-        unsound = [n for n, x in expected.items() if not isinstance(x, np.ndarray)]
-        if unsound:
-            raise UsageError(
-                f"output '{unsound[0]}' is not a tensor and cannot be compared", "Cut the model before it."
-            )
+        # What one of them lacks belongs to a sequence of another length, or the like: that itself is compared, too.
+        expected = {n: x for n, x in expected.items() if n in got}
         doing(model="truth", case=said)
         try:
             truth, unsure = self.true_of(inputs, expected)
@@ -224,9 +226,10 @@ class Comparison:
         for name, value in self._by_forms(inputs, expected, truth):
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
-            dtype = expected[name].dtype
+            dtype = expected[name].dtype if name in expected else value.dtype
             if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
                 siblings.setdefault(name, []).append(value.astype(dtype))
+        keys = {n: tuple(x.tolist()) for n, x in expected.items() if counts(n, self.outputs) and x.ndim}
         for name in list(expected):
             # Each output is let go as soon as it is measured.
             value, fused = expected.pop(name), got.pop(name)
@@ -248,15 +251,20 @@ class Comparison:
                     fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
                     unsure=name in unsure,
                 )  # fmt: skip
+            if not measure.fault and counts(name, self.outputs) and holds_nothing(value):
+                measure = NOTHING
             if measure == NOTHING and name in self.without_elements:
                 measure = replace(measure, identical=True)
             if self.wide is not None and value.dtype.itemsize == 2:
                 measure = replace(measure, eps=0.0)  # What a half type hides is seen in float32, where nothing is.
+            owner = output_of(name, self.outputs)
             self.rows.append(
                 OutputRow(
-                    name, str(value.dtype), len(self.cases), measure, self._tolerated(name, fused, value, measure)
+                    name, str(value.dtype), len(self.cases), measure,
+                    None if counts(name, self.outputs) else self._tolerated(owner, fused, value, measure),
+                    part_of=owner if owner in self.opened else "", keys=keys.get(f"{name}{KEYS}", ()),
                 )
-            )
+            )  # fmt: skip
         return ""
 
     def _tolerated(
@@ -276,15 +284,15 @@ class Comparison:
         what ONNX Runtime raises for inputs on which no operator is defined, OutOfTime where others were judged before.
         """
         if self.truth.kind != "float64":
-            return self.truth.evaluate(inputs), set()
+            return _of_all(expected, self.truth.evaluate(inputs)), set()
         left = max(self.limits.seconds - self.limits.spent, 0.0)
         self.truth.end(time.perf_counter() + (left if self.rows else FOR_FLOAT64 * left))
         try:
             with at_most(self.limits.memory):
-                true = self.truth.evaluate(inputs)
+                true = _of_all(expected, self.truth.evaluate(inputs))
                 if self.truth.witness is None or not _apart(expected, true):
                     return true, set()
-                true = self.truth.again(inputs)
+                true = _of_all(expected, self.truth.again(inputs))
             unsure = _apart(expected, true) if self.truth.witness.unasked else set()
             self.truth.witness.unsure |= bool(unsure)
             return true, unsure
@@ -292,7 +300,9 @@ class Comparison:
             if isinstance(error, OutOfTime) and self.rows:
                 raise
             wide = self.in_float32(no_float64(error))
-            true = wide.evaluate(inputs)  # where that fails, too, the inputs are at fault, and float64 stays for others
+            true = _of_all(
+                expected, wide.evaluate(inputs)
+            )  # where that fails, too, the inputs are at fault, and float64 stays for others
             self.truth = wide
             return true, set()
 
@@ -319,14 +329,14 @@ class Comparison:
             moved = nudge(inputs, seed)
             if moved is None:
                 break
-            values = sessions.run(self.plain, moved)
+            values = sessions.tensors(self.plain, moved)
             for name in few if seed else doubtful:
-                runs[name].append(values[name])
+                runs[name] += [values[name]] * (name in values)
         if moved is None and self.truth.kind != "float64":
             for run in self._on_tables(1):
                 values = run(inputs)
                 for name in doubtful:
-                    runs[name].append(values[name])
+                    runs[name] += [values[name]] * (name in values)
         return runs
 
     def _on_tables(self, count: int) -> Sequence[Callable[[Arrays], Arrays]]:
@@ -349,11 +359,11 @@ class Comparison:
             and (self.careful or torn or (x.dtype.kind in "biu" and not np.array_equal(x, got[n])))
         ]
         runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
-        values = [sessions.run(self.plain, moved, many) for moved in runs if moved is not None]
+        values = [sessions.tensors(self.plain, moved, many) for moved in runs if moved is not None]
         if torn and not values:
             many = [n for n, x in expected.items() if x.size <= NUDGED_ELEMENTS]
             values = [run(inputs) for run in self._on_tables(NUDGES)]
-        return {name: [v[name] for v in values] for name in many}
+        return {name: [v[name] for v in values if name in v] for name in many}
 
     def _on_moved_weights(
         self, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -365,7 +375,7 @@ class Comparison:
         runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in like}
         for moved in self.wide.moved if self.wide is not None else ():
             for name, value in moved(inputs).items():
-                shape, dtype = like[name]
+                shape, dtype = like.get(name, (None, value.dtype))
                 if value.shape == shape:
                     runs[name].append(value.astype(dtype))
         return runs
@@ -380,6 +390,11 @@ def _replaced(rows: Sequence[OutputRow], again: Sequence[OutputRow], case: int) 
     """Return the rows with those of a case as they are `again`."""
     kept = [r for r in rows if r.case != case]
     return sorted([*kept, *(replace(r, case=case) for r in again)], key=lambda r: r.case)
+
+
+def _of_all(expected: Arrays, truth: Arrays) -> Arrays:
+    """Return the true value of each of these tensors; of one that the truth lacks, a sequence may be shorter there."""
+    return {name: truth.get(name, MISSING) for name in expected}
 
 
 def _apart(expected: Arrays, true: Arrays) -> set[str]:

@@ -14,7 +14,8 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse import runtime
-from onnxfuse.model.errors import ModelError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.isolation import doing
 from onnxfuse.model.lowered import TYPES, Lowered
 from onnxfuse.model.nested import nodes_of
@@ -33,7 +34,7 @@ from onnxfuse.verification.metrics import difference
 from onnxfuse.verification.planning import Progress, RealInputs, entering, plan_of, shapes_text, taker
 from onnxfuse.verification.report import Report
 from onnxfuse.verification.rows import LEFT_OUT, CaseRow, OutputRow, none_ran
-from onnxfuse.verification.tensors import MISSING, tensors_of
+from onnxfuse.verification.tensors import MISSING
 from onnxfuse.verification.truth import REFERENCE_GAPS, Choice, Truth, float32_truth, no_float64, truth_of
 from onnxfuse.verification.truth import as_half as rounded_run
 from onnxfuse.verification.usual import as_half, usual_cases, widened
@@ -87,13 +88,13 @@ def verified(
                 feeds = case.make()
                 doing(model="original", case=case.name)
                 try:
-                    own = tensors_of(sessions.run(plain, feeds))
+                    own = sessions.tensors(plain, feeds)
                 except sessions.ORT_ERRORS as error:
                     note = f"the original refuses it: {first_line(error)}"
             if not note:
                 doing(model="fused", case=case.name)
                 try:
-                    got = tensors_of(run(as_declared(feeds, fused)))
+                    got = run(as_declared(feeds, fused))
                 except sessions.ORT_ERRORS as error:
                     failures.append(fused_fails(case, error))
                     note = FUSED_FAILS
@@ -160,7 +161,7 @@ def lower_run(
     if providers[0] == sessions.CPU and _holds(fused, TensorProto.BFLOAT16):
         return rounded_run(fused), None
     session = sessions.with_kernels(sessions.openable(fused, fused, folder), providers, rules=rules)
-    return (lambda feeds: sessions.run(session, feeds)), session
+    return (lambda feeds: sessions.tensors(session, feeds)), session
 
 
 def _holds(model: onnx.ModelProto, type_: int) -> bool:
@@ -190,9 +191,9 @@ def _late(cases: Sequence[CaseRow], limits: Limits) -> str:
 def _true(truth: Truth, feeds: dict[str, npt.NDArray[Any]], original: onnx.ModelProto) -> tuple[Arrays, Truth]:
     """Return the true outputs, in float32 from now on where float64 is not possible."""
     try:
-        return tensors_of(truth.evaluate(feeds)), truth
+        return truth.evaluate(feeds), truth
     except REFERENCE_GAPS as error:
         if truth.kind == "float32":
             raise ModelError(f"the truth is not possible: {first_line(error)}") from error
         other = float32_truth(original, no_float64(error))
-        return tensors_of(other.evaluate(feeds)), other
+        return other.evaluate(feeds), other

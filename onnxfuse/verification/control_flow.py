@@ -1,6 +1,6 @@
 """Loop and Scan in the truth, in the forms that onnx's own do not have."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,14 @@ class Scan(OpRun):
         scan_input_directions: Sequence[int] | None = None,
         scan_output_axes: Sequence[int] | None = None,
         scan_output_directions: Sequence[int] | None = None,
-        **_older: Any,
+        directions: Sequence[int] | None = None,
     ) -> tuple[Any, ...]:
+        def turn(states: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
+            own = dict(zip(body.input_names, (*states, *map(np.asarray, entries)), strict=True))
+            return list(body.run(None, {**(context or {}), **own}, attributes=attributes))
+
         if self.run_params["opsets"][self.onnx_node.domain] < 9:
-            raise NotImplementedError("Scan of opset 8")
+            return _scanned_by_batch(turn, inputs[0], inputs[1:], num_scan_inputs, directions)
         states, scanned = list(inputs[:-num_scan_inputs]), inputs[-num_scan_inputs:]
         rows = [
             np.moveaxis(x, axis, 0)[:: -1 if back else 1]
@@ -66,8 +70,7 @@ class Scan(OpRun):
         ]
         gathered: list[list[Array]] = [[] for _ in body.output_names[len(states) :]]
         for entries in zip(*rows, strict=True):
-            own = dict(zip(body.input_names, (*states, *map(np.asarray, entries)), strict=True))
-            results = body.run(None, {**(context or {}), **own}, attributes=attributes)
+            results = turn(states, entries)
             states = results[: len(states)]
             for column, row in zip(gathered, results[len(states) :], strict=True):
                 column.append(row)
@@ -78,6 +81,40 @@ class Scan(OpRun):
             )
         ]
         return (*states, *stacked)
+
+
+def _scanned_by_batch(
+    turn: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
+    lengths: Array | None,
+    values: Sequence[Array],
+    scans: int,
+    directions: Sequence[int] | None,
+) -> tuple[Array, ...]:
+    """Return what Scan of opset 8 gives: the first axis is the batch, the second is scanned, up to its own length.
+
+    What lies beyond that is zeros.
+    """
+    first, scanned = values[:-scans], values[-scans:]
+    batch, longest = scanned[0].shape[:2]
+    ends = [longest] * batch if lengths is None else [int(n) for n in lengths]
+    finals: list[list[Array]] = [[] for _ in first]
+    columns: list[list[Array]] = []
+    for b, length in enumerate(ends):
+        rows = [
+            x[b, :length][:: -1 if back else 1] for x, back in zip(scanned, _each(directions, scanned), strict=True)
+        ]
+        states, gathered = [x[b] for x in first], list[list[Array]]()
+        for entries in zip(*rows, strict=True):
+            results = turn(states, entries)
+            states = results[: len(first)]
+            gathered.append([np.asarray(row) for row in results[len(first) :]])
+        for column, state in zip(finals, states, strict=True):
+            column.append(state)
+        for n, rows_of_one in enumerate(zip(*gathered, strict=True)):
+            padded = [*rows_of_one, *[np.zeros_like(rows_of_one[0])] * (longest - length)]
+            columns += [[] for _ in range(n + 1 - len(columns))]
+            columns[n].append(np.stack(padded))
+    return (*map(np.stack, finals), *map(np.stack, columns))
 
 
 def _each(numbers: Sequence[int] | None, of: Sequence[Any]) -> list[int]:

@@ -1,8 +1,8 @@
 """Extents that a case knows and a model need not, and the numbers that an input takes where they have their sizes."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
@@ -63,6 +63,10 @@ class Span:
         return low, low if high is None else max(low, high)
 
 
+Fitted = Callable[[Mapping[str, int], tuple[int, ...]], tuple[int, ...]]
+"""Computes the numbers from the sizes of the dimensions and the shape of the input."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """What an input takes."""
@@ -70,11 +74,12 @@ class Numbers:
     kind: str
     """`within`: numbers of every span. `each`: a number of the span of its own, the last element that of the last span.
     `axes`: different ones out of `choices`. `parts`: numbers that add up to the last of the first span. `target`: the
-    shape of a Reshape. `mask`: zeros and ones."""
+    shape of a Reshape. `mask`: zeros and ones. `fitted`: what `fitted` computes."""
     spans: tuple[Span, ...] = ()
     choices: tuple[int, ...] = ()
     real: bool = False
     """Whether what lies between two whole numbers is valid, too."""
+    fitted: Fitted | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,12 @@ class Site:
     types: Mapping[str, ValueType]
     numbers: Mapping[str, int]
     """Constants of one whole number."""
+    vectors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Constants of a few of them."""
+
+    def constant(self, position: int) -> tuple[int, ...]:
+        """Return the whole numbers of an input that is constant; none of another."""
+        return self.vectors.get(self.node.input[position], ()) if self.has(position) else ()
 
     def has(self, position: int) -> bool:
         """Return whether the node has that input."""

@@ -21,6 +21,8 @@ def counted_values(
         return _different(rng, role.choices, shape)
     if role.kind == "parts":
         return _parts(rng, role.spans[0].at(sizes)[1], shape)
+    if role.fitted is not None:
+        return np.array(role.fitted(sizes, shape), np.int64).reshape(shape)
     if role.kind == "target":
         return _target(rng, shape)
     if role.kind == "each":

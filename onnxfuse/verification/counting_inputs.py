@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import TensorProto
 
+from onnxfuse.verification import columns
 from onnxfuse.verification.counted_extents import Extent, Numbers, Site, Span
 
 MICROSOFT = "com.microsoft"
@@ -176,11 +177,6 @@ def _grid(site: Site) -> Numbers:
     return Numbers("each", (_span(site.extent(0, 0), site.extent(0, 0)), *[_span(1, 4)] * (3 if matrix[1] == 2 else 4)))
 
 
-def _image(site: Site) -> Numbers:
-    """An image of as many places as Col2Im has columns of one pixel."""
-    return Numbers("each", (_span(1, 1), _span(site.extent(0, 2), site.extent(0, 2))))
-
-
 def _padding(site: Site) -> Numbers:
     """Widths; a mirror shows less than there is."""
     return Numbers("within", (_span(0, 2 if site.attribute("mode", b"constant") == b"constant" else 1),))
@@ -216,6 +212,14 @@ def _unpooled_shape(site: Site) -> Numbers:
     """The shape of MaxUnpool's output."""
     every = [site.extent(0, 0), site.extent(0, 1), *_unpooled(site)]
     return Numbers("each", tuple(_span(e, e) for e in every))
+
+
+def _steps(site: Site) -> Numbers | None:
+    """How many entries of each row Scan of opset 8 is to read; from opset 9 on it has no such input."""
+    body = site.attribute("body", None)
+    if body is None or len(body.input) != len(site.node.input) - 1:
+        return None
+    return length(len(site.node.input) - int(site.attribute("num_scan_inputs", 1)), 1)(site)
 
 
 def _groups(site: Site) -> Numbers:
@@ -259,7 +263,7 @@ ENTRIES: Mapping[tuple[str, str], Mapping[int, Entry]] = {
     ("", "BitShift"): {1: between(0, 7)},
     ("", "BlackmanWindow"): {0: between(1, 16)},
     ("", "CenterCropPad"): {1: SIZE},
-    ("", "Col2Im"): {1: _image, 2: between(1, 1)},
+    ("", "Col2Im"): {1: columns.image, 2: columns.block},
     ("", "ConstantOfShape"): {0: SIZE},
     ("", "CumProd"): {1: axes(0)},
     ("", "CumSum"): {1: axes(0)},
@@ -294,6 +298,7 @@ ENTRIES: Mapping[tuple[str, str], Mapping[int, Entry]] = {
     ("", "RoiAlign"): {1: _region, 2: rows(0, 0)},
     ("", "RotaryEmbedding"): {3: rows(1, 0)},
     ("", "STFT"): {1: between(1, 4), 3: where(2, exactly(2, 0), length(0, 1))},
+    ("", "Scan"): {0: _steps},
     ("", "Scatter"): {1: rows(0, ("axis", 0))},
     ("", "ScatterElements"): {1: rows(0, ("axis", 0))},
     ("", "ScatterND"): {1: tuples(0)},
@@ -349,7 +354,5 @@ PLAIN: Mapping[tuple[str, str], str] = {
     ("", "BitShift"): "X", ("", "BitwiseAnd"): "A B", ("", "BitwiseNot"): "X", ("", "BitwiseOr"): "A B",
     ("", "BitwiseXor"): "A B", ("", "DequantizeLinear"): "x", ("", "Equal"): "A B", ("", "QLinearConv"): "B",
     ("", "TfIdfVectorizer"): "X", ("ai.onnx.ml", "CategoryMapper"): "X", ("ai.onnx.ml", "LabelEncoder"): "X",
-    # Of opset 8 alone, where it is input 0, which is a state from opset 9 on.
-    ("", "Scan"): "sequence_lens",
 }  # fmt: skip
 """Inputs of ONNX's operators that take integers and no floats, and are data: any number is valid."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies, captured
@@ -81,15 +81,24 @@ def aspects(model: ModelProto, output: str) -> dict[str, Any]:
     return facts
 
 
-def element_types(model: ModelProto) -> dict[str, int]:
-    """Return the element type of every value of the main graph that shape inference knows."""
-    return {name: t.dtype for name, t in value_types(infer(model).graph).items()}
+def types_of_values(model: ModelProto) -> dict[str, TypeProto]:
+    """Return the types of the values of the main graph that shape inference knows, of tensors without a shape.
+
+    What comes out is for the comparison to see, not for ONNX Runtime to refuse.
+    """
+    typed = infer(model).graph
+    found = {
+        name: onnx.helper.make_tensor_type_proto(t.dtype, None) for name, t in value_types(typed).items() if t.dtype
+    }
+    every = (*typed.input, *typed.value_info, *typed.output)
+    others = {v.name: v.type for v in every if v.type.WhichOneof("value") not in (None, "tensor_type")}
+    return {**found, **others}
 
 
-def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapping[str, int]) -> ModelProto:
+def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapping[str, TypeProto]) -> ModelProto:
     """Return the nodes at these positions as a model of their own, with inputs of the types and shapes of `feeds`.
 
-    `outputs` are the values that it gives, with their element types.
+    `outputs` are the values that it gives, with their types; of one that is not known ONNX Runtime finds it out.
     """
     cut = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     cut.opset_import.extend(model.opset_import)
@@ -103,9 +112,7 @@ def part(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapp
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for n, x in feeds.items()
     )
-    for name, dtype in outputs.items():
-        # Without a shape: what comes out is for the comparison to see, not for ONNX Runtime to refuse.
-        cut.graph.output.append(onnx.helper.make_tensor_value_info(name, dtype, None))
+    cut.graph.output.extend(onnx.ValueInfoProto(name=name, type=type_) for name, type_ in outputs.items())
     cut.functions.extend(_functions(model, chosen))
     return cut
 

@@ -91,7 +91,7 @@ def near_by(
 def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measure]:
     """Return how far the original is from the truth by itself; nothing where it has no result or the truth has none."""
     try:
-        expected = sessions.run(comparison.plain, inputs)
+        expected = sessions.tensors(comparison.plain, inputs)
         truth, _ = comparison.true_of(inputs, expected)
     except OutOfTime:
         return {}

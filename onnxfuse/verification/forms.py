@@ -29,7 +29,7 @@ def running(
     if made is None:
         return None
     session = sessions.plain(made, providers, cuda=cuda)
-    return lambda inputs: sessions.run(session, inputs)
+    return lambda inputs: sessions.tensors(session, inputs)
 
 
 def with_weights(model: onnx.ModelProto, weight: Callable[[str, TensorProto], TensorProto]) -> onnx.ModelProto:

@@ -64,10 +64,17 @@ class Guarded:
     """Places that were looked at in the model as the rules made it."""
     left_out: tuple[str, ...]
     """Rules that were left out because their rewrites were wrong."""
+    unseen: tuple[str, ...] = ()
+    """Places that could not be looked at, and why."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts for JSON."""
-        return {"checked": self.checked, "left_out": list(self.left_out), "undone": [asdict(u) for u in self.undone]}
+        return {
+            "checked": self.checked,
+            "left_out": list(self.left_out),
+            "undone": [asdict(u) for u in self.undone],
+            "unseen": list(self.unseen),
+        }
 
 
 def guard(
@@ -94,13 +101,13 @@ def guard(
     fused, applied = reoptimize(())
     checked = len(windows(original, fused))
     while True:
-        faulty = _faulty(original, fused, feeds, providers, progress)
+        faulty, unseen = _faulty(original, fused, feeds, providers, progress)
         taken_back = _undo(original, fused, faulty, undo, providers)
         undone += taken_back
         if taken_back:
-            faulty = _faulty(original, fused, feeds, providers, progress)
+            faulty, unseen = _faulty(original, fused, feeds, providers, progress)
         if not faulty:
-            return Guarded(fused, tuple(undone), checked, tuple(left_out))
+            return Guarded(fused, tuple(undone), checked - len(unseen), tuple(left_out), unseen)
         arrays, fault = faulty[0]
         finding = accuse(original, fused, arrays, providers, fault, _without(reoptimize, tuple(left_out)), progress)
         rules = [r for r in finding.rules if r in applied and r not in left_out]
@@ -155,15 +162,18 @@ def _guilty(
 
 def _faulty(
     original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
-) -> list[Wrong]:
-    """Return each wrong window once, with the inputs that show it; a window that crashes is wrong, too."""
+) -> tuple[list[Wrong], tuple[str, ...]]:
+    """Return each wrong window once, with the inputs that show it, and what could not be looked at, and why.
+
+    A window that crashes is wrong, too.
+    """
     waiting = windows(original, fused)
     crashing: list[Wrong] = []
     while True:
         # Everything is looked at again without the window that crashed: what was found before it went with the child.
         found = isolated(partial(_looked_at, original, fused, feeds, providers, waiting), progress)
         if not isinstance(found, Crash):
-            return crashing + found
+            return crashing + found[0], found[1]
         fault = crashed(original, fused, found)
         crashing.append((feeds[0], fault))
         waiting = [w for w in waiting if w != fault.window]
@@ -176,11 +186,14 @@ def _looked_at(
     providers: Sequence[str],
     waiting: Sequence[Window],
     progress: Progress,
-) -> list[Wrong]:
+) -> tuple[list[Wrong], tuple[str, ...]]:
     session = giving_inputs(original, waiting, providers)
     found = []
+    unseen: dict[Window, str] = {}
     for arrays in feeds:
-        looked_at = [fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session)]
+        looked_at = [
+            fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session, unseen)
+        ]
         found += [(arrays, fault) for fault in looked_at if fault is not None]
         waiting = [w for w, fault in zip(waiting, looked_at, strict=True) if fault is None]
-    return found
+    return found, tuple(f"'{w.outputs[0]}' was not looked at: {why}" for w, why in unseen.items())

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse.model.external import is_external
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.inferred_types import infer, shell
 from onnxfuse.model.types import ValueType, value_types
-from onnxfuse.verification.counted_extents import Extent, Numbers, Site, Span
+from onnxfuse.verification.counted_extents import Extent, Fitted, Numbers, Site, Span
 from onnxfuse.verification.counting_inputs import ENTRIES
 from onnxfuse.verification.one_hot_ids import Ranges, ranges
 
@@ -53,6 +54,8 @@ class Role:
     choices: tuple[int, ...] = ()
     """Of `number`: constants that the values are compared with. Else as `Numbers` has them."""
     real: bool = False
+    fitted: Fitted | None = None
+    """Of `fitted`: what computes them."""
 
     @property
     def points(self) -> bool:
@@ -95,7 +98,12 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
                 dim.dim_param = unnamed(value.name, axis)
     typed = infer(named)
     scope = _Scope(
-        _readers(typed.graph.node), value_types(typed.graph), functions_of(typed), _numbers(model), ranges(model)
+        _readers(typed.graph.node),
+        value_types(typed.graph),
+        functions_of(typed),
+        _numbers(model),
+        _vectors(model),
+        ranges(model),
     )
     return {i.name: _role(i.name, scope) for i in model.graph.input}
 
@@ -115,6 +123,8 @@ class _Scope:
     """Those of the model."""
     numbers: dict[str, int]
     """Constants of one whole number."""
+    vectors: dict[str, tuple[int, ...]]
+    """Constants of a few of them."""
     ranges: Ranges
     """Consecutive whole numbers, in all graphs of the model."""
 
@@ -125,7 +135,7 @@ def _role(name: str, graph: _Scope) -> Role:
     compared = set[int]()
     tested, real = False, True
     for use, scope in _uses(name, graph):
-        numbers = _numbers_of(use, scope, graph.numbers)
+        numbers = _numbers_of(use, scope, graph)
         one_hot = _one_hot(use, graph.ranges)
         if one_hot is not None:
             spans.append(_moved(one_hot, use.shift))
@@ -144,7 +154,7 @@ def _role(name: str, graph: _Scope) -> Role:
             spans += moved
             real = real and numbers.real
         elif use.aligned or numbers.kind == "axes":
-            special.append(Role(numbers.kind, moved, numbers.choices, numbers.real))
+            special.append(Role(numbers.kind, moved, numbers.choices, numbers.real, numbers.fitted))
         elif not numbers.real:
             spans.append(PART_OF_A_SIZE)
             real = False
@@ -175,11 +185,11 @@ PART_OF_A_SIZE = Span(Extent((), 1), Extent((), 4))
 """What is joined with other numbers to a shape."""
 
 
-def _numbers_of(use: _Use, types: Mapping[str, ValueType], numbers: Mapping[str, int]) -> Numbers | None:
+def _numbers_of(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> Numbers | None:
     """Return what the operator takes there; None where it is data to it, or nothing is known."""
     domain = "" if use.node.domain == "ai.onnx" else use.node.domain
     entry = ENTRIES.get((domain, use.node.op_type), {}).get(use.position)
-    return None if entry is None else entry(Site(use.node, use.position, types, numbers))
+    return None if entry is None else entry(Site(use.node, use.position, types, graph.numbers, graph.vectors))
 
 
 def _uses(
@@ -204,7 +214,7 @@ def _uses(
                     for formal, actual in zip(function.input, node.input, strict=False)
                     if actual in scope.types
                 }
-                body = _Scope(_readers(function.node), inner, scope.functions, {}, scope.ranges)
+                body = _Scope(_readers(function.node), inner, scope.functions, {}, {}, scope.ranges)
                 yield from _uses(function.input[use.position], body, shift, aligned=whole, summed=sums)
                 continue
             step = _carried(use, scope.numbers) if node.domain in OWNERS else None
@@ -232,13 +242,33 @@ def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
 
 def _numbers(model: onnx.ModelProto) -> dict[str, int]:
     """Return the whole numbers among the constants of the main graph: those of one element."""
+    return {n: x[0] for n, x in _vectors(model).items() if len(x) == 1}
+
+
+FEW = 8
+"""Elements of a constant up to which it may say extents."""
+
+
+def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the constants of the main graph that hold a few whole numbers."""
     tensors = {t.name: t for t in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
             tensors[node.output[0]] = node.attribute[0].t
     whole = (TensorProto.INT32, TensorProto.INT64)
-    one = {n: t for n, t in tensors.items() if t.data_type in whole and math.prod(t.dims) == 1}
-    return {n: int(numpy_helper.to_array(t).reshape(-1)[0]) for n, t in one.items()}
+    few = {
+        n: t
+        for n, t in tensors.items()
+        if t.data_type in whole and 1 <= math.prod(t.dims) <= FEW and not is_external(t)
+    }
+    return {n: tuple(int(x) for x in numpy_helper.to_array(t).reshape(-1)) for n, t in few.items()}
+
+
+def sites(model: onnx.ModelProto, operator: str) -> Iterator[Site]:
+    """Yield the nodes of an operator of ONNX in the main graph, with what is known where they stand."""
+    typed = infer(shell(model))
+    types, numbers, vectors = value_types(typed.graph), _numbers(model), _vectors(model)
+    yield from (Site(n, 0, types, numbers, vectors) for n in typed.graph.node if n.op_type == operator and not n.domain)
 
 
 def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:

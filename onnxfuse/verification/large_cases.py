@@ -15,6 +15,7 @@ from onnxfuse.verification.comparison import Comparison
 from onnxfuse.verification.floats import float_type
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
 from onnxfuse.verification.limits import gigabytes
+from onnxfuse.verification.near_bounds import near
 from onnxfuse.verification.optional_cases import NO_NEWS, try_one
 from onnxfuse.verification.planning import Progress, shapes_text
 from onnxfuse.verification.rows import FLOATS, LEFT_OUT, OutputRow
@@ -31,6 +32,8 @@ SHARE, LEAST = 0.5, 0.01
 """All of this may take so much of the time of the small cases, or of the time that is there at all, if that is more."""
 REFUSED = "the original refuses it"
 """Why a size was not run that ONNX Runtime does not take."""
+CONSTANTS_TOLD = 4
+"""Large constants that are named where no values near them were run."""
 TIMES, BRIEF = 5, 0.1
 """Runs of the original that tell how long it takes, and the seconds after which no more are made."""
 HARDLY = 2.0
@@ -55,8 +58,11 @@ class LargeCases:
         self._base = max(self.small, key=lambda c: _elements(c.shapes), default=None)
         self._plain, self._per_plain = self._timed_base()
 
-    def run(self, said: Shapes, shapes: Shapes) -> tuple[str, ...]:
-        """Run them; return what was not, and why. `said` are the sizes that were asked for, `shapes` all known ones."""
+    def run(self, said: Shapes, shapes: Shapes, constants: Sequence[float] = ()) -> tuple[str, ...]:
+        """Run them; return what was not, and why. `said` are the sizes that were asked for, `shapes` all known ones.
+
+        `constants` are the large ones of the model.
+        """
         if self.small:
             names = free_dimensions(self.specs, said)
             kinds = list(dict.fromkeys(names.values()))
@@ -69,6 +75,7 @@ class LargeCases:
             # scores is a choice that the rounding makes.
             if not judging.tolerances.rtol and not judging.tolerances.atol and not judging.rounding:
                 self._values()
+                self._bounds(constants)
         return tuple(self.not_run)
 
     def _size(self, kind: str, names: Sequence[str], shapes: Shapes) -> None:
@@ -95,7 +102,7 @@ class LargeCases:
     def _values(self) -> None:
         """Run one case of large numbers, the largest with which the original is as right as in the small cases."""
         tops = large_tops(self.specs)
-        good = {r.output for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
+        good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
         if not tops or not good:
             return
         half = any(s.array_type.itemsize == 2 for s in self.specs if s.array_type.kind in "fV")
@@ -113,10 +120,21 @@ class LargeCases:
                 return
         self.not_run.append(f"no large values: {why}")
 
+    def _bounds(self, constants: Sequence[float]) -> None:
+        """Run one case of numbers near the large constants of the model."""
+        base = self._base.made if self._base is not None else None
+        if base is None or not constants or not any(s.array_type.kind in "fV" for s in self.specs):
+            return
+        good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
+        why = self._try(near(base, constants), 1.0, good=good)
+        if why:
+            told = ", ".join(f"{c:g}" for c in constants[:CONSTANTS_TOLD]) + ", ..." * (len(constants) > CONSTANTS_TOLD)
+            self.not_run.append(f"no values near the constants {told}: {why}")
+
     def _finite(self, case: Case, outputs: set[str]) -> bool:
-        names = [r.output for r in self.comparison.rows if r.output in outputs and r.dtype.startswith(FLOATS)]
+        names = [r.output for r in self.comparison.rows if r.owner in outputs and r.dtype.startswith(FLOATS)]
         try:
-            found = sessions.run(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
+            found = sessions.tensors(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
         except sessions.ORT_ERRORS:
             return False
         return all(np.isfinite(x.astype(np.float64)).all() for n, x in found.items() if n in names)
@@ -142,7 +160,7 @@ class LargeCases:
         def keep(rows: Sequence[OutputRow]) -> bool:
             if any(r.verdict == "mismatch" for r in rows):
                 return True
-            judged = {r.output for r in rows if r.verdict == "ok" and not r.measure.empty}
+            judged = {r.owner for r in rows if r.verdict == "ok" and not r.measure.empty}
             return good is None or (bool(judged) and good <= judged)
 
         before = self.comparison.limits.spent

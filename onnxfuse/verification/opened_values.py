@@ -1,66 +1,80 @@
-"""Tensors out of the sequences and optionals that a part of a model gives, so that they are compared one by one."""
+"""Sequences and optionals that a part of a model reads: made of tensors, which are made up, moved and fed as others."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from onnxfuse.verification import sessions
 from onnxfuse.verification.sessions import Arrays
+
+ELEMENTS = {"float": TensorProto.FLOAT, "double": TensorProto.DOUBLE}
+"""Element types that ONNX Runtime calls otherwise than ONNX."""
 
 
 @dataclass
-class Opened:
-    """What is added to a part of a model."""
+class Fed:
+    """What a part of a model is given."""
 
-    outputs: dict[str, int] = field(default_factory=dict)
-    """Tensors, with their element types."""
+    tensors: Arrays = field(default_factory=dict)
+    """Inputs by name: those that are tensors themselves, and the entries of the others."""
     nodes: list[NodeProto] = field(default_factory=list)
-    weights: list[TensorProto] = field(default_factory=list)
+    """What makes the others of these."""
+    why_not: str = ""
+    """Why the part cannot be given this; empty where it can."""
 
     def add_to(self, part: ModelProto) -> ModelProto:
-        """Let `part` give these tensors in the place of its outputs."""
-        part.graph.node.extend(self.nodes)
-        part.graph.initializer.extend(self.weights)
-        del part.graph.output[:]
-        part.graph.output.extend(helper.make_tensor_value_info(n, t, None) for n, t in self.outputs.items())
+        """Let `part`, which has the tensors for inputs, make the other values of them."""
+        nodes = [*self.nodes, *part.graph.node]
+        del part.graph.node[:]
+        part.graph.node.extend(nodes)
         return part
 
 
-def opened(part: ModelProto, feeds: Arrays, names: Sequence[str]) -> Opened:
-    """Return how the tensors of the values `names` are had, which `part` computes; as many as it gives on `feeds`.
+def fed(values: Mapping[str, Any], types: Mapping[str, str]) -> Fed:
+    """Return how values are given that ONNX Runtime computed; `types` are what it calls theirs.
 
-    A map is left out: no operator opens one.
+    A map cannot be given: no operator makes one of tensors.
     """
-    del part.graph.output[:]
-    part.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names)
-    session = sessions.unoptimized(part)
-    values = sessions.run(session, feeds)
-    found = Opened()
-    for value in session.get_outputs():
-        name, content = value.name, values[value.name]
-        if value.type.startswith("seq(tensor"):
-            _open_sequence(found, name, [np.asarray(x) for x in content])
-        elif value.type.startswith("optional(tensor") and content is not None:
-            found.nodes.append(helper.make_node("OptionalGetElement", [name], [f"{name}.value"]))
-            found.outputs[f"{name}.value"] = _type(content)
-        elif value.type.startswith("tensor"):
-            found.outputs[name] = _type(content)
+    found = Fed()
+    for name, value in values.items():
+        type_ = types.get(name, "tensor")
+        if type_.startswith("tensor"):
+            found.tensors[name] = value
+        elif type_.startswith("seq(tensor"):
+            _sequence(found, name, value, type_)
+        elif type_.startswith("optional("):
+            _optional(found, name, value, type_.removeprefix("optional(").removesuffix(")"))
+        else:
+            found.why_not = f"'{name}' is of type {type_}, of which no operator makes one"
     return found
 
 
-def _open_sequence(found: Opened, name: str, content: Sequence[np.ndarray]) -> None:
-    length = f"{name}.length"
-    found.nodes.append(helper.make_node("SequenceLength", [name], [length]))
-    found.outputs[length] = TensorProto.INT64
-    for n, x in enumerate(content):
-        entry = f"{name}[{n}]"
-        found.weights.append(numpy_helper.from_array(np.array(n), f"{entry}.position"))
-        found.nodes.append(helper.make_node("SequenceAt", [name, f"{entry}.position"], [entry]))
-        found.outputs[entry] = _type(x)
+def _sequence(found: Fed, name: str, entries: Sequence[np.ndarray], type_: str) -> None:
+    names = [f"{name}[{n}]" for n in range(len(entries))]
+    found.tensors.update((n, np.asarray(x)) for n, x in zip(names, entries, strict=True))
+    if names:
+        found.nodes.append(helper.make_node("SequenceConstruct", names, [name]))
+    else:
+        found.nodes.append(helper.make_node("SequenceEmpty", [], [name], dtype=_element_type(type_)))
 
 
-def _type(x: np.ndarray) -> int:
-    return int(helper.np_dtype_to_tensor_dtype(x.dtype))
+def _optional(found: Fed, name: str, value: Any, type_: str) -> None:
+    if value is None:
+        element = helper.make_tensor_type_proto(_element_type(type_), None)
+        proto = helper.make_sequence_type_proto(element) if type_.startswith("seq(") else element
+        found.nodes.append(helper.make_node("Optional", [], [name], type=proto))
+        return
+    inner = f"{name}.value"
+    if type_.startswith("seq("):
+        _sequence(found, inner, value, type_)
+    else:
+        found.tensors[inner] = np.asarray(value)
+    found.nodes.append(helper.make_node("Optional", [inner], [name]))
+
+
+def _element_type(type_: str) -> int:
+    named = re.findall(r"tensor\((\w+)\)", type_)[0]
+    return int(ELEMENTS.get(named) or TensorProto.DataType.Value(named.upper()))

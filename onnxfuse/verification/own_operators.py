@@ -14,7 +14,8 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import load_op
 
 from onnxfuse.model import custom_ops
-from onnxfuse.model.errors import ModelError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.graph import bodies
 from onnxfuse.model.inferred_types import infer

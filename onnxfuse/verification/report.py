@@ -14,8 +14,9 @@ changes its meaning; new keys alone leave it.
 | wide | `compared` where a model of half types was compared in float32, too; why not, empty where it holds none |
 | without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
 | problems | what is wrong besides numbers, one sentence each |
-| outputs | the worst row of each output; `rows`: each output in each case |
+| outputs | the worst row of each output, of each tensor in one; `rows`: each of them in each case |
 | a row | `output`, `dtype`, `case` (position in `cases`), `fault` in words |
+| | `part_of` (of what is no tensor: its output, `output` is `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
 | | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
 | | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
@@ -40,9 +41,10 @@ Numbers that are not finite are strings: "inf", "-inf", "nan".
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from onnxfuse.model.counted import counted
+from onnxfuse.model.counted import counted, listed
 from onnxfuse.model.lowered import Lowered
 from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.verification.finding import CrashSite, Finding
@@ -124,16 +126,38 @@ class Report(Tabled):
         return "blunt" if "blunt" in found else "ok"
 
     def verdict_of(self, output: str) -> Verdict:
-        """Return what all cases together say of an output."""
-        found = {r.verdict for r in self.rows if r.output == output}
-        if "mismatch" in found:
-            return "mismatch"
-        if output in self.unverified:
-            return "undecided"
-        rows = [r for r in self.rows if r.output == output]
-        # The same in every element needs no judge; nor do zeros, of which there is nothing else.
-        right = any(r.sharp for r in rows) or all(r.measure.identical or r.measure.empty for r in rows)
-        return "blunt" if "blunt" in found and not right else "ok"
+        """Return what all cases together say of an output, or of a tensor in one."""
+        return self._verdicts[output]
+
+    @cached_property
+    def _groups(self) -> Mapping[str, str]:
+        """What each tensor is judged as: itself, or all that its output holds where some cases have no such entry."""
+        cases: dict[str, set[int]] = {}
+        for row in self.rows:
+            cases.setdefault(row.output, set()).add(row.case)
+            cases.setdefault(row.owner, set()).add(row.case)
+        return {r.output: r.output if len(cases[r.output]) == len(cases[r.owner]) else r.owner for r in self.rows}
+
+    @cached_property
+    def _verdicts(self) -> Mapping[str, Verdict]:
+        """What all cases together say of each tensor."""
+        wrong = {r.output for r in self.rows if r.verdict == "mismatch"}
+        rows: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            rows.setdefault(self._groups[row.output], []).append(row)
+        unverified, blunt = {*self.unverified}, set[str]()
+        for group, own in rows.items():
+            # The same in every element needs no judge; nor do zeros, of which there is nothing else.
+            right = any(r.sharp for r in own) or all(r.measure.identical or r.measure.empty for r in own)
+            if any(r.verdict == "blunt" for r in own) and not right:
+                blunt.add(group)
+        return {
+            name: "mismatch" if name in wrong
+            else "undecided" if group in unverified
+            else "blunt" if group in blunt
+            else "ok"
+            for name, group in self._groups.items()
+        }  # fmt: skip
 
     @property
     def undecided(self) -> tuple[int, ...]:
@@ -143,9 +167,10 @@ class Report(Tabled):
     @property
     def blunt(self) -> tuple[str, ...]:
         """Outputs of which a wrong weight would have hidden in the original's own error in every case."""
-        return tuple(r.output for r in self.outputs if self.verdict_of(r.output) == "blunt")
+        blunt = (self._groups[r.output] for r in self.outputs if self.verdict_of(r.output) == "blunt")
+        return tuple(dict.fromkeys(blunt))
 
-    @property
+    @cached_property
     def unverified(self) -> tuple[str, ...]:
         """Outputs that could not be judged in more than MOSTLY of the kinds of cases, at their shapes.
 
@@ -157,7 +182,7 @@ class Report(Tabled):
             if row.verdict == "undecided" and id(row) not in open_rows:
                 continue
             case = self.cases[row.case]
-            kinds = judged.setdefault(row.output, {})
+            kinds = judged.setdefault(self._groups[row.output], {})
             kind = (case.name, *case.shapes.items())
             kinds[kind] = kinds.get(kind, False) or row.verdict != "undecided"
         open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
@@ -167,10 +192,11 @@ class Report(Tabled):
     def original_broken(self) -> tuple[str, ...]:
         """Outputs of the original that ONNX Runtime's default optimizations bring off, one sentence each."""
         found = []
-        for name in dict.fromkeys(r.output for r in self.rows):
-            rows = [r for r in self.rows if r.output == name and r.measure.own_off]
-            if not rows:
-                continue
+        broken: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            if row.measure.own_off:
+                broken.setdefault(row.output, []).append(row)
+        for name, rows in broken.items():
             most = max(r.measure.own_off for r in rows)
             follows = any(r.measure.follows for r in rows)
             then = "the fused model gives the same" if follows else "judged beside the original without them"
@@ -181,10 +207,11 @@ class Report(Tabled):
             )
         return tuple(found)
 
-    @property
+    @cached_property
     def _undecided_rows(self) -> list[OutputRow]:
-        had = {r.output for r in self.rows if not r.measure.empty}
-        return [r for r in self.rows if r.verdict == "undecided" and not (r.measure.empty and r.output in had)]
+        groups = self._groups
+        had = {groups[r.output] for r in self.rows if not r.measure.empty}
+        return [r for r in self.rows if r.verdict == "undecided" and not (r.measure.empty and groups[r.output] in had)]
 
     def table(self) -> Table:
         """Return the worst case of each output: its error against the truth, and what it may be."""
@@ -204,10 +231,11 @@ class Report(Tabled):
             ("output", "type", "error", "allowed", "worst case", "verdict"), rows,
         )  # fmt: skip
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[OutputRow, ...]:
         """The worst case of each output, in the order of the model's outputs: a mismatch, else the best used budget.
 
+        Of a sequence, a map or an optional there is one for each tensor in it.
         A case in which nothing could be judged stands only for an output that has no better one.
         """
         by_name: dict[str, list[OutputRow]] = {}
@@ -222,9 +250,8 @@ class Report(Tabled):
         if self.ok:
             within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = counted(run, "case")
-            what = (
-                f"{counted(len(self.outputs), 'output')}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
-            )
+            outputs = counted(len({r.owner for r in self.outputs}), "output")
+            what = f"{outputs}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             left_out = self._undecided_text("; ") + self._empty_text() + self._blunt_text() + self._left_out_text()
             same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
             broken = "".join(f"; {text}" for text in self.original_broken)
@@ -232,9 +259,9 @@ class Report(Tabled):
         if self.crash is not None:
             return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
-        parts = [f"{', '.join(wrong)} out of budget"] if wrong else []
-        parts += [f"{', '.join(self.unverified)} could not be judged"] if self.unverified else []
-        parts += [f"{', '.join(self.blunt)} blunt"] if self.blunt else []
+        parts = [f"{listed(wrong)} out of budget"] if wrong else []
+        parts += [f"{listed(self.unverified)} could not be judged"] if self.unverified else []
+        parts += [f"{listed(self.blunt)} blunt"] if self.blunt else []
         parts += [counted(len(self.problems), "problem")] if self.problems else []
         known = "not the same" if wrong or self.problems else "not shown to be the same"
         texts = self._undecided_text(": ") + self._empty_text() + self._blunt_text() + self._left_out_text()
@@ -244,13 +271,15 @@ class Report(Tabled):
     def _empty_text(self) -> str:
         """Return which outputs had no element in any case, or in some; empty where all had."""
         text = ""
-        for name in dict.fromkeys(r.output for r in self.rows):
-            rows = [r for r in self.rows if r.output == name]
-            without = sum(r.measure.empty for r in rows)
-            if without == len(rows):
+        groups: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            groups.setdefault(self._groups[row.output], []).append(row)
+        for name, rows in groups.items():
+            every, some = {r.case for r in rows}, {r.case for r in rows if not r.measure.empty}
+            if not some:
                 text += f"; nothing of {name} was compared: no case gave an element of it"
-            elif without:
-                text += f"; {name} had no element in {without} of {counted(rows, 'case')}"
+            elif len(some) < len(every):
+                text += f"; {name} had no element in {len(every) - len(some)} of {counted(every, 'case')}"
         return text
 
     def _blunt_text(self) -> str:

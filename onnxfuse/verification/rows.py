@@ -9,6 +9,7 @@ from onnxfuse.model.errors import UsageError
 from onnxfuse.verification.inputs import Case
 from onnxfuse.verification.lower_precision import Judged
 from onnxfuse.verification.measured import TOO_FAR, Measure
+from onnxfuse.verification.tensors import element
 from onnxfuse.verification.tolerance import Tolerated
 
 Verdict = Literal["ok", "mismatch", "undecided", "blunt"]
@@ -39,6 +40,12 @@ class OutputRow:
     contract: Judged | None = None
     """What the output is worth by the contract of lower precision; None where the file is not in one."""
 
+    part_of: str = ""
+    """The output of the model that this is a part of, where that is a sequence, a map or an optional."""
+
+    keys: tuple[str | int, ...] = field(default=(), repr=False)
+    """What the elements are called, where they are those of a map."""
+
     @property
     def fault(self) -> str:
         """What is wrong, in words; empty where nothing is."""
@@ -67,6 +74,16 @@ class OutputRow:
         """Whether the output is right here, and a wrong weight would have shown."""
         judged_otherwise = self.tolerance is not None or self.contract is not None
         return self.verdict == "ok" and (judged_otherwise or self.measure.telling)
+
+    @property
+    def owner(self) -> str:
+        """The output of the model: this one, or the one that it is a part of."""
+        return self.part_of or self.output
+
+    @property
+    def element(self) -> str:
+        """The element at `measure.where`, as a user would write it: `y[0, 3]`, of a map `y["cat"]`."""
+        return element(self.output, self.measure.where, self.keys)
 
     @property
     def own_share(self) -> str:
@@ -116,6 +133,8 @@ class OutputRow:
         told = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
         row = {
             "output": self.output,
+            "part_of": self.part_of,
+            "element": self.element,
             "dtype": self.dtype,
             "case": self.case,
             "verdict": self.verdict,

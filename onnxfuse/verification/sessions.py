@@ -1,8 +1,9 @@
 """Sessions of ONNX Runtime: the original as it is, the fused model with its kernels, the truth on the CPU."""
 
 import ctypes
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,13 +17,15 @@ from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
 from onnxfuse.runtime.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.opening import SILENT as SILENT
 from onnxfuse.runtime.opening import load_custom_ops, next_step, unregistered
 from onnxfuse.verification import narrow
+from onnxfuse.verification.tensors import output_of, tensors_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -170,6 +173,30 @@ def run(
         if "number of dimensions" not in f"{error}":
             raise
         raise ModelError(f"an output has more than {MOST_AXES} axes, and no array of NumPy has", FEWER_AXES) from None
+
+
+def tensors(
+    session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]], names: Collection[str] | None = None
+) -> Arrays:
+    """Return the tensors of the outputs as `tensors_of` names them, all or those of these names that there are.
+
+    Raises what `run` raises.
+    """
+    declared = {o.name: o.type for o in session.get_outputs()}
+    wanted = None if names is None else list(dict.fromkeys(output_of(n, declared) for n in names))
+    optional = [n for n, type_ in declared.items() if type_.startswith("optional(")]
+    numbers = {n: found for n, type_ in declared.items() if (found := _map_values(type_)) is not None}
+    every = tensors_of(run(session, inputs, wanted), optional, numbers)
+    return every if names is None else {n: every[n] for n in names if n in every}
+
+
+def _map_values(type_: str) -> np.dtype[Any] | None:
+    """Return the element type of the numbers of a map, of what ONNX Runtime calls its type; None of anything else."""
+    found = re.search(r"map\(\w+,tensor\((\w+)\)\)", type_)
+    if found is None:
+        return None
+    named = {"float": np.float32, "double": np.float64, "string": object}
+    return np.dtype(named.get(found[1], found[1]))
 
 
 def raise_if_lost(error: Exception) -> None:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse.model.external import is_external
 from onnxfuse.model.graph import bodies
+from onnxfuse.verification.columns import demanded
+from onnxfuse.verification.input_roles import sites
 from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, dimension
 
 SEQUENCES = (
@@ -83,6 +86,10 @@ def _candidates(
 
     All sequences have one size, and all images; or one input alone has it, and others none, as the state of an LSTM.
     """
+    for sizes in (one for site in sites(model, "Col2Im") for one in demanded(site)):
+        named = {n: size for n, size in sizes.items() if n in free}
+        if named:
+            yield {name: named.get(name, 1) for name in free}, frozenset(named)
     constants = _constants(model)
     own = {*constants, *(2 * c for c in constants)}
     ladders = {"sequence": sorted({*own, *SEQUENCES}), "image": sorted({*own, *IMAGES})}
@@ -100,7 +107,8 @@ def _constants(model: onnx.ModelProto) -> list[int]:
     counts: dict[int, int] = {}
 
     def note(tensor: TensorProto) -> None:
-        whole = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and math.prod(tensor.dims) <= 8
+        whole = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and not is_external(tensor)
+        whole = whole and math.prod(tensor.dims) <= 8
         for size in (*tensor.dims, *(numpy_helper.to_array(tensor).reshape(-1).tolist() if whole else ())):
             if SMALLEST <= size <= LARGEST:
                 counts[size] = counts.get(size, 0) + 1

@@ -19,7 +19,8 @@ import onnx
 from onnx import TensorProto
 from threadpoolctl import ThreadpoolController
 
-from onnxfuse.model.errors import UsageError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import UsageError
 from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.randomness import random_node
 from onnxfuse.model.types import value_types
@@ -27,6 +28,7 @@ from onnxfuse.verification import sessions
 from onnxfuse.verification.narrow import whole
 from onnxfuse.verification.precision import NARROWER_ARRAYS, is_narrower, rounded, widened
 from onnxfuse.verification.reference import Float64, Tf32, float64_evaluator
+from onnxfuse.verification.tensors import tensors_of
 from onnxfuse.verification.witness import Witness
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -63,7 +65,7 @@ class Truth:
     reason: str
     """Why not float64; empty for float64."""
     evaluate: Callable[[Arrays], Arrays]
-    """The outputs by name for the inputs by name; floats in at least the precision of `kind`."""
+    """The tensors of the outputs (`tensors_of`) for the inputs by name; floats in at least the precision of `kind`."""
     witness: Witness | None = None
     """Who was asked about the operators of float64."""
     evaluator: Float64 | None = None
@@ -157,7 +159,7 @@ def _node_by_node(model: sessions.Model) -> Callable[[Arrays], Arrays]:
     session = sessions.unoptimized(model)
 
     def evaluate(inputs: Arrays) -> Arrays:
-        return sessions.run(session, in_type(inputs, np.float32))
+        return sessions.tensors(session, in_type(inputs, np.float32))
 
     return evaluate
 
@@ -205,14 +207,14 @@ def _float64(model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *
     evaluator = float64_evaluator(model, kind, witness)
     evaluator.limit = seconds
     names = [o.name for o in model.graph.output]
+    optional = [o.name for o in model.graph.output if o.type.HasField("optional_type")]
     pools, threads = ThreadpoolController(), 1 if work <= ONE_THREAD_FLOPS else None
 
     def evaluate(inputs: Arrays) -> Arrays:
         with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
             values = evaluator.run(names, in_type(inputs, np.float64))
-        # A sequence, a map and an optional without a value stay what they are.
-        tensors = (np.asarray(v) if isinstance(v, np.generic | float | int) else v for v in values)
-        return {n: whole(v) for n, v in zip(names, tensors, strict=True)}
+        found = tensors_of(dict(zip(names, values, strict=True)), optional)
+        return {n: whole(v) for n, v in found.items()}
 
     # Who asks for float64 waits for it: without a limit there is no end either.
     return Truth("float64", "onnx's reference operators", "", evaluate, witness, evaluator)

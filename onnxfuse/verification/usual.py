@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnxfuse.model.errors import UsageError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import UsageError
 from onnxfuse.verification import sessions
 from onnxfuse.verification.inputs import Array, Case, InputSpec, cases, input_specs, shape_sets
 from onnxfuse.verification.limits import Limits

@@ -26,6 +26,7 @@ from onnxfuse.verification.budget import rounding_step
 from onnxfuse.verification.floats import float_type
 from onnxfuse.verification.forms import with_weights
 from onnxfuse.verification.precision import NARROWER
+from onnxfuse.verification.tensors import MISSING
 from onnxfuse.verification.truth import in_float32
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
@@ -92,7 +93,11 @@ class Wide:
         return fused
 
     def _differences(self, fused: Arrays, moved: Sequence[Arrays], truth: Arrays) -> list[Difference]:
-        every = (_difference(n, fused[n], [m[n] for m in moved], true, self.eps) for n, true in truth.items())
+        every = (
+            _difference(n, fused[n], [m.get(n, MISSING) for m in moved], true, self.eps)
+            for n, true in truth.items()
+            if n in fused
+        )
         return [d for d in every if d is not None]
 
     @property

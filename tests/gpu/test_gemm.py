@@ -108,6 +108,16 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
         assert first.tobytes() == last.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize(
+    ("rows", "n", "k"), [((1,), 504, 64), ((8,), 50264, 768), ((3, 67), 264, 520), ((5,), 7, 19), ((1024,), 512, 64)]
+)
+def test_a_weight_is_read_as_embeddings_store_it(dtype, rows, n, k):
+    """[n, k], through a Transpose in the body: of one row, of many, of odd sizes."""
+    fused = ops.op(products.STORED, (dtype,) * 4, (dtype,), "gemm")
+    run(fused, [(n, k), (*rows, k), (n,), (*rows, n)], times=2)
+
+
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("tile", TILES)

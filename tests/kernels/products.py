@@ -26,6 +26,9 @@ TOKENS = """(w, x, b, r) => (y) {
   axis = Constant <value = int64[1] {-1}> () c = Slice(w, first, last, axis)
   m = MatMul(c, x) h = Add(m, b) g = Gelu(h) y = Add(g, r) }"""
 """A product along the other axis, by a weight whose rows hold more than its terms."""
+STORED = """(w, x, b, r) => (y) { t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t) a = Add(m, b) g = Gelu(a)
+  y = Add(g, r) }"""
+"""By a weight that is read as it is stored [n, k], as embeddings are: a head that shares it."""
 HEADS = """(x, q, k, v, a, b, c) => (y, z, t) { m = MatMul(x, q) n = MatMul(x, k) o = MatMul(x, v)
   d = Add(m, a) e = Add(b, n) f = Add(o, c) s = Constant <value = int64[4] {0, 0, 3, 16}> ()
   g = Reshape(d, s) h = Reshape(e, s)
@@ -71,6 +74,10 @@ TABLE = {
     "by tokens, odd": (TOKENS.replace("TERMS", "45"), [(21, 46), (2, 45, 19), (21, 1), (2, 21, 19)]),
     "by tokens of one": (TOKENS.replace("TERMS", "45"), [(20, 48), (1, 45, 24), (20, 1), (1, 20, 24)]),
     "by more tokens than are stored": (TOKENS.replace("TERMS", "99"), [(20, 48), (3, 48, 24), (20, 1), (3, 20, 24)]),
+    "by embeddings": (STORED, [(24, 40), (3, 20, 40), (24,), (3, 20, 24)]),
+    "by embeddings, odd": (STORED, [(7, 19), (33, 19), (7,), (33, 1)]),
+    "by embeddings, one row": (STORED, [(200, 40), (1, 40), (200,), (1, 200)]),
+    "by embeddings, no rows": (STORED, [(200, 40), (2, 0, 40), (200,), (2, 0, 200)]),
     "a bias for each row of some": (BATCHED, [(2, 3, 20, 40), (40, 24), (20, 1)]),
     "a bias for each row of a batch": (BATCHED, [(2, 3, 20, 40), (3, 40, 24), (1, 20, 1)]),
     "written head by head": (HEADS, [(2, 40, 40), *[(40, 48)] * 3, *[(48,)] * 3]),

@@ -2,12 +2,13 @@
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import value_types
+from onnxfuse.model.types import type_of, value_types
 from tests.rewrite.small import run
 
 N = helper.make_node
@@ -209,3 +210,22 @@ def test_no_extent_of_a_transposed_product_is_told_wrongly(
     if known.shape is not None:
         assert len(known.shape) == given.ndim
         assert all(not isinstance(d, int) or d == n for d, n in zip(known.shape, given.shape, strict=True))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 16, 22])
+@pytest.mark.parametrize(("slope", "shape"), [("2,1,1,1", (2, "N", 3, 1)), ("3,1", ("N", 3, 1)), ("", ("N", 3, 1))])
+def test_a_prelu_has_the_axes_of_the_operand_that_has_more(
+    opset: int, slope: str, shape: tuple[int | str, ...]
+) -> None:
+    """ONNX gives it the shape of what it reads; ONNX Runtime broadcasts that to the slope, too."""
+    axes = f"[{slope}]" if slope else ""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    agraph (float[N,3,1] x, float{axes} slope) => (float[] y) {{ y = PRelu (x, slope) }}""")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    assert type_of(infer(model).graph.output[0].type).shape == shape
+    feeds = {
+        "x": -np.ones((5, 3, 1), np.float32),
+        "slope": np.ones([int(n) for n in slope.split(",") if n], np.float32),
+    }
+    (y,) = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
+    assert y.shape == tuple(5 if d == "N" else d for d in shape)

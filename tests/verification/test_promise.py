@@ -217,7 +217,7 @@ def test_what_most_cases_could_not_judge_is_not_ok() -> None:
     judged = [c.name for n, c in enumerate(report.cases) if n not in report.undecided]
     assert "wide" in judged
     assert not {"normal", "small", "edge"} & {*judged}
-    assert "y could not be judged: 6 of 10 cases could not be judged: the original's own error is " in report.summary
+    assert "y could not be judged: 6 of 11 cases could not be judged: the original's own error is " in report.summary
     junit = {c.name: c for c in checks("verify", report.as_dict())}
     assert not junit["output y"].ok
     some = replace(report, rows=tuple(r for r in report.rows if r.case not in report.undecided[1:]))

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from onnxfuse.kernels.ir import movement_maps
 from onnxfuse.kernels.ir.movement import Expanded, Movement
-from onnxfuse.kernels.ir.types import UnsupportedError
+from onnxfuse.kernels.ir.types import DisagreeingError, UnsupportedError
 from onnxfuse.kernels.ir.window import Along, Resizing, Sliding
 
 Shape = tuple[int, ...]
@@ -286,7 +286,8 @@ def broadcast(*shapes: Shape) -> Shape:
         for place, n in enumerate(shape, rank - len(shape)):
             if n != 1:
                 if found[place] not in (1, n):
-                    raise UnsupportedError(f"shapes {', '.join(map(str, shapes))} do not broadcast")
+                    told = f"shapes {', '.join(map(str, shapes))} do not broadcast"
+                    raise DisagreeingError(told, n, found[place])
                 found[place] = n
     return tuple(found)
 

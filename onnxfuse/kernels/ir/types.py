@@ -14,7 +14,7 @@ class UnsupportedError(KernelError):
 
 
 class DisagreeingError(UnsupportedError):
-    """Inputs of these shapes never come together: an extent of one is `found`, another one makes it `expected`."""
+    """Inputs of these shapes never come together: an extent of one is `found`, that of another `expected`."""
 
     def __init__(self, message: str, found: int, expected: int) -> None:
         super().__init__(message)

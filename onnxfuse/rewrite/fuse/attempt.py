@@ -28,6 +28,8 @@ class Surroundings:
     """Of the rules whose kernels take the pointwise work after them, by the operators that they end in."""
     ops: dict[str, FusedOp]
     """Those made so far, by their names."""
+    transposes: Mapping[str, Node]
+    """Transposes of weights, by the weights that stand for them."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that were measured faster as they are."""
 

@@ -13,12 +13,14 @@ from onnxfuse.rewrite.fuse.choices import Choices, Declined
 from onnxfuse.rewrite.fuse.concat import join, joins_channels
 from onnxfuse.rewrite.fuse.growth import grown
 from onnxfuse.rewrite.fuse.joined_input import is_joined
+from onnxfuse.rewrite.fuse.k_major_weights import store_once
 from onnxfuse.rewrite.fuse.left_operand import is_computed
 from onnxfuse.rewrite.fuse.make_op import make_op
 from onnxfuse.rewrite.fuse.movement import sampled
 from onnxfuse.rewrite.fuse.pointwise import computed_once, host_values
 from onnxfuse.rewrite.fuse.proof import proven_op, unproven
 from onnxfuse.rewrite.fuse.start import start_at
+from onnxfuse.rewrite.fuse.stored_transposes import put_back, set_aside
 from onnxfuse.rewrite.language import order
 from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse, by_operator
 from onnxfuse.rewrite.language.pattern import PatternNode
@@ -51,7 +53,9 @@ def fuse(
     if graph.in_function:
         return
     fusing = order.fusing(rules)
-    around = Surroundings(host_values(graph), computed_once(graph), choices, _heads([how for _, how in fusing]), ops)
+    aside = set_aside(graph)
+    heads = _heads([how for _, how in fusing])
+    around = Surroundings(host_values(graph), computed_once(graph), choices, heads, ops, aside)
     splits = [
         s
         for _, how in fusing
@@ -66,6 +70,8 @@ def fuse(
             del report.stopped[told:]
     for split in splits:
         _join_unused(graph, split)
+    put_back(graph, aside)
+    store_once(graph)
     graph.remove_dead()
 
 

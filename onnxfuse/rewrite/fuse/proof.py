@@ -86,15 +86,19 @@ def _unplanned(
 ) -> str | None:
     """Return why the op has no plan where names have the `given` sizes, or such as go together.
 
-    The length of a mask has a name of its own, though it is that of a cache and of what is new: where the shapes never
-    come together, each name that may be to blame and is not `settled` gets the size that the others ask for.
+    The length of a mask has a name of its own, though it is that of a cache and of what is new, and channels that are
+    open are as many as a norm has factors: where the shapes never come together, each name that may be to blame and is
+    not `settled` gets the size that the others ask for.
     """
     shapes = _sized(types, given)
     try:
         return None if shapes is None else kernels.unplanned(op, shapes, cases)
     except DisagreeingError as wrong:
-        blamed = [n for n, size in given.items() if size == wrong.found and n not in settled]
-        tries = (_unplanned(op, types, {**given, n: wrong.expected}, cases, settled | {n}) for n in blamed)
+        pairs = ((wrong.found, wrong.expected), (wrong.expected, wrong.found))
+        blamed = [(n, right) for found, right in pairs for n, size in given.items() if size == found]
+        tries = (
+            _unplanned(op, types, {**given, n: right}, cases, settled | {n}) for n, right in blamed if n not in settled
+        )
         return next((reason for reason in tries if reason is not None), None)
 
 

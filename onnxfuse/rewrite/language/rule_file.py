@@ -105,7 +105,8 @@ def shipped_files() -> Mapping[str, Path]:
 def replacing(rules: Iterable[Rule]) -> list[Rule]:
     """Return those rules that take the place of one that comes with onnxfuse."""
     ours = shipped_files()
-    return [r for r in rules if r.name in ours and r.path.resolve() != ours[r.name].resolve()]
+    # Paths that are equal need no look at the disk: two for each rule were a tenth of optimizing a small model.
+    return [r for r in rules if (own := ours.get(r.name, r.path)) != r.path and own.resolve() != r.path.resolve()]
 
 
 def parts_file() -> Path:

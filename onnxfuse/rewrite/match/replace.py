@@ -14,7 +14,8 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from onnxfuse.model import schema
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.bounds import result_elements
-from onnxfuse.model.errors import ModelError, first_line
+from onnxfuse.model.error_text import first_line
+from onnxfuse.model.errors import ModelError
 from onnxfuse.model.evaluate import REFUSALS, evaluate
 from onnxfuse.model.fold import FEW, FILLED, SPREAD
 from onnxfuse.model.graph import Graph, Node

@@ -33,8 +33,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     attributes = graph.attributes(node)
     pad, pads = _padding(graph, node, attributes)
     x = node.inputs[0] if pad is None else pad.inputs[0]
-    # That of a constant, as RAFT's first flow, is one: ONNX Runtime computes it when it opens the model.
-    if not spatial(graph, x, y, w) or not graph.is_constant(w) or graph.is_constant(x):
+    if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
     rank = len(graph.type(x).shape or ())
     # Only the library's own op takes volumes, and it has no bfloat16.
@@ -127,7 +126,7 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
             *rest,
         ]
 
-    return Form((x,), (y,), write, saves=True)
+    return Form((x,), (y,), write, saves=True, same_op=rank == 4 and not any(node.inputs[2:]))
 
 
 def _apart(to: Writer, node: Node) -> tuple[str, list[NodeProto]]:

@@ -9,11 +9,11 @@ What the file then says is plain ONNX, which knows convolutions channels first a
 its input, one of its weight and one of its output. Fused ops and the library's own take the four as one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 from onnx.helper import make_node
 
 from onnxfuse.model.channels import LAST_ROW, ROW, to_first, to_last, turns_first, turns_last, turns_signal, with_row
@@ -51,7 +51,13 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
         refusal = Refusal(in_the_way.name, Cause("layout", seen=reason), 1, 1)
         report.stopped.append(Near(rule.name, f"{in_the_way.op} {in_the_way.name}", refusal))
         return
-    found = {n: f for n in graph.nodes if (f := form(graph, n, rule.layout.types)) is not None}
+    found = {
+        n: f
+        for n in graph.nodes
+        if (f := form(graph, n, rule.layout.types)) is not None
+        # That of a constant, as RAFT's first flow, is one: ONNX Runtime computes it when it opens the model.
+        and not any(graph.is_constant(v) for v in f.reads)
+    }
     inner = {i for f in found.values() for i in f.inner}
     found = {n: f for n, f in found.items() if n not in inner}
     saving = [n for n, f in found.items() if f.saves]
@@ -63,6 +69,8 @@ def lay_out(graph: Graph, rules: Sequence[Rule], report: Report) -> None:
             reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
             refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
+    taken = _taken_last(rules)
+    chosen = {n: f for n, f in chosen.items() if not _lies_last(graph, n, f, taken)}
     if chosen:
         replaced = names(list(chosen))
         _write(graph, chosen)
@@ -131,6 +139,28 @@ def _cost(shape: tuple[Dim, ...] | None) -> int:
     if shape is None or stands_still(shape):
         return RESHAPE
     return LAUNCH + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
+
+
+def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
+    """Return the operators that some kernel, or the library's own op, takes between Transposes."""
+    patterns = (anchor.pattern for rule in rules if rule.fuse is not None for anchor in rule.fuse.anchors)
+    nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and "Transpose" in p.root.operators]
+    return frozenset(op for each in nodes for node in each for op in node.operators)
+
+
+def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> bool:
+    """Return whether a node stands between the Transposes of its channels-last form: no rule fused it since.
+
+    Where nothing takes it there (the library's own ConvTranspose has no bfloat16), the Transposes behind it may have
+    become a part of the kernel that reads it; written again, they would once more.
+    """
+    makers = [graph.producer(v) for v in its.reads]
+    if not its.same_op or not all(maker is not None and turns_first(maker) for maker in makers):
+        return False
+    if node.op not in taken or (its.saves and graph.type(its.makes[0]).dtype == TensorProto.BFLOAT16):
+        return True
+    readers = [graph.readers(v) for v in its.makes]
+    return all(each and all(map(turns_last, each)) for each in readers) and not any(map(graph.is_output, its.makes))
 
 
 # ---- the writing

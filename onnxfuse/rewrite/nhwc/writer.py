@@ -57,6 +57,8 @@ class Form:
     """Channels first, the library turns these inputs and outputs around by itself, each time."""
     inner: tuple[Node, ...] = ()
     """Nodes before this one that go with it."""
+    same_op: bool = False
+    """Written as the same operator on the same weights, between Transposes: one that stands there has this form."""
 
 
 def turned(type_: ValueType) -> ValueType:
@@ -182,4 +184,4 @@ def between(graph: Graph, node: Node) -> Form | None:
             transpose(made, to.last(y), LAST),
         ]
 
-    return Form((x,), (y,), write)
+    return Form((x,), (y,), write, same_op=node.op != "AveragePool" or "dilations" not in graph.attributes(node))

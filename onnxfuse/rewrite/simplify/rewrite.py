@@ -127,9 +127,11 @@ def _by_op(graph: Graph) -> dict[str, list[Node]]:
     return found
 
 
-def endless(last: Sequence[Applied], fact: str) -> RuleError:
-    """Return the error for rewrites that never settle, of which these were the last."""
+def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
+    """Return the error for rewrites that never settle, of which these were the last; without any it is onnxfuse's."""
     involved = list(dict.fromkeys(a.rule for a in last))
+    if not involved:
+        return AssertionError(f"what is built in undoes itself: {fact}")
     if len(involved) == 1:
         return RuleError(
             f"the rule '{involved[0]}' feeds itself: {fact}", "Let `where` refuse what the rule has written."

@@ -95,6 +95,8 @@ def _turned_before(graph: Graph, reshape: Node) -> bool:
     if known.shape is None or order is None or axes is None:
         return False
     left = [axis for axis in (axes[a] for a in order) if axis is not None]
+    if not left:
+        return False  # a scalar, which has no axes to transpose
     value = graph.fresh(turn.outputs[0])
     graph.types[value] = ValueType(known.dtype, tuple(known.shape[axis] for axis in left))
     target = _target(graph, reshape, value)

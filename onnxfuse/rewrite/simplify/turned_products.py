@@ -118,9 +118,14 @@ def _is_product(node: Node) -> bool:
 
 
 def _is_weight(graph: Graph, value: str) -> bool:
-    """Return whether a value is a constant [terms, rows] that a kernel multiplies as [rows, terms]."""
+    """Return whether a value is a constant [terms, rows] that a kernel multiplies as [rows, terms].
+
+    One that is read as it is, too, as embeddings are, would be stored twice.
+    """
     array = graph.constant(value)
     if array is None or array.ndim != 2 or graph.type(value).dtype not in TYPES:
+        return False
+    if not all(_is_product(r) and r.inputs[0] != value for r in graph.readers(value)):
         return False
     return 0 < array.shape[0] <= MOST_TERMS and bool(array.shape[1] >= LEAST)
 

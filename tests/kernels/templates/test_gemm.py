@@ -338,6 +338,25 @@ def test_a_factor_may_be_a_transposed_input():
     emulated(fused, [(2, 9, 40), (24, 40), (24,)], True, A100)
 
 
+@pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
+@pytest.mark.parametrize("rows", [1, 8, 100, 4096])
+def test_a_weight_read_through_a_transpose_has_the_kernel_of_one_stored_so(arch, dtype, rows):
+    """Its plan is that of Gemm transB: wgmma of 16 bits and of TF32 reads the weight [n, k] where it lies."""
+    gemm_form = products.STORED.replace(
+        "t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t)", "m = Gemm <transB = 1> (x, w)"
+    )
+    assert gemm_form != products.STORED
+    shapes = ((768, 264), (rows, 264), (768,), (rows, 768))
+    plans = [
+        kernels.plan(ops.op(text, (dtype,) * 4, (dtype,), "gemm"), shapes, True, arch)
+        for text in (products.STORED, gemm_form)
+    ]
+    assert plans[0] == plans[1]
+    if arch == H200 and rows == 4096:
+        assert "wgmma" in plans[0].kernel.text
+
+
 @pytest.mark.parametrize("arch", [A100, A10, L4, H200, B200, RTX5090], ids=lambda arch: arch.name)
 @pytest.mark.parametrize(("text", "dtype"), [(GELU, HALF), (GELU, FLOAT), (SWIGLU, HALF)])
 def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):

@@ -1,6 +1,7 @@
 """A random graph that grows node by node: each node is run at once, so that shapes and types need no telling."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +9,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfuse.model.nested import captured
 from tests.kernels.random_models import Maker
 
 MOST, LARGEST = 4000, 500.0
@@ -16,8 +18,24 @@ EXTENTS = (1, 1, 1, 2, 3, 4, 5, 8)
 OPSETS = range(7, 26)
 """Those that ONNX Runtime promises to run, up to the newest that its kernels are written for."""
 TYPES = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+LOCAL = "local"
 RUN = {TensorProto.BFLOAT16: TensorProto.FLOAT}
 """What a type is computed in: for bfloat16 ONNX Runtime has hardly a kernel on the CPU."""
+
+NEVER_EMPTY = (
+    "MatMul",
+    "QLinearMatMul",
+    "MatMulInteger",
+    "Gemm",
+    "Einsum",
+    "FusedMatMul",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "InstanceNormalization",
+)
+"""Of no numbers ONNX Runtime's products are, in some element types, memory that nobody has written; the others end the
+process."""
 
 
 class RefusedError(Exception):
@@ -54,6 +72,8 @@ class Grower(Maker):
     """What each value is."""
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     """What an input's axis is called."""
+    functions: list[onnx.FunctionProto] = field(default_factory=list)
+    """The functions of the domain LOCAL that nodes call."""
 
     @property
     def numpy(self) -> np.dtype:
@@ -93,6 +113,13 @@ class Grower(Maker):
             raise RefusedError
         return self.pick(here[-3:] if self.chance(0.7) else here)
 
+    def of_kind(self, kinds: str, *, least: int = 0) -> str:
+        """Return a value whose numpy kind is one of these letters; RefusedError where there is none such."""
+        here = [v for v in self.in_hand() if self.found[v].dtype.kind in kinds and self.found[v].ndim >= least]
+        if not here:
+            raise RefusedError
+        return self.pick(here[-3:] if self.chance(0.7) else here)
+
     def in_hand(self) -> list[str]:
         return [*self.feeds, *(o for n in self.nodes for o in n.output if o in self.found)]
 
@@ -104,12 +131,18 @@ class Grower(Maker):
                 raise RefusedError(f"{op} has no {unknown}")
         names = [f"v{len(self.nodes)}{'_' * i}" for i in range(outputs)]
         node = helper.make_node(op, list(inputs), names, f"n{len(self.nodes)}", domain=domain, **attributes)
-        arrays = self._run(node)
+        if op in NEVER_EMPTY and any(not self.found[v].size for v in inputs if v):
+            raise RefusedError
+        self.add_nodes([node], names)
+        return names[0] if outputs == 1 else names
+
+    def add_nodes(self, nodes: list[onnx.NodeProto], names: list[str]) -> None:
+        """Add nodes that end in tensors of these names, by values of any kind. RefusedError if they do not run."""
+        arrays = self._run(nodes, names)
         for name, array in zip(names, arrays, strict=True):
             self._check(array)
             self.found[name] = array
-        self.nodes.append(node)
-        return names[0] if outputs == 1 else names
+        self.nodes.extend(nodes)
 
     def along(self, op: str, x: str, axes, attribute: str = "axes", **attributes) -> str:
         """Add a node whose axes are an attribute or an input, as the operator set has it."""
@@ -117,22 +150,23 @@ class Grower(Maker):
             return self.add(op, [x], **{attribute: [int(a) for a in axes]}, **attributes)
         return self.add(op, [x, self.ints(*axes)], **attributes)
 
-    def _run(self, node: onnx.NodeProto) -> list[np.ndarray]:
+    def _run(self, nodes: list[onnx.NodeProto], names: list[str]) -> list[np.ndarray]:
         weights = {t.name: t for t in self.weights}
-        read = dict.fromkeys(v for v in node.input if v)
+        made = {o for n in nodes for o in n.output}
+        read = dict.fromkeys(v for n in nodes for v in (*n.input, *captured(n)) if v and v not in made)
         graph = helper.make_graph(
-            [node],
+            nodes,
             "one",
             [
                 helper.make_tensor_value_info(v, helper.np_dtype_to_tensor_dtype(self.found[v].dtype), self.shape(v))
                 for v in read
                 if v not in weights
             ],
-            [helper.make_empty_tensor_value_info(o) for o in node.output if o],
+            [helper.make_empty_tensor_value_info(o) for o in names],
             [weights[v] for v in read if v in weights],
         )
         try:
-            session = ort.InferenceSession(finished(graph, self.opset).SerializeToString(), options())
+            session = ort.InferenceSession(finished(graph, self.opset, self.functions).SerializeToString(), options())
             return session.run(None, {v: self.found[v] for v in read if v not in weights})
         except Exception as error:  # ONNX Runtime has a class for each kind of refusal, and none above them
             raise RefusedError(f"{error}") from None
@@ -146,7 +180,10 @@ class Grower(Maker):
                 raise RefusedError
 
 
-def finished(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+def finished(graph: onnx.GraphProto, opset: int, functions: Sequence[onnx.FunctionProto] = ()) -> onnx.ModelProto:
     """Return a model of a graph, of an age that the operator set goes with."""
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8 if opset < 19 else 10)
+    if functions:
+        imports.append(helper.make_opsetid(LOCAL, 1))
+    version = 8 if opset < 19 else 10
+    return helper.make_model(graph, opset_imports=imports, ir_version=version, functions=functions)

@@ -7,6 +7,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.rewrite.every_operator.grow import EXTENTS, Grower, RefusedError, attributes_of
+from tests.rewrite.every_operator.nested_recipes import NESTED
+from tests.rewrite.every_operator.newer_recipes import NEWER
+from tests.rewrite.every_operator.typed_recipes import TYPED
 
 UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
@@ -23,18 +26,19 @@ REDUCED = (
 )  # fmt: skip
 
 
-def begin(g: Grower) -> None:
-    """Give a graph its first inputs: of any rank, an image, or tokens."""
+def begin(g: Grower, wider: bool = False) -> None:
+    """Give a graph its first inputs: of any rank, an image, or tokens; these more often where recipes are wider."""
     g.input(_shape(g, int(g.rng.integers(0, 7))))
-    if g.chance(0.4):
-        g.input((g.pick((1, 2)), g.pick((1, 3, 4, 8)), *(g.pick((1, 4, 5, 8)) for _ in range(g.pick((1, 2, 2, 3))))))
-    if g.chance(0.3):
+    if g.chance(0.7 if wider else 0.4):
+        channels, sizes = ((1, 3, 4, 8, 16, 32), (1, 4, 7, 8, 11)) if wider else ((1, 3, 4, 8), (1, 4, 5, 8))
+        g.input((g.pick((1, 2)), g.pick(channels), *(g.pick(sizes) for _ in range(g.pick((1, 2, 2, 3))))))
+    if g.chance(0.6 if wider else 0.3):
         g.input((g.pick((1, 2)), g.pick((1, 4, 5)), g.pick((8, 16))))
 
 
-def step(g: Grower) -> None:
-    """Add what one recipe adds. Raises RefusedError where that does not fit."""
-    g.pick(RECIPES)(g)
+def step(g: Grower, wider: bool = False) -> None:
+    """Add what one recipe adds, one of the wider ones if so. Raises RefusedError where that does not fit."""
+    g.pick(WIDER if wider else RECIPES)(g)
 
 
 def _shape(g: Grower, rank: int) -> tuple[int, ...]:
@@ -650,3 +654,5 @@ RECIPES: tuple[Callable[[Grower], None], ...] = (
     reduce, reduce, chosen, soft, norm, norm, product, product, einsum, window, window, window, resize, attention,
     recurrent, contributed, other,
 )  # fmt: skip
+
+WIDER = (*NESTED, *NEWER, *TYPED)

@@ -1,8 +1,10 @@
 """A sample of random graphs of every operator; `make graphs` tries thousands."""
 
+import numpy as np
+import onnx
 import pytest
 
-from tests.rewrite.every_operator.laws import broken, case
+from tests.rewrite.every_operator.laws import Case, broken, case, differs
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -16,3 +18,21 @@ def test_what_random_graphs_have_found_stays_mended(seed: int) -> None:
     """Seven open axes, sampled as large ones, are more elements than 64 bits hold; a Slice may end at 2^63;
     ONNX's own inference stumbles on a MeanVarianceNormalization beside a function."""
     assert broken(case(seed)) is None
+
+
+TIE = """<ir_version: 8, opset_import: ["" : 17]> agraph (float x, float{} y) => (float z)
+<float one = {{1.0}}, float two = {{2.0}}, float one_and_a_bit = {{1.0000001}}> {{
+    less = Less (x, y)
+    z = Where (less, one, two)
+}}"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_a_tie_decides_is_rounding_and_what_none_decides_is_not(rank: int) -> None:
+    """x < y of two that are equal may come out either way; x < y of 1 and 2 may not; inputs of any rank are nudged."""
+    original, rounded = (onnx.parser.parse_model(TIE.format("[1]" * rank)) for _ in range(2))
+    rounded.graph.node[0].input[0], rounded.graph.node[0].input[1] = "y", "one_and_a_bit"
+    x, tied, larger = (np.full((), 1.0, np.float32), *(np.full((1,) * rank, n, np.float32) for n in (1.0, 3.0)))
+    assert differs(Case(original, {"x": x, "y": tied}, onnx.TensorProto.FLOAT), rounded) is None
+    said = differs(Case(original, {"x": x, "y": larger}, onnx.TensorProto.FLOAT), rounded)
+    assert str(said).startswith("'z' is off by 0.99999")

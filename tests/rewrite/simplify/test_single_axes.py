@@ -93,3 +93,18 @@ def test_a_reshape_to_its_own_shape_goes() -> None:
     own = nodes.replace("left, one", "head").format("target")
     assert reshaped(own, "S") == ["Exp", "Neg", "ReduceSum"]
     assert "Reshape" in reshaped(nodes.format("target"), "S")
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_a_scalar_with_axes_put_in_has_none_to_transpose(axes: int) -> None:
+    """An Unsqueeze of a scalar before a Transpose and a Reshape: the graph is optimized, to the same numbers."""
+    at, perm = list(range(axes)), list(range(axes))[::-1]
+    model = parse(
+        f"""g (float x) => (float[1,1] y) <int64[{axes}] a = {{{", ".join(map(str, at))}}}, int64[2] t = {{1, -1}}> {{
+        u = Unsqueeze (x, a)
+        v = Transpose <perm = {perm}> (u)
+        y = Reshape (v, t)
+    }}""",
+        17,
+    )
+    assert_same_numbers(model, onnxfuse.optimize(model))

@@ -1,4 +1,4 @@
-"""The templates that memory bounds: elementwise work and data movement, and reductions with what is pointwise around."""
+"""Templates bounded by memory bandwidth: elementwise work, data movement, and reductions."""
 
 from onnxfuse.kernels.templates.pointwise.schedule import candidates, inplace, output_shapes, plan, program
 from onnxfuse.kernels.templates.template import Growth, Planner, Template
