@@ -23,12 +23,12 @@ import onnxruntime
 import torch
 
 from benchmarks import timing
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.templates.attention import few, kept, sm90, streamed
-from onnxfuse.kernels.templates.attention.work import work
-from onnxfuse.model.errors import KernelError, UsageError
-from onnxfuse.profiling.bound import REFUSALS, Bound, bind, ort_values, outputs_of
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
+from onnxfuse.cuda.templates.attention.work import work
+from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, bind, ort_values, outputs_of
+from onnxfuse.support.errors import KernelError, UsageError
 from tests.kernels.attentions import Case
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 
@@ -104,24 +104,28 @@ def launches(case: Case) -> int:
 # ---- ours
 
 
-def ways(case: Case) -> dict[str, Tuning]:
+def ways(case: Case) -> dict[str, TileTuning]:
     """Return our kernels by name: the choice for any length, each way to stream, and the kernel for short ones."""
-    mine, arch = work(case.op(), case.shapes()), kernels.arch_of(0)
+    mine, arch = work(case.op(), case.shapes()), cuda.arch_of(0)
     shared = few.candidates(mine, arch) if few.takes(mine) else ()
     return {
-        "ours": Tuning(),
-        **{f"{w.warps} in {w.parts}": Tuning(queries=w) for w in shared},
-        **{f"{w.warps}x{w.tiles}x{w.step}": Tuning(queries=w) for w in streamed.candidates(mine)},
-        **{f"{w.warps // 4} by {w.step}": Tuning(queries=w) for w in sm90.ways(mine) if sm90.takes(mine, True, arch)},
-        "kept": Tuning(queries=kept.choose(mine, arch)),
+        "ours": TileTuning(),
+        **{f"{w.warps} in {w.parts}": TileTuning(queries=w) for w in shared},
+        **{f"{w.warps}x{w.tiles}x{w.step}": TileTuning(queries=w) for w in streamed.candidates(mine)},
+        **{
+            f"{w.warps // 4} by {w.step}": TileTuning(queries=w)
+            for w in sm90.ways(mine)
+            if sm90.takes(mine, True, arch)
+        },
+        "kept": TileTuning(queries=kept.choose(mine, arch)),
     }
 
 
-def ours(case: Case, tuning: Tuning, arrays: list[np.ndarray]) -> timing.Work | None:
+def ours(case: Case, tuning: TileTuning, arrays: list[np.ndarray]) -> timing.Work | None:
     """Return what launches our kernel, checked against the library's numbers beside; None where it has no plan."""
     op = replace(case.op(), open_length=True)
     try:
-        plan = kernels.plan(op if tuning == Tuning() else case.op(), case.shapes(), True, kernels.arch_of(0), tuning)
+        plan = cuda.plan(op if tuning == TileTuning() else case.op(), case.shapes(), True, cuda.arch_of(0), tuning)
     except KernelError:
         return None
     tensors = on_the_gpu(case, arrays)
@@ -219,7 +223,7 @@ def model(case: Case, count: int) -> onnx.ModelProto:
     )
 
 
-def bound(case: Case, options: dict[str, str], arrays: list[np.ndarray], graph: bool) -> Bound:
+def bound(case: Case, options: dict[str, str], arrays: list[np.ndarray], graph: bool) -> DeviceBinding:
     """Return the session of the library's way with its inputs, run twice."""
     settings = onnxruntime.SessionOptions()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -236,7 +240,7 @@ def bound(case: Case, options: dict[str, str], arrays: list[np.ndarray], graph: 
     return made
 
 
-def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tuple[Bound | None, str]:
+def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tuple[DeviceBinding | None, str]:
     """Return what runs the library's op, and a mark: `*` where no CUDA graph is made of it, and host code counts."""
     for graph in (True, False):
         try:

@@ -12,17 +12,17 @@ from typing import Any
 import click
 import onnx
 
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.launch_plan import DEFAULT
-from onnxfuse.kernels.measurements import Timed
-from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.launch_plan import DEFAULT
+from onnxfuse.cuda.plan.measurements import Timed
+from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.shapes.inference import infer
 from onnxfuse.tuning import stopwatch, tune
 from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def timed(layer: Layer, *, variants: bool) -> dict[str, Timed | None]:
     """Return the time of each way, None for a way that there is not or that failed."""
     watch, rules, found = stopwatch.on_gpu(), rule_file.by_default(rule_file.shipped()), dict[str, Timed | None]()
 
-    def time(work: Work, candidates: Sequence[Candidate]) -> Sequence[Timed]:
+    def time(work: TuningTask, candidates: Sequence[Candidate]) -> Sequence[Timed]:
         if work.op.rule != "attention":
             return [Timed(c.kind, c.tuning, failed="not asked") for c in candidates]
         asked = [c for c in candidates if variants or c.tuning == DEFAULT]
@@ -190,7 +190,7 @@ def rotated(rotation: Rotation) -> Sequence[Timed]:
     pipeline.run(ours)
     (op,) = fused_ops(ours).values()
     (node,) = fused_nodes(ours.graph)[op.name]
-    work = Work(op, input_shapes(node, every_type(infer(ours).graph)) or (), ours, theirs)
+    work = TuningTask(op, input_shapes(node, every_type(infer(ours).graph)) or (), ours, theirs)
     times = stopwatch.on_gpu().time(work, [Candidate("fused", ours), Candidate("alone", theirs)])
     for one in times:
         if one.failed:

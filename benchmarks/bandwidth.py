@@ -2,7 +2,7 @@
 
 Buffers rotate through more memory than the L2 cache holds; a sample is the GPU time of a round of launches in a CUDA
 graph, and the table shows medians. `--sweep NAME=A,B,C` measures every combination of a plan's constants
-(onnxfuse.kernels.Tuning).
+(onnxfuse.cuda.TileTuning).
 """
 
 import argparse
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from benchmarks import timing
-from onnxfuse import kernels
-from onnxfuse.kernels import KernelSource, Tuning
-from onnxfuse.kernels.emit.source import DEVICE, Section, template
-from onnxfuse.kernels.launch_plan import DEFAULT
+from onnxfuse import cuda
+from onnxfuse.codegen.emit.source import DEVICE, Section, template
+from onnxfuse.cuda import KernelSource, TileTuning
+from onnxfuse.cuda.plan.launch_plan import DEFAULT
 from onnxfuse.model.fused import FusedOp
 from tests.gpu.launching import early_launch
 from tests.kernels import moved, ops
@@ -175,12 +175,12 @@ class Ours:
     inputs: list[list[torch.Tensor]]
     size: int
     """Bytes that a launch must read and write."""
-    plan: kernels.LaunchPlan
+    plan: cuda.LaunchPlan
 
 
-def ours(case: Case, tuning: Tuning = DEFAULT, least: int = 4) -> Ours:
+def ours(case: Case, tuning: TileTuning = DEFAULT, least: int = 4) -> Ours:
     """Return the kernel of a case on at least so many sets of buffers, more than the cache holds."""
-    plan = kernels.plan(case.op, case.shapes, True, kernels.arch_of(0), tuning)
+    plan = cuda.plan(case.op, case.shapes, True, cuda.arch_of(0), tuning)
     given = [*zip(case.shapes, case.op.inputs, strict=True)]
     made = [*zip(plan.output_shapes, case.op.outputs, strict=True)]
     size = sum(int(np.prod(s)) * np.dtype(ops.NUMPY[t]).itemsize for s, t in (*given, *made))
@@ -199,7 +199,7 @@ def _keeping(work: timing.Work, tensors: list[torch.Tensor]) -> timing.Work:
     return lambda keep=tensors: work()
 
 
-def measure(case: Case, tuning: Tuning, samples: int) -> tuple[float, int]:
+def measure(case: Case, tuning: TileTuning, samples: int) -> tuple[float, int]:
     """Return (seconds per launch, bytes that must be read and written)."""
     found = ours(case, tuning)
     return timing.microseconds([found.works], samples)[0] / 1e6, found.size
@@ -207,7 +207,7 @@ def measure(case: Case, tuning: Tuning, samples: int) -> tuple[float, int]:
 
 def small_launches(samples: int) -> None:
     """Print the time per launch of small kernels beside that of an empty one and of one that copies a word a thread."""
-    empty, one_word = kernels.load(EMPTY, 0), kernels.load(ONE_WORD, 0)
+    empty, one_word = cuda.load(EMPTY, 0), cuda.load(ONE_WORD, 0)
     chained = [lambda: empty((1,), (32,), ())] * 64
     words = [torch.zeros(32, device="cuda", dtype=torch.int32) for _ in range(65)]
     one_by_one = [
@@ -244,7 +244,7 @@ def _copies(case: Case, mine: Ours) -> list[timing.Work]:
         int(np.prod(s)) * np.dtype(ops.NUMPY[t]).itemsize
         for s, t in zip(mine.plan.output_shapes, case.op.outputs, strict=True)
     ]
-    kernel = kernels.load(copying(sizes, made), 0)
+    kernel = cuda.load(copying(sizes, made), 0)
     grid = (-(-max(*sizes, *made) // (4 * COPY_THREADS)), 1, 1)
     works = []
     for inputs in mine.inputs:
@@ -268,7 +268,7 @@ def main() -> None:
 
     names = [s.split("=")[0] for s in options.sweep]
     values = [[int(v) for v in s.split("=")[1].split(",")] for s in options.sweep]
-    variants = [replace(Tuning(), **dict(zip(names, v, strict=True))) for v in itertools.product(*values)]
+    variants = [replace(TileTuning(), **dict(zip(names, v, strict=True))) for v in itertools.product(*values)]
 
     copied = timing.copy_bandwidth(options.megabytes)
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()

@@ -17,7 +17,7 @@ from onnx import helper
 
 from benchmarks import timing
 from benchmarks.bandwidth import Case, cases, ours
-from onnxfuse import kernels
+from onnxfuse import cuda
 from tests.kernels import ops
 from tests.kernels.ops import FLOAT
 
@@ -212,7 +212,7 @@ def unfused(case: Case) -> onnx.ModelProto:
 
     body = case.op.body
     inputs = values(body.input, case.op.inputs, case.shapes)
-    outputs = values(body.output, case.op.outputs, kernels.output_shapes(case.op, case.shapes))
+    outputs = values(body.output, case.op.outputs, cuda.output_shapes(case.op, case.shapes))
     graph = helper.make_graph(list(body.node), "body", inputs, outputs)
     # At opset 22 and later some of ONNX Runtime's kernels are for the CPU alone.
     opset = 23 if any(n.op_type == "RMSNormalization" for n in body.node) else 21

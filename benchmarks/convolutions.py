@@ -19,11 +19,11 @@ import torch
 from onnx import TensorProto
 
 from benchmarks.depthwise import ROTATED, Work, microseconds
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.bridge import bridge
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.support.errors import KernelError
 from tests.kernels import ops
 
 TYPES = {
@@ -221,11 +221,11 @@ def buffers(layer: Layer, batch: int, element: torch.dtype) -> Buffers:
     )
 
 
-def ours(layer: Layer, on: Buffers, batch: int, dtype: int, tuning: Tuning) -> Work:
+def ours(layer: Layer, on: Buffers, batch: int, dtype: int, tuning: TileTuning) -> Work:
     """Return what launches our kernel."""
     op, shapes = fused(layer, batch, dtype)
-    plan = kernels.plan(op, tuple(shapes), True, kernels.arch_of(0), tuning)
-    function = kernels.load(plan.kernel, 0)
+    plan = cuda.plan(op, tuple(shapes), True, cuda.arch_of(0), tuning)
+    function = cuda.load(plan.kernel, 0)
     if plan.shared_bytes > function.max_dynamic_shared_size_bytes:  # of all launches of the function: it only grows
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
     matrix = len(shapes[1]) == 2
@@ -289,7 +289,7 @@ def row(layer: Layer, batch: int, dtype: int, element: torch.dtype, tune: bool) 
     """Return our time, cuDNN's fused and cuDNN's alone, and our variant."""
     on = buffers(layer, batch, element)
     op, shapes = fused(layer, batch, dtype)
-    tunings = [Tuning(), *(kernels.candidates(op, tuple(shapes), kernels.arch_of(0))[1:] if tune else ())]
+    tunings = [TileTuning(), *(cuda.candidates(op, tuple(shapes), cuda.arch_of(0))[1:] if tune else ())]
     mine = [(t, w) for t in tunings if (w := runs(lambda t=t: ours(layer, on, batch, dtype, t))) is not None]
     mine[0][1](0)
     torch.cuda.synchronize()
@@ -299,24 +299,24 @@ def row(layer: Layer, batch: int, dtype: int, element: torch.dtype, tune: bool) 
     found = iter(times[len(mine) :])
     fused_time, alone_time = (next(found) if w is not None else math.nan for w in theirs)
     best = min(range(len(mine)), key=lambda i: times[i])
-    shown = {k: v for k, v in vars(mine[best][0]).items() if v != vars(Tuning())[k]} if best else {}
+    shown = {k: v for k, v in vars(mine[best][0]).items() if v != vars(TileTuning())[k]} if best else {}
     variant = f"{times[0]:.1f} by plan; {shown}" if best else ""
     return times[best], fused_time, alone_time, variant + wrong
 
 
 def compile_all(layers: Sequence[Layer], batches: Sequence[int], dtypes: Sequence[int], tune: bool) -> None:
     """Compile every kernel that will be measured, by all processors of the host."""
-    arch = kernels.arch_of(0)
+    arch = cuda.arch_of(0)
     found = {}
     for layer in layers:
         for op, shapes in (fused(layer, batch, dtype) for batch in batches for dtype in dtypes):
-            for tuning in kernels.candidates(op, tuple(shapes), arch) if tune else (Tuning(),):
+            for tuning in cuda.candidates(op, tuple(shapes), arch) if tune else (TileTuning(),):
                 try:
-                    found[kernels.plan(op, tuple(shapes), True, arch, tuning).kernel] = None
+                    found[cuda.plan(op, tuple(shapes), True, arch, tuning).kernel] = None
                 except KernelError as refused:
                     print(f"  {layer}: {str(refused).splitlines()[0][-90:]}")
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(kernels.compile, found, [arch] * len(found)))
+        list(pool.map(cuda.compile, found, [arch] * len(found)))
 
 
 def main() -> None:

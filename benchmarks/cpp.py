@@ -23,7 +23,7 @@ from onnx import TensorProto, helper
 import models
 import onnxfuse
 from benchmarks.worker import Worker, build
-from onnxfuse.model import io
+from onnxfuse.files import io
 from onnxfuse.profiling.bound import bind, ort_values, outputs_of
 
 CASES = {"bert_base": ({"batch": 1, "sequence": 128},), "resnet50": ({"batch": 1}, {"batch": 32})}

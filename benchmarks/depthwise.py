@@ -16,8 +16,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import timing
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
 from tests.kernels.images import PLAIN, SILU, Case
 
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "float32": (TensorProto.FLOAT, torch.float32)}
@@ -58,7 +58,7 @@ class Buffers:
 def buffers(of: Case, element: torch.dtype) -> Buffers:
     """Return random inputs and room for outputs, enough that none is in the cache when its turn comes."""
     x, w, *_ = of.shapes()
-    y = of.op(), kernels.output_shapes(of.op(), tuple(of.shapes()))[0]
+    y = of.op(), cuda.output_shapes(of.op(), tuple(of.shapes()))[0]
     bytes_ = (int(np.prod(x)) + int(np.prod(y[1])) + int(np.prod(w))) * element.itemsize
     count = max(2, min(64, ROTATED // bytes_))
     make = [torch.randn(x, device="cuda").to(element) for _ in range(count)]
@@ -67,9 +67,9 @@ def buffers(of: Case, element: torch.dtype) -> Buffers:
     return Buffers(make, room, (torch.randn(w, device="cuda") / of.kernel[0]).to(element), bias, bytes_)
 
 
-def ours(of: Case, on: Buffers, tuning: Tuning | None = None) -> Work:
+def ours(of: Case, on: Buffers, tuning: TileTuning | None = None) -> Work:
     """Return what launches the fused kernel."""
-    plan = kernels.plan(of.op(), tuple(of.shapes()), True, kernels.arch_of(0), tuning or Tuning())
+    plan = cuda.plan(of.op(), tuple(of.shapes()), True, cuda.arch_of(0), tuning or TileTuning())
     rest = [on.w, on.b] if of.text != PLAIN else [on.w]
     launches = [timing.launcher(plan, [t.data_ptr() for t in (x, *rest, y)]) for x, y in zip(on.xs, on.ys, strict=True)]
     return lambda turn: launches[turn]()

@@ -12,12 +12,12 @@ import cupy
 
 import models
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.kernels import LaunchPlan
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.model import concrete_shapes
+from onnxfuse import cuda
+from onnxfuse.cuda import LaunchPlan
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.inferred_types import infer
+from onnxfuse.shapes.inference import infer
 from tests.gpu.launching import launcher
 from tests.kernels import ops
 
@@ -43,7 +43,7 @@ def microseconds(plan: LaunchPlan, addresses: list[int]) -> float:
         count *= 2
 
 
-def compiled(plan: LaunchPlan, arch: kernels.Arch) -> float:
+def compiled(plan: LaunchPlan, arch: cuda.Arch) -> float:
     """Return the seconds that the kernels of a plan take to compile, past the cache."""
     began = time.perf_counter()
     for kernel in {p.kernel for p in (plan, *plan.then)}:
@@ -63,15 +63,15 @@ def main() -> None:
     light, _ = concrete_shapes.with_sizes(made, {"batch": given.batch, "sequence": given.sequence})
     graph = infer(light).graph
     types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
-    arch = kernels.arch_of(0)
+    arch = cuda.arch_of(0)
     sums = [0.0, 0.0]
     print(f"{'op':44}{'nodes':>6}{'launches':>10}{'MB':>8}{'special':>10}{'general':>12}{'times':>8}{'NVRTC s':>14}")
     for name, op in fused_ops(made).items():
-        if not kernels.is_template(op.template) or kernels.supports(op, lambda: arch) is not None:
+        if not cuda.is_template(op.template) or cuda.supports(op, lambda: arch) is not None:
             continue
         shapes = [s for n in nodes[name] if (s := concrete_shapes.input_shapes(n, types)) is not None]
         for shape in dict.fromkeys(shapes):
-            plans = kernels.plan(op, shape, True, arch), kernels.general(op, shape, arch)
+            plans = cuda.plan(op, shape, True, arch), cuda.general(op, shape, arch)
             tensors = [
                 (s, t) for s, t in zip((*shape, *plans[0].output_shapes), (*op.inputs, *op.outputs), strict=True)
             ]

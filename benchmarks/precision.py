@@ -36,13 +36,13 @@ import models
 import onnxfuse
 from models import minilm, traps
 from models.converted import SIZES, TOLD, Prepared, prepared, raced
-from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import optimize
-from onnxfuse.api.options import Options
-from onnxfuse.model.errors import OnnxfuseError
-from onnxfuse.verification import sessions
-from onnxfuse.verification.lower_precision import relative_rms
-from onnxfuse.verification.reference import float64_evaluator
+from onnxfuse.api.optimize.lowering import lowering
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.api.request.options import Options
+from onnxfuse.support.errors import OnnxfuseError
+from onnxfuse.verification.reference.reference import float64_evaluator
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.tolerance.lower_precision import relative_rms
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -167,9 +167,9 @@ def _outcome(
 
 def _runner(model: onnx.ModelProto) -> Callable[[Arrays], Mapping[str, Any]]:
     """Return what runs a model as ONNX defines its types: each value is rounded behind its node."""
-    from onnxfuse.verification.truth import as_half
+    from onnxfuse.verification.reference.float64_reference import as_half
 
-    sessions.plain(model, [sessions.CPU])  # What does not open is no model.
+    sessions.ort_session(model, [sessions.CPU])  # What does not open is no model.
     return as_half(onnxfuse.unfuse(model))
 
 

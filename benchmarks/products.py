@@ -13,13 +13,13 @@ import torch
 from onnx import TensorProto
 
 from benchmarks import timing
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Block, Tile
-from onnxfuse.kernels.templates.gemm import body as gemm_body
-from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.gemm import problem as gemm_problem
-from onnxfuse.kernels.templates.gemm import sm80
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import Block, Tile
+from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import plan as gemm
+from onnxfuse.cuda.templates.gemm import problem as gemm_problem
+from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.model.fused import FusedOp
 from tests.kernels import ops, products
 
@@ -41,7 +41,7 @@ GATES = [(16, 5632, 2048), (512, 5632, 2048), (4096, 5632, 2048)]
 """Rows, columns and terms of the products of a LLaMA block's gate and up."""
 
 
-def launcher(plan: kernels.LaunchPlan, tensors: list[torch.Tensor]) -> timing.Work:
+def launcher(plan: cuda.LaunchPlan, tensors: list[torch.Tensor]) -> timing.Work:
     """Return what launches the plan on these tensors, inputs and then outputs."""
     return timing.launcher(plan, [t.data_ptr() for t in tensors])
 
@@ -53,9 +53,9 @@ def microseconds(works: list[timing.Work]) -> list[float]:
 
 def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.Tensor]) -> timing.Work:
     """Return what launches the kernel for sm_80 and later on these tensors, with the block that it chooses."""
-    parts, arch = gemm_body.anatomy(fused), kernels.arch_of(0)
+    parts, arch = gemm_body.anatomy(fused), cuda.arch_of(0)
     block = sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
-    return launcher(kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block)), tensors)
+    return launcher(cuda.plan(fused, tuple(shapes), True, arch, TileTuning(block=block)), tensors)
 
 
 def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], Tile | Block]:
@@ -66,10 +66,10 @@ def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[
     w /= math.sqrt(k)
     right = w.T if transposed else w
     product, y, z, o = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(4))
-    arch = kernels.arch_of(0)
-    one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, w, b, y])
+    arch = cuda.arch_of(0)
+    one = launcher(cuda.plan(fused, tuple(shapes), True, arch), [x, w, b, y])
     epilogue = ops.op("(m, b) => (y) { a = Add(m, b) y = Gelu(a) }", (dtype,) * 2, (dtype,))
-    after = launcher(kernels.plan(epilogue, ((m, n), (n,)), True, arch), [product, b, z])
+    after = launcher(cuda.plan(epilogue, ((m, n), (n,)), True, arch), [product, b, z])
 
     def two() -> None:
         torch.mm(x, right, out=product)
@@ -91,10 +91,10 @@ def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list
     for right in (g, u):
         right /= math.sqrt(k)
     first, second, y, z, o = (torch.empty(m, n, device="cuda", dtype=element) for _ in range(5))
-    arch = kernels.arch_of(0)
-    one = launcher(kernels.plan(fused, tuple(shapes), True, arch), [x, g, u, y])
+    arch = cuda.arch_of(0)
+    one = launcher(cuda.plan(fused, tuple(shapes), True, arch), [x, g, u, y])
     text = "(m, n) => (y) { s = Sigmoid(m) t = Mul(m, s) y = Mul(t, n) }"
-    after = launcher(kernels.plan(ops.op(text, (dtype,) * 2, (dtype,)), ((m, n),) * 2, True, arch), [first, second, z])
+    after = launcher(cuda.plan(ops.op(text, (dtype,) * 2, (dtype,)), ((m, n),) * 2, True, arch), [first, second, z])
 
     def product() -> None:
         torch.mm(x, g, out=first)

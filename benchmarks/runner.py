@@ -9,13 +9,13 @@ from pathlib import Path
 
 import onnxfuse
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io
+from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, WARM_UP
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
-from onnxfuse.verification.inputs import input_specs
-from onnxfuse.verification.sessions import CPU, CUDA
+from onnxfuse.verification.inputs.inputs import input_specs
+from onnxfuse.verification.run.sessions import CPU, CUDA
 
 
 def main() -> None:

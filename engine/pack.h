@@ -1,4 +1,4 @@
-// A kernel pack (onnxfuse/kernels/pack/layout.py): launch programs and compiled kernels of a model in one file, read
+// A kernel pack (onnxfuse/cuda/pack/layout.py): launch programs and compiled kernels of a model in one file, read
 // without trust. What is read is checked against its bounds and its SHA-256.
 #pragma once
 

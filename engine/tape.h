@@ -1,4 +1,4 @@
-// A launch program (kernels/programs/tape.py): from the extents of an op's inputs to a launch, without Python, without
+// A launch program (cuda/launch_programs/tape.py): from the extents of an op's inputs to a launch, without Python, without
 // the GIL, without allocation. What is read is checked against its bounds once, so that evaluating needs no checks; what
 // does not fit 64 bits is not answered, and the planner is asked.
 #pragma once
@@ -16,7 +16,7 @@ constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMostRegisters = 1u << 16, kMostInstructions = 1u << 20, kMostWords = 1u << 22;
 constexpr uint32_t kMostRank = 64, kMostThen = 64;
 
-// In the order of kernels/programs/graph.py, OPERATIONS.
+// In the order of symbolic/expressions.py, OPERATIONS.
 enum Op : uint32_t {
   kJump, kAnswer, kMiss,
   kAdd = 16, kSub, kMul, kFloorDiv, kMod, kGcd, kBitLength, kShl, kMultiplier, kLt, kEq, kNot, kAnd, kOr, kSelect,

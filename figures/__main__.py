@@ -15,8 +15,8 @@ import click
 from figures import data, measuring, tables
 from figures.parts import PARTS
 from models import apart
-from onnxfuse.model.errors import DeviceError, OnnxfuseError
 from onnxfuse.profiling.device import cores
+from onnxfuse.support.errors import DeviceError, OnnxfuseError
 
 TOGETHER = cores() * 3 // 2
 """Rows that prepare side by side: they wait for files and for the card, too, and each takes two to three GB."""
@@ -54,7 +54,7 @@ def _measured(
     only: tuple[str, ...], cards: str, seconds: float, together: int, commit: str, file: Path, *, again: bool
 ) -> bool:
     """Measure, tell of each row, and return whether there is nothing left."""
-    from onnxfuse.runtime.cuda import device_count
+    from onnxfuse.runtime.engine.cuda_provider import device_count
 
     began = time.monotonic()
     at = commit or measuring.commit()

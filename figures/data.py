@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxfuse.model.errors import ModelError
+from onnxfuse.support.errors import ModelError
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "figures.json"

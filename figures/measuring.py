@@ -26,7 +26,7 @@ from figures.data import FILE, ROOT, Row, Rows, Stamp, read, write
 from figures.parts import PARTS, Values
 from figures.tables import FRONT, PAGES
 from models.apart import Waiting
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 WRITTEN = (*PAGES, "docs/figures.json")
 """What measuring and writing the tables change: no other state of the sources than the commit's."""
@@ -254,7 +254,7 @@ def machine() -> dict[str, str]:
     from onnxfuse.profiling.bound import opened
     from onnxfuse.profiling.device import environment
     from onnxfuse.profiling.settings import DEFAULT
-    from onnxfuse.runtime.cuda import device_count
+    from onnxfuse.runtime.engine.cuda_provider import device_count
 
     providers = CUDA if device_count() else ["CPUExecutionProvider"]
     told = environment(opened(models.build("mlp"), DEFAULT, providers, fused=False))

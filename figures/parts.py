@@ -18,10 +18,10 @@ from models import converted, rivals, shapes, speed, vision
 from models.apart import Turn, at_once
 from models.launches import CUDA
 from models.race import against, race
-from onnxfuse.api.optimizing import optimize
-from onnxfuse.api.options import Options
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.api.request.options import Options
 from onnxfuse.benchmark.compare import Contender
-from onnxfuse.model import io
+from onnxfuse.files import io
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from figures.data import ROOT, Row, Rows, Stamp, newest
 from figures.parts import PARTS
 from models import vision
 from models.apart import CACHED, EMPTY, ORIGINAL, PACKED
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 PAGES = ("README.md", "docs/SPEED.md", "docs/FIRST_RUN.md", "docs/MEASURING.md", "models/PERFORMANCE.md")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)

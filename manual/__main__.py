@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from manual.pages import ROOT, Menu, menu, pages
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 LOOK = Path(__file__).with_name("look")
 ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)[^>]*\b(?:src|href)=[\"']?(https?:[^\"' >]+)")

@@ -12,9 +12,9 @@ import onnx
 
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import value_types
 from onnxfuse.reporting.graph_drawing import ROW, Point, layout
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
 
 CHARACTER = 7.4
 """Width of a letter, in pixels at a font of 12.5."""

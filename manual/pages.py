@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from manual import command_line, python_reference, rule_page
-from onnxfuse.model.errors import UsageError
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rules.language import rule_file
+from onnxfuse.support.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import Any
 
 import onnxfuse
-from onnxfuse.api.options import Options
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.api.request.options import Options
+from onnxfuse.support.errors import OnnxfuseError
 
 LINE = 100
 """Characters of a signature on one line."""

@@ -13,11 +13,11 @@ import onnx
 from figures import data, tables
 from manual.diagram import drawing, keys
 from manual.python_reference import markdown, prose
-from onnxfuse import kernels
-from onnxfuse.api import rules as library
+from onnxfuse import cuda
+from onnxfuse.api.rules import rules as library
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language.rule_file import Example, Rule, shipped_folder
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language.rule_file import Example, Rule, shipped_folder
 
 ROOT = Path(__file__).parents[1]
 NUMBERS = 10
@@ -96,7 +96,7 @@ def _facts(one: Rule) -> str:
         case _, _, "library":
             kind = "A fusion that ONNX Runtime's own op computes on CUDA."
         case _, _, template:
-            kind = f'A fusion; its kernel is made by template `"{template}"`: {kernels.TEMPLATES[template].summary}.'
+            kind = f'A fusion; its kernel is made by template `"{template}"`: {cuda.TEMPLATES[template].summary}.'
     if one.optional:
         return f"{kind} It is optional: ask for it with `--also {one.name}` {one.optional}."
     return f"{kind} Leave it out with `--skip {one.name}`, apply it alone with `--only {one.name}`."
@@ -201,7 +201,7 @@ def _figures(one: Rule, applied: Sequence[Tried], measured: Sequence[str]) -> It
 
 def launched(node: onnx.NodeProto) -> bool:
     """Return whether ONNX Runtime launches a kernel for a node."""
-    return node.op_type != "Constant" and not kernels.is_free(node.op_type, node.domain)
+    return node.op_type != "Constant" and not cuda.is_free(node.op_type, node.domain)
 
 
 # ---- history

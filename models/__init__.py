@@ -25,7 +25,7 @@ from models.resnet import ResNet
 from models.training_step import TrainingStep
 from models.vit import Vit
 from models.weights import seeded
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 __all__ = ["ARCHITECTURES", "Architecture", "Form", "Size", "architecture", "build", "example_inputs"]
 

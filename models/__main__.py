@@ -10,8 +10,8 @@ import click
 
 import models
 from models.network import DTYPES, Form
-from onnxfuse.model import io
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.files import io
+from onnxfuse.support.errors import OnnxfuseError
 
 Writer = Callable[..., None]
 

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import click
 
-from onnxfuse import kernels
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse import cuda
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
 
 ORIGINAL, PACKED, EMPTY, CACHED = "original", "fused, kernel pack", "fused, nothing on disk", "fused, caches on disk"
 
@@ -29,7 +29,7 @@ class Counted:
     def __init__(self) -> None:
         self.planned, self.planning, self.compiled = 0, 0.0, 0
         """Plans, their seconds, and kernels that NVRTC made."""
-        plan, build = kernels.plan, nvrtc.build
+        plan, build = cuda.plan, nvrtc.build
 
         def planned(*facts: Any) -> LaunchPlan:
             begun = time.perf_counter()
@@ -42,7 +42,7 @@ class Counted:
             self.compiled += 1
             return build(*facts, **more)
 
-        vars(kernels).update(plan=planned)
+        vars(cuda).update(plan=planned)
         vars(nvrtc).update(build=built)
 
 

@@ -22,10 +22,10 @@ from typing import Any
 import click
 import onnx
 
-from onnxfuse.model.errors import DeviceError, ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language.rule_file import Rule, by_default, shipped
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language.rule_file import Rule, by_default, shipped
+from onnxfuse.support.errors import DeviceError, ModelError
 
 try:
     import timm

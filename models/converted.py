@@ -14,14 +14,14 @@ import numpy.typing as npt
 import models
 import onnxfuse
 from models import rivals
-from onnxfuse.api.optimizing import Optimized, optimize
+from onnxfuse.api.optimize.optimizing import Optimized, optimize
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io
-from onnxfuse.model.normalize import normalize
+from onnxfuse.files import io
+from onnxfuse.graph.normalize import normalize
 from onnxfuse.precision import Lowering, convert
-from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
+from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
-from onnxfuse.verification import sessions
+from onnxfuse.verification.run import sessions
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "resnet50": {"batch": 32}, "efficientnet_b0": {"batch": 32}, "convnext_tiny": {"batch": 32},
@@ -105,7 +105,7 @@ def _medians(
     """Return the median microseconds of each that runs, timed in turns."""
     arrays = {dtype: feeds(dtype) for dtype in {e[3] for e in entries}}
     values = {dtype: ort_values(one) for dtype, one in arrays.items()}
-    ready: dict[str, Bound] = {}
+    ready: dict[str, DeviceBinding] = {}
     for name, path, setting, dtype, fused in entries:
         try:
             plain = opened(path, DEFAULT, PROVIDERS, fused=fused)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import models
 import onnxfuse
 from models import minilm
-from onnxfuse.model import io
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.files import io
+from onnxfuse.support.errors import OnnxfuseError
 
 
 @click.command()

@@ -22,7 +22,7 @@ from models.minilm import MiniLm
 from models.mlp import Mlp
 from models.resnet import EXPANSION, ResNet
 from models.vit import Vit
-from onnxfuse.model.errors import DeviceError, ModelError, UsageError
+from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 
 try:
     import torch

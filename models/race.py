@@ -15,16 +15,17 @@ import onnx
 import onnxruntime
 
 from models.apart import Turn, at_once
-from onnxfuse.benchmark import ROUNDS, RUNS, Block, Refused, Row, Timing
+from onnxfuse.benchmark import ROUNDS, RUNS, RefusedRun, ReportBlock, Timing, TimingRow
 from onnxfuse.benchmark.compare import Contender, contenders_of, convolves
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io, isolation
-from onnxfuse.model.errors import DeviceError
-from onnxfuse.model.isolation import Crash, Progress
-from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
+from onnxfuse.files import io
+from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, GRAPH, WARM_UP, Setting
-from onnxfuse.runtime.opening import reason
-from onnxfuse.verification.sessions import CUDA, raise_if_lost
+from onnxfuse.runtime.session.opening import reason
+from onnxfuse.support import isolation
+from onnxfuse.support.errors import DeviceError
+from onnxfuse.support.isolation import Crash, Progress
+from onnxfuse.verification.run.sessions import CUDA, raise_if_lost
 
 FIRST_ROUNDS, LOST = 2, 1.1
 ENDING = "prefer_nhwc"
@@ -35,7 +36,7 @@ ENDING = "prefer_nhwc"
 class Raced:
     """What a race found."""
 
-    block: Block
+    block: ReportBlock
     bodies: tuple[str, ...]
     """Why fused ops ran as their bodies."""
 
@@ -73,18 +74,18 @@ def race(
         outputs = outputs_of(first, inputs, "fused")
         bodies |= dict.fromkeys(p.reason for p in first.fused if p.reason)
     sessions: list[tuple[Contender, onnxruntime.InferenceSession]] = []
-    refused: list[Refused] = []
+    refused: list[RefusedRun] = []
     ended = _ended(contenders, feeds, providers)
     for one in contenders:
         if ENDING in one.setting.options and one.model in ended:
-            refused.append(Refused(one.name, one.setting.name, ended[one.model], "crashed"))
+            refused.append(RefusedRun(one.name, one.setting.name, ended[one.model], "crashed"))
             continue
         try:
             sessions.append((one, opened(one.model, one.setting, providers, fused=one.name == "fused")))
         except REFUSALS as error:
             refused.append(_refusal(one, error))
     turn()
-    ready: list[tuple[Contender, Bound]] = []
+    ready: list[tuple[Contender, DeviceBinding]] = []
     for one, session in sessions:
         bound = bind(session, inputs, outputs)
         try:
@@ -100,10 +101,10 @@ def race(
             raise DeviceError(f"the {told.model} model runs at none of the settings: {told.reason}")
     rows = _rows(ready)
     shapes = {name: tuple(values.shape) for name, values in feeds.items()}
-    return Raced(Block({}, shapes, next(iter(shapes.values()), (1,))[0], rows, tuple(refused)), tuple(bodies))
+    return Raced(ReportBlock({}, shapes, next(iter(shapes.values()), (1,))[0], rows, tuple(refused)), tuple(bodies))
 
 
-def _rows(ready: Sequence[tuple[Contender, Bound]]) -> tuple[Row, ...]:
+def _rows(ready: Sequence[tuple[Contender, DeviceBinding]]) -> tuple[TimingRow, ...]:
     """Return the times; settings of the original that have lost are left out of the later rounds.
 
     One has whose fastest run of the first rounds is slower than the best setting's median by LOST: its own median
@@ -122,7 +123,7 @@ def _rows(ready: Sequence[tuple[Contender, Bound]]) -> tuple[Row, ...]:
     rows = []
     for (c, _), seconds, stayed in zip(ready, times, stays, strict=True):
         timing = Timing.of(seconds + next(more), ROUNDS) if stayed else Timing.of(seconds, FIRST_ROUNDS)
-        rows.append(Row(c.name, c.setting.name, timing, None))
+        rows.append(TimingRow(c.name, c.setting.name, timing, None))
     return tuple(rows)
 
 
@@ -147,6 +148,6 @@ def _without_graph(setting: Setting) -> Setting:
     return replace(setting, options={k: v for k, v in setting.options.items() if k not in GRAPH})
 
 
-def _refusal(one: Contender, error: Exception) -> Refused:
+def _refusal(one: Contender, error: Exception) -> RefusedRun:
     raise_if_lost(error)
-    return Refused(one.name, one.setting.name, reason(error))
+    return RefusedRun(one.name, one.setting.name, reason(error))

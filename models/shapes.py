@@ -21,8 +21,8 @@ from rich.table import Table
 import models
 import onnxfuse
 from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, attend, called, leave, wait
-from onnxfuse.kernels.pack.file import beside as beside_of
-from onnxfuse.model import io
+from onnxfuse.cuda.pack.file import pack_path_of as beside_of
+from onnxfuse.files import io
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def streamed(
     """Return what `count` random shapes cost a session of this process, when it is its turn."""
     import onnxruntime
 
-    from onnxfuse.runtime.bridge import bridge
+    from onnxfuse.runtime.engine.bridge import bridge
 
     counted, opened = Counted(), onnxfuse.session if fused else onnxruntime.InferenceSession
     wait()

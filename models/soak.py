@@ -21,8 +21,8 @@ import onnxruntime
 
 import models
 import onnxfuse
-from onnxfuse.model import io
-from onnxfuse.runtime import programs
+from onnxfuse.files import io
+from onnxfuse.runtime.kernels import programs
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 GROWTH = 32.0

@@ -25,9 +25,9 @@ from models.apart import Turn, at_once
 from models.launches import CUDA, Kernels, kernels_of
 from models.race import Raced, against, race
 from onnxfuse.benchmark import Timing
-from onnxfuse.model import io
+from onnxfuse.files import io
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
-from onnxfuse.verification.inputs import input_specs
+from onnxfuse.verification.inputs.inputs import input_specs
 
 CNNS = "cnns"
 

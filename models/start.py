@@ -24,9 +24,9 @@ from rich.table import Table
 import models
 import onnxfuse
 from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, attend, called, leave, wait
-from onnxfuse.model import io
-from onnxfuse.runtime.cuda import device_count
-from onnxfuse.verification.inputs import cases, input_specs
+from onnxfuse.files import io
+from onnxfuse.runtime.engine.cuda_provider import device_count
+from onnxfuse.verification.inputs.inputs import cases, input_specs
 
 STARTS = 3
 """Of each kind but the one with nothing on disk; medians."""

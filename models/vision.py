@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from onnxfuse.model.errors import DeviceError, UsageError
+from onnxfuse.support.errors import DeviceError, UsageError
 
 SOURCES = ("torchvision", "timm")
 UNET = "unet"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from models import layers
 from models.network import Network
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 EPSILON = 1e-6
 

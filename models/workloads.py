@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxfuse.model.errors import DeviceError, UsageError
+from onnxfuse.support.errors import DeviceError, UsageError
 
 PREFIX = "workload:"
 

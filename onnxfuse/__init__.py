@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from onnxfuse._making import compile, dump, explain, export_library, guard, optimize, tune, unfuse
 from onnxfuse._running import bench, ci, explain_graph, profile, register, runner, session, verify, view
-from onnxfuse.model.errors import (
+from onnxfuse.support.errors import (
     CrashError,
     DeviceError,
     KernelError,
@@ -28,7 +28,7 @@ TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
-    from onnxfuse.api.options import Options
+    from onnxfuse.api.request.options import Options
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
     """Return `Options`, whose module imports ONNX: it is imported when it is asked for."""
     if name != "Options":
         raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
-    from onnxfuse.api.options import Options
+    from onnxfuse.api.request.options import Options
 
     return Options
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxfuse.model.errors import RequirementError
+from onnxfuse.support.errors import RequirementError
 
 TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from onnxfuse.api.compiling import Compiled
-    from onnxfuse.api.exporting import Exported
-    from onnxfuse.api.optimizing import Optimized
-    from onnxfuse.api.options import Options
-    from onnxfuse.api.source import Model
-    from onnxfuse.rewrite.report import Report
+    from onnxfuse.api.deploy.compiling import Compiled
+    from onnxfuse.api.deploy.exporting import Exported
+    from onnxfuse.api.optimize.optimizing import Optimized
+    from onnxfuse.api.request.model_source import Model
+    from onnxfuse.api.request.options import Options
+    from onnxfuse.rules.match.report import OptimizeReport
     from onnxfuse.tuning import Tuned
 
 
@@ -63,18 +63,19 @@ def optimize(
     operators, or patterns of these. `seconds`: for measuring, and as much for trying what may be converted, by default
     300. `custom_ops`: libraries with operators of your own, for ONNX Runtime to load: they tell the types of what these
     give, and run them for `guard`. `progress`: True shows a bar, False none, None one in a notebook alone; a function
-    is called with each step. The full account is `.lowered` of what `onnxfuse.api.optimizing.optimize` returns.
-    Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not, UsageError
-    for an argument that is not what is expected, RequirementError where less is fused than `require` says, and why.
+    is called with each step. The full account is `.lowered` of what `onnxfuse.api.optimize.optimizing.optimize`
+    returns. Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not,
+    UsageError for an argument that is not what is expected, RequirementError where less is fused than `require` says,
+    and why.
     """
     arguments = locals()
     import warnings
 
-    from onnxfuse.api import optimizing
-    from onnxfuse.api.arguments import taken
-    from onnxfuse.api.lowering import lowering
-    from onnxfuse.api.options import Guarding, Options, Tuning, requirement, told
-    from onnxfuse.api.showing import stepping
+    from onnxfuse.api.optimize import optimizing
+    from onnxfuse.api.optimize.lowering import lowering
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.options import Guarding, Options, TuningOptions, requirement, requirement_line
+    from onnxfuse.api.request.progress import stepping
 
     given = taken(optimize, arguments)
     options = Options(
@@ -87,7 +88,7 @@ def optimize(
         shapes=given["shapes"] or {},
         strict_fp32=strict_fp32,
         freeze_initializers=freeze_initializers,
-        tuning=None if tuning is None else Tuning(given["tuning"]),
+        tuning=None if tuning is None else TuningOptions(given["tuning"]),
         precision=lowering(
             precision, given["inputs"], given["tolerance"], io_precision, given["seconds"], given["keep_fp32"]
         ),
@@ -97,7 +98,7 @@ def optimize(
         made = optimizing.optimize(model, options, show)
     if made.missed:
         why = [line for r in made.missed for line in optimizing.why(made.report, r)]
-        raise RequirementError("; ".join(told(made.report, r) for r in made.missed), "\n".join(why))
+        raise RequirementError("; ".join(requirement_line(made.report, r) for r in made.missed), "\n".join(why))
     for note in made.notes:
         warnings.warn(note, stacklevel=2)
     for gone in () if made.guarded is None else made.guarded.undone:
@@ -122,10 +123,10 @@ def guard(
     arguments = locals()
     from dataclasses import replace
 
-    from onnxfuse.api.arguments import taken
-    from onnxfuse.api.optimizing import optimize as make
-    from onnxfuse.api.options import Guarding, Options
-    from onnxfuse.api.showing import stepping
+    from onnxfuse.api.optimize.optimizing import optimize as make
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.options import Guarding, Options
+    from onnxfuse.api.request.progress import stepping
 
     given = taken(guard, arguments)
     with stepping(progress, "guard") as show:
@@ -151,10 +152,10 @@ def dump(
     arguments = locals()
     from dataclasses import replace
 
-    from onnxfuse.api.arguments import sizes, taken
-    from onnxfuse.api.optimizing import optimize as make
-    from onnxfuse.api.options import Dump, Options
-    from onnxfuse.api.showing import stepping
+    from onnxfuse.api.optimize.optimizing import optimize as make
+    from onnxfuse.api.request.arguments import sizes, taken
+    from onnxfuse.api.request.options import Dump, Options
+    from onnxfuse.api.request.progress import stepping
 
     given = taken(dump, arguments, shapes=sizes)
     asked = Dump(given["folder"], arch, given["shapes"] or {})
@@ -177,14 +178,14 @@ def tune(
     `progress`: as for `optimize`. Raises DeviceError without a GPU, UsageError for a dynamic dimension without a size.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import taken
-    from onnxfuse.api.options import Tuning
-    from onnxfuse.api.showing import stepping
-    from onnxfuse.api.tuning import tune as measure
+    from onnxfuse.api.optimize.tuning import tune as measure
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.options import TuningOptions
+    from onnxfuse.api.request.progress import stepping
 
     given = taken(tune, arguments)
     with stepping(progress, "tune") as show:
-        return measure(model, Tuning(given["file"], measure=True, sizes=given["sizes"]), options, show)
+        return measure(model, TuningOptions(given["file"], measure=True, sizes=given["sizes"]), options, show)
 
 
 def compile(
@@ -208,15 +209,15 @@ def compile(
     the engine, KernelError without NVRTC.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import ranges, taken
-    from onnxfuse.api.compiling import compile as make
-    from onnxfuse.api.compiling import quiet
-    from onnxfuse.api.options import Compiling
-    from onnxfuse.api.showing import showing
+    from onnxfuse.api.deploy.compiling import compile as make
+    from onnxfuse.api.deploy.compiling import quiet
+    from onnxfuse.api.request.arguments import ranges, taken
+    from onnxfuse.api.request.options import Compiling
+    from onnxfuse.api.request.progress import progress_callback
 
     given = taken(compile, arguments, shapes=ranges)
     asked = Compiling(given["archs"], given["shapes"] or {}, ptx, given["rules"])
-    with showing(progress, "compile") as show:
+    with progress_callback(progress, "compile") as show:
         return make(model, asked, given["target"], show or quiet)
 
 
@@ -241,28 +242,28 @@ def export_library(
     things.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import ranges, taken
-    from onnxfuse.api.compiling import quiet
-    from onnxfuse.api.exporting import export_library as export
-    from onnxfuse.api.options import Compiling, Exporting
-    from onnxfuse.api.showing import showing
+    from onnxfuse.api.deploy.compiling import quiet
+    from onnxfuse.api.deploy.exporting import export_library as export
+    from onnxfuse.api.request.arguments import ranges, taken
+    from onnxfuse.api.request.options import Compiling, Exporting
+    from onnxfuse.api.request.progress import progress_callback
 
     given = taken(export_library, arguments, shapes=ranges)
     compiling = Compiling(given["archs"], given["shapes"] or {}, ptx, given["rules"])
-    with showing(progress, "export") as show:
+    with progress_callback(progress, "export") as show:
         return export(model, given["folder"], Exporting(compiling, at, batch), show or quiet)
 
 
-def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Sequence[str | Path] = ()) -> Report:
+def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Sequence[str | Path] = ()) -> OptimizeReport:
     """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is.
 
     Where the model carries what was measured of it, that decides. `rules`, `custom_ops`: as for `optimize`. Raises
     ModelError, RuleError, UsageError.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import taken
-    from onnxfuse.api.explaining import explain as tell
-    from onnxfuse.api.options import Options
+    from onnxfuse.api.explain.explaining import explain as tell
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.options import Options
 
     given = taken(explain, arguments)
     return tell(model, Options(rules=given["rules"], custom_ops=given["custom_ops"])).report
@@ -272,14 +273,15 @@ def unfuse(model: Model) -> onnx.ModelProto:
     """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
 
     What was folded into weights or rewritten stays so: it is the same computation, and a warning says what and how
-    often (`.undone` of what `onnxfuse.api.optimizing.undo` returns has every fact). The result needs no onnxfuse and
-    holds no functions of its domain. Raises ModelError where ONNX Runtime opens `model` and not the result.
+    often (`.undone` of what `onnxfuse.api.optimize.optimizing.undo` returns has every fact). The result needs no
+    onnxfuse and holds no functions of its domain. Raises ModelError where ONNX Runtime opens `model` and not
+    the result.
     """
     arguments = locals()
     import warnings
 
-    from onnxfuse.api.arguments import taken
-    from onnxfuse.api.optimizing import undo
+    from onnxfuse.api.optimize.optimizing import undo
+    from onnxfuse.api.request.arguments import taken
 
     taken(unfuse, arguments)
     made = undo(model)

@@ -11,15 +11,14 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-    from onnxfuse.api.ci import Held
-    from onnxfuse.api.source import Model
-    from onnxfuse.benchmark import Report as BenchReport
+    from onnxfuse.api.request.model_source import Model
+    from onnxfuse.api.run.ci import CiResult
+    from onnxfuse.benchmark import BenchmarkReport as BenchReport
     from onnxfuse.profiling import Profile
     from onnxfuse.runtime import Placement, Provider, Session
-    from onnxfuse.runtime.capture import Capture
-    from onnxfuse.runtime.runner import Runner
-    from onnxfuse.verification import RealInputs, Tolerance
-    from onnxfuse.verification import Report as VerifyReport
+    from onnxfuse.runtime.session.capture import Capture
+    from onnxfuse.runtime.session.runner import Runner
+    from onnxfuse.verification import RealInputs, Tolerance, VerifyReport
     from onnxfuse.viewing import View
 
 
@@ -48,7 +47,7 @@ def session(
     body, kernel and launch plan. Raises DeviceError where CUDA is asked for and does not work, UsageError.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import opened_model, providers_with_options, taken
+    from onnxfuse.api.request.arguments import opened_model, providers_with_options, taken
     from onnxfuse.runtime import session as open_session
 
     given = taken(session, arguments, model=opened_model, providers=providers_with_options)
@@ -71,8 +70,8 @@ def runner(
     `.bind(inputs)` is a graph with its memory, which copies nothing. `providers`, `rules`, `kernels`: as for `session`.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import opened_model, providers_with_options, taken
-    from onnxfuse.runtime.runner import Runner
+    from onnxfuse.api.request.arguments import opened_model, providers_with_options, taken
+    from onnxfuse.runtime.session.runner import Runner
 
     return Runner(**taken(runner, arguments, model=opened_model, providers=providers_with_options))
 
@@ -85,11 +84,11 @@ def explain_graph(model: Model, *, rules: Sequence[str | Path] = (), isolate: bo
     ModelError where the model does not open on it.
     """
     arguments = locals()
-    from onnxfuse.api import apart
-    from onnxfuse.api.arguments import taken
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.run import subprocess_runs
 
     given = taken(explain_graph, arguments)
-    return apart.call(apart.explain_graph, given.pop("model"), **given)
+    return subprocess_runs.call(subprocess_runs.explain_graph, given.pop("model"), **given)
 
 
 def register(
@@ -109,7 +108,7 @@ def register(
     file; False uses none.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import opened_model, taken
+    from onnxfuse.api.request.arguments import opened_model, taken
     from onnxfuse.runtime import register as register_kernels
 
     return register_kernels(**taken(register, arguments, model=opened_model))
@@ -158,10 +157,10 @@ def verify(
     with each step, how much of it is done and of what. Raises ModelError, UsageError, DeviceError.
     """
     arguments = locals()
-    from onnxfuse.api import apart
-    from onnxfuse.api.arguments import one_or_more_inputs, taken
+    from onnxfuse.api.request.arguments import one_or_more_inputs, taken
+    from onnxfuse.api.run import subprocess_runs
 
-    return apart.shown(apart.verify, "verify", taken(verify, arguments, inputs=one_or_more_inputs))
+    return subprocess_runs.shown(subprocess_runs.verify, "verify", taken(verify, arguments, inputs=one_or_more_inputs))
 
 
 def bench(
@@ -191,10 +190,10 @@ def bench(
     Raises ModelError, UsageError, DeviceError, CrashError that names the op of a crash.
     """
     arguments = locals()
-    from onnxfuse.api import apart
-    from onnxfuse.api.arguments import taken
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.run import subprocess_runs
 
-    return apart.shown(apart.bench, "bench", taken(bench, arguments))
+    return subprocess_runs.shown(subprocess_runs.bench, "bench", taken(bench, arguments))
 
 
 def profile(
@@ -224,11 +223,11 @@ def profile(
     names the op of a crash.
     """
     arguments = locals()
-    from onnxfuse.api import apart
-    from onnxfuse.api.arguments import taken
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.run import subprocess_runs
 
     given = taken(profile, arguments)
-    return apart.shown(apart.profile, "profile", {**given, "isolate": isolate and time})
+    return subprocess_runs.shown(subprocess_runs.profile, "profile", {**given, "isolate": isolate and time})
 
 
 def ci(
@@ -240,7 +239,7 @@ def ci(
     bench: bool = True,
     custom_ops: Sequence[str | Path] = (),
     progress: Callable[[str], Any] | bool | None = None,
-) -> Held:
+) -> CiResult:
     """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
     Without `config` it is the nearest onnxfuse.toml. `update` writes the lock file as things are now, where all models
@@ -249,9 +248,9 @@ def ci(
     called with each step. Raises UsageError for a mistake in the file.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import taken
-    from onnxfuse.api.ci import ci as hold
-    from onnxfuse.api.showing import stepping
+    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.progress import stepping
+    from onnxfuse.api.run.ci import ci as hold
     from onnxfuse.model.custom_ops import using
 
     given = taken(ci, arguments)
@@ -281,7 +280,7 @@ def view(
     notebook what is returned shows a link. Raises ModelError, RuleError, UsageError.
     """
     arguments = locals()
-    from onnxfuse.api.arguments import taken
+    from onnxfuse.api.request.arguments import taken
     from onnxfuse.viewing import view as shown
 
     return shown(**taken(view, arguments))

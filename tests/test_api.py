@@ -11,11 +11,11 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import onnxfuse
-from onnxfuse.api import optimizing
-from onnxfuse.api.options import Dump
+from onnxfuse.api.optimize import optimizing
+from onnxfuse.api.request.options import Dump
 from onnxfuse.cli.main import main
 from onnxfuse.contract import Requirement
-from onnxfuse.model import io
+from onnxfuse.files import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y) { a = Exp (x)  y = Neg (a) }'
 

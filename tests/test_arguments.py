@@ -10,9 +10,9 @@ import pytest
 
 import onnxfuse
 from onnxfuse import benchmark, profiling, viewing
-from onnxfuse.api import arguments
+from onnxfuse.api.request import arguments
 from onnxfuse.benchmark import leaving_out
-from onnxfuse.model import io
+from onnxfuse.files import io
 
 FUNCTIONS = [f for name in onnxfuse.__all__ if inspect.isfunction(f := getattr(onnxfuse, name))]
 ARGUMENTS = [(f, p) for f in FUNCTIONS for p in inspect.signature(f).parameters.values()]

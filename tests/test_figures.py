@@ -21,7 +21,7 @@ from figures.data import Row, Rows, Stamp, read, write
 from figures.measuring import SLOWER, Job, Run
 from figures.parts import PARTS, model_row, printed_row, rules_row
 from models.apart import Waiting
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.support.errors import ModelError, UsageError
 
 CPU = ["CPUExecutionProvider"]
 MACHINE = {"card": "a card", "driver": "580.1, CUDA 13.0", "onnxruntime": "1.31.1", "torch": ""}

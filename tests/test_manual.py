@@ -10,8 +10,8 @@ import pytest
 import onnxfuse
 from manual import pages, rule_page
 from onnxfuse.cli.main import COMMANDS, group
-from onnxfuse.model.errors import UsageError
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rules.language import rule_file
+from onnxfuse.support.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,11 +11,11 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse.api import showing
-from onnxfuse.api.compiling import Compiled
-from onnxfuse.api.exporting import Exported
-from onnxfuse.api.optimizing import optimize
-from onnxfuse.model import io
+from onnxfuse.api.deploy.compiling import Compiled
+from onnxfuse.api.deploy.exporting import Exported
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.api.request import progress
+from onnxfuse.files import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { a = Exp (x)  y = Neg (a) }'
 
@@ -42,7 +42,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     display.display = shown  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    monkeypatch.setattr(showing, "SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
     return drawn
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 import onnx
 
-from onnxfuse.model.concrete_shapes import Shape, fused_nodes
-from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Array
+from onnxfuse.graph.concrete_shapes import Shape, fused_nodes
+from onnxfuse.verification.inputs.inputs import Array
+from onnxfuse.verification.run import sessions
 
 ASKED = "shape_of."
 """Before the name of a value: the output that gives its shape."""
@@ -29,7 +29,7 @@ def input_shapes(model: onnx.ModelProto, cases: Iterable[Mapping[str, Array]]) -
     for value in sorted({v for found in nodes.values() for node in found for v in node.input} - set(known)):
         asked.graph.node.add(op_type="Shape", input=[value], output=[ASKED + value])
         asked.graph.output.append(onnx.helper.make_tensor_value_info(ASKED + value, onnx.TensorProto.INT64, None))
-    session = sessions.plain(asked, [sessions.CPU])
+    session = sessions.ort_session(asked, [sessions.CPU])
     shapes: dict[str, set[tuple[Shape, ...]]] = {op: set() for op in nodes}
     for given in cases:
         got = sessions.run(session, given, [o.name for o in asked.graph.output if o.name.startswith(ASKED)])

@@ -21,18 +21,19 @@ import onnxfuse
 from models.survey import as_run, files, inputs
 from models.survey.cards import in_company
 from models.survey.files import SHOWN, line, opened, why_not, write
-from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import optimize, undo
-from onnxfuse.api.options import Options
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.dispatch import is_template, plan, supports
-from onnxfuse.model import concrete_shapes, io
-from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
+from onnxfuse.api.optimize.lowering import lowering
+from onnxfuse.api.optimize.optimizing import optimize, undo
+from onnxfuse.api.request.options import Options
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.files import io
+from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import type_of
-from onnxfuse.verification.typed import typed
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import type_of
+from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
+from onnxfuse.verification.variants.declared_types import typed
 
 ARCHS = (
     Arch("sm_80", 108), Arch("sm_86", 84, 1536), Arch("sm_89", 58, 1536), Arch("sm_90a", 132), Arch("sm_100", 148),
@@ -147,8 +148,8 @@ def original_on_gpu(one: Examined) -> None:
 def _runs(one: Examined, providers: list[str]) -> str:
     """Return why the original does not run, or never twice the same; notes the cases that it runs."""
     from onnxfuse import runtime
-    from onnxfuse.model.randomness import random_node
-    from onnxfuse.verification import sessions
+    from onnxfuse.graph.randomness import random_node
+    from onnxfuse.verification.run import sessions
 
     unusable = runtime.cuda_unusable() if sessions.CUDA in providers else None  # loads the CUDA libraries, too
     if unusable:
@@ -187,7 +188,7 @@ def _of_ones(model: onnx.ModelProto) -> Iterator[Mapping[str, Any]]:
 
 def _ran(session: Any, case: Mapping[str, Any]) -> bool:
     """Return whether a session takes a case."""
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     try:
         sessions.run(session, case)
@@ -341,7 +342,7 @@ def repeated(one: Examined) -> None:
     What a launch sets, and a launch for another shape relies on, breaks no earlier than in the second round. Where the
     original's own bits change, ours may.
     """
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     session = sessions.with_kernels(one.fused, [sessions.CUDA, sessions.CPU])
     placed = {r: sum(p.nodes for p in session.fused if p.runs_as == r) for r in ("kernel", "library", "function")}
@@ -353,7 +354,7 @@ def repeated(one: Examined) -> None:
     ours = changing(session, cases, ROUNDS)
     if ours:
         # Of places that are written more than once, any write may be the last: then the original is no other.
-        theirs = changing(sessions.plain(one.path, [sessions.CUDA, sessions.CPU]), cases, ASKED)
+        theirs = changing(sessions.ort_session(one.path, [sessions.CUDA, sessions.CPU]), cases, ASKED)
         if ours - theirs:
             raise Broken(f"{', '.join(sorted(ours - theirs))}: other bits in one of {ROUNDS} rounds, {ASKED} times the "
                          "same in the original")  # fmt: skip
@@ -362,7 +363,7 @@ def repeated(one: Examined) -> None:
 
 def changing(session: Any, cases: Sequence[Mapping[str, Any]], times: int) -> set[str]:
     """Return the outputs that have other bits in one of so many rounds over all the inputs, on the same ones."""
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     found = set[str]()
     first = [sessions.run(session, given) for given in cases]
@@ -410,7 +411,7 @@ def converted(one: Examined) -> None:
 def held(one: Examined) -> None:
     """The converted file holds the contract, by `verify`, on the GPU where there is one."""
     from onnxfuse import runtime
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     _verified(one, [sessions.CPU] if runtime.cuda_unusable() else [sessions.CUDA, sessions.CPU])
 

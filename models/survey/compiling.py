@@ -28,7 +28,7 @@ from models.survey.cards import clock
 from models.survey.catalogue import make
 from models.survey.racing import ROUNDS, RUNS
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io
+from onnxfuse.files import io
 
 
 def compiled(

@@ -9,10 +9,10 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.api.optimizing import Optimized, written
-from onnxfuse.model import io
-from onnxfuse.model.error_text import plainly
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse.api.optimize.optimizing import Optimized, written
+from onnxfuse.files import io
+from onnxfuse.support.error_text import plainly
+from onnxfuse.support.errors import OnnxfuseError
 
 SHOWN = 400
 """Characters of a message that a row keeps."""
@@ -29,7 +29,7 @@ def opened(path: Path, providers: list[str]) -> Any:
     """Return the session that ONNX Runtime alone opens by a path; raises what it raises."""
     import onnxruntime
 
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = sessions.SILENT
@@ -76,7 +76,7 @@ def outside(path: Path) -> list[int]:
 
 def why_not(path: Path, providers: list[str], cases: list[Mapping[str, Any]]) -> str:
     """Return why ONNX Runtime does not open a file by its path, or run the cases; empty where it does."""
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     try:
         session = opened(path, providers)
@@ -89,7 +89,7 @@ def why_not(path: Path, providers: list[str], cases: list[Mapping[str, Any]]) ->
 
 def failures() -> tuple[type[Exception], ...]:
     """Return what ONNX Runtime raises, and what we raise around it."""
-    from onnxfuse.verification import sessions
+    from onnxfuse.verification.run import sessions
 
     return (OnnxfuseError, *sessions.ORT_ERRORS)
 

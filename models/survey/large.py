@@ -76,7 +76,7 @@ def run(file: Path, *, kernels: bool) -> str:
 
     import onnxfuse
     from models.survey import inputs
-    from onnxfuse.model import io
+    from onnxfuse.files import io
     from onnxfuse.runtime import cuda_unusable
 
     feeds = inputs.feeds(io.outline(file), 0)

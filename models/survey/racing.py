@@ -13,15 +13,15 @@ from models.survey.cards import clock, in_company, racing, undisturbed
 from models.survey.checks import Broken, Examined
 from onnxfuse.benchmark import leaving_out
 from onnxfuse.benchmark.leaving_out import PATIENCE, at, patient
-from onnxfuse.benchmark.report import Refused
+from onnxfuse.benchmark.report import RefusedRun
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import isolation
-from onnxfuse.model.isolation import Crash, Progress
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
-from onnxfuse.runtime.opening import reason
-from onnxfuse.verification import sessions
-from onnxfuse.verification.sessions import CPU, CUDA
+from onnxfuse.runtime.session.opening import reason
+from onnxfuse.support import isolation
+from onnxfuse.support.isolation import Crash, Progress
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.sessions import CPU, CUDA
 
 PROVIDERS = [CUDA, CPU]
 ROUNDS, RUNS = 8, 10
@@ -88,7 +88,7 @@ def _told(crash: Crash) -> str:
 def race(
     runners: Sequence[tuple[ModelName, Path, Setting]],
     given: Mapping[str, Any],
-    left_out: Mapping[str, Refused],
+    left_out: Mapping[str, RefusedRun],
     tell: Progress,
 ) -> dict[str, Any]:
     """Return the times of all that run, and why the others do not."""

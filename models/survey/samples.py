@@ -14,7 +14,7 @@ import onnx
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
 from models.weights import seeded
-from onnxfuse.model.graph import bodies
+from onnxfuse.graph.graph import bodies
 
 FOLDER = Path(__file__).parents[2] / "tests" / "survey" / "samples"
 SUFFIX = ".onnx.xz"

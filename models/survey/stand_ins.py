@@ -9,10 +9,10 @@ from pathlib import Path
 
 from models.survey.checks import ARCHS
 from models.survey.files import SHOWN, failures
-from onnxfuse import kernels
+from onnxfuse import cuda
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.verification import sessions
-from onnxfuse.verification.launched import kernel_rows, launch_problems
+from onnxfuse.verification.report.kernel_counts import kernel_rows, launch_problems
+from onnxfuse.verification.run import sessions
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
     path = Path(sys.argv[1])
     # CuPy finds no GPU behind the stand-ins: the plans are those of an H200.
     h200 = next(a for a in ARCHS if a.name == "sm_90a")
-    vars(kernels)["arch_of"] = lambda device: h200
+    vars(cuda)["arch_of"] = lambda device: h200
     providers = [sessions.CUDA, sessions.CPU]
     try:
         ops = fused_ops(onnx.load(path))
@@ -33,7 +33,7 @@ def main() -> int:
                 print("; ".join(problems)[:SHOWN])
                 return 1
         else:
-            sessions.plain(path, providers)
+            sessions.ort_session(path, providers)
     except failures() as error:
         print(" ".join(f"{type(error).__name__}: {error}".split())[:SHOWN])
         return 1

@@ -11,9 +11,9 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.benchmark.leaving_out import PATIENCE, Earlier
-from onnxfuse.benchmark.report import Block, FusedOps, Refused, Report, Row, Timing
+from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, RefusedRun, ReportBlock, Timing, TimingRow
 
-__all__ = ["PATIENCE", "Block", "FusedOps", "Refused", "Report", "Row", "Timing", "bench"]
+__all__ = ["PATIENCE", "BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock", "Timing", "TimingRow", "bench"]
 
 Source = str | Path | bytes | onnx.ModelProto
 
@@ -38,7 +38,7 @@ def bench(
     patience: float = PATIENCE,
     progress: Progress | None = None,
     earlier: Earlier | None = None,
-) -> Report:
+) -> BenchmarkReport:
     """Return the times of `fused`, and of `original` at each of ONNX Runtime's settings that make a difference.
 
     Both may be a path, bytes or a ModelProto. `shapes` gives a dimension name the sizes it takes in turn,

@@ -13,8 +13,8 @@ from onnx import TensorProto
 
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import DEFAULT, Setting
-from onnxfuse.profiling.traffic import ModelWork
-from onnxfuse.verification.sessions import CUDA
+from onnxfuse.profiling.traffic import ModelTraffic
+from onnxfuse.verification.run.sessions import CUDA
 
 TYPES: Mapping[str, Any] = {
     "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64
@@ -37,7 +37,7 @@ class Ceilings:
     flops_per_second: Mapping[str, float]
     """Of a large matrix product, by element type."""
 
-    def floor(self, work: ModelWork) -> float:
+    def floor(self, work: ModelTraffic) -> float:
         """Return the microseconds below which no run of these nodes can be, each at its own ceiling.
 
         It is lower where data stays in a cache from one node to the next.
@@ -47,7 +47,7 @@ class Ceilings:
             for n in work.nodes
         ) * 1e6  # fmt: skip
 
-    def peak(self, work: ModelWork) -> float | None:
+    def peak(self, work: ModelTraffic) -> float | None:
         """Return the FLOPs per second of the element type that most of the products are in; None without products."""
         sums: dict[str, int] = {}
         for node in work.nodes:

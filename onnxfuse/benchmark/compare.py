@@ -13,24 +13,24 @@ import onnxruntime
 from onnxfuse import runtime
 from onnxfuse.benchmark.ceilings import Ceilings, measured
 from onnxfuse.benchmark.leaving_out import PATIENCE, SLOWER, Earlier, at, done, patient
-from onnxfuse.benchmark.report import Block, FusedOps, Refused, Report, Row, Timing, Work
+from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, RefusedRun, ReportBlock, Timing, TimingRow, WorkPerRun
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.files import io
+from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.graph import bodies
-from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
-from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of, profiled
+from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, Values, bind, opened, ort_values, outputs_of, profiled
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cpu_settings, cuda_settings
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
-from onnxfuse.profiling.traffic import ModelWork, count
-from onnxfuse.runtime.opening import reason
-from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
-from onnxfuse.verification.interface import interface_problems
-from onnxfuse.verification.planning import Progress
-from onnxfuse.verification.sessions import CUDA, Model, Source
+from onnxfuse.profiling.traffic import ModelTraffic, count
+from onnxfuse.runtime.session.opening import reason
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.isolation import doing
+from onnxfuse.verification.cases.planning import Progress
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.interface import interface_problems
+from onnxfuse.verification.run.sessions import CUDA, Model, Source
 
 BEFORE_THE_RACE = 3
 """Steps that a progress bar shows before the first shape."""
@@ -60,7 +60,7 @@ class Race:
     """Whether launches can be counted."""
     patience: float
     """Seconds of one of the original's settings."""
-    left_out: Mapping[str, Refused]
+    left_out: Mapping[str, RefusedRun]
     """Settings of the original that crashed before."""
 
 
@@ -77,7 +77,7 @@ def compare(
     rules: Sequence[str | Path] = (),
     patience: float = PATIENCE,
     earlier: Earlier | None = None,
-) -> Report:
+) -> BenchmarkReport:
     """Return the report of `onnxfuse.benchmark.bench`, which tells what the arguments are."""
     began = time.perf_counter()
     earlier = earlier or Earlier()
@@ -112,13 +112,13 @@ def compare(
         ceilings = measured(types, providers, default)
         uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
         race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None, patience, earlier.left_out)
-        blocks: list[Block] = list(earlier.done)
+        blocks: list[ReportBlock] = list(earlier.done)
         for number, case in list(enumerate(plan, start=1))[len(blocks) :]:
             begun = BEFORE_THE_RACE + (number - 1) * (1 + rounds)
             told = partial(_tell, progress, f"shape {number} of {len(plan)}", begun, total)
             blocks.append(_run(race, case, specs, work[number - 1], told))
             done(blocks)
-    return Report(
+    return BenchmarkReport(
         provider=providers[0],
         blocks=tuple(blocks),
         assumed=assumed,
@@ -138,7 +138,7 @@ def _tell(progress: Progress, shape: str, begun: int, total: int, step: str, don
     progress(f"{shape}: {step}", begun + done, total)
 
 
-def _work(models: Mapping[ModelName, onnx.ModelProto], case: Case) -> dict[ModelName, ModelWork]:
+def _work(models: Mapping[ModelName, onnx.ModelProto], case: Case) -> dict[ModelName, ModelTraffic]:
     """Return what one run of each model does on the shapes of `case`."""
     return {name: count(model, case.shapes) for name, model in models.items()}
 
@@ -207,16 +207,16 @@ def _run(
     race: Race,
     case: Case,
     specs: Sequence[InputSpec],
-    work: Mapping[ModelName, ModelWork],
+    work: Mapping[ModelName, ModelTraffic],
     tell: Callable[[str, int], None],
-) -> Block:
+) -> ReportBlock:
     """Return the times of all contenders on one set of shapes; `tell(step, done)` hears of 1 + `race.rounds` steps."""
     tell("warming up", 0)
     arrays = case.make()
     at("original", DEFAULT, case=case)
     inputs = ort_values(arrays)
     outputs = outputs_of(race.first, inputs, "original")
-    ready: list[tuple[Contender, Bound, int | None]] = []
+    ready: list[tuple[Contender, DeviceBinding, int | None]] = []
     refused = []
     longest = 0.0
     for contender in sorted(race.contenders, key=_turn):
@@ -232,7 +232,7 @@ def _run(
                 ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
         except REFUSALS as error:
             sessions.raise_if_lost(error)
-            refused.append(Refused(name, setting.name, reason(error)))
+            refused.append(RefusedRun(name, setting.name, reason(error)))
         if setting.name == DEFAULT.name:
             longest = time.perf_counter() - began
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
@@ -248,16 +248,16 @@ def _run(
         turn=lambda n: at(ready[n][0].name, ready[n][0].setting),
     )  # fmt: skip
     launches = [_launches(one, bound) if race.counted else None for one, bound, _ in ready]
-    return Block(
+    return ReportBlock(
         dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},
         shapes=case.shapes,
         items=next((case.shapes[s.name][0] for s in specs if s.shape), 1),
         rows=tuple(
-            Row(c.name, c.setting.name, Timing.of(seconds, race.rounds), memory, launched)
+            TimingRow(c.name, c.setting.name, Timing.of(seconds, race.rounds), memory, launched)
             for (c, _, memory), seconds, launched in zip(ready, times, launches, strict=True)
         ),
         refused=tuple(refused),
-        work={name: Work(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in work.items()},
+        work={name: WorkPerRun(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in work.items()},
     )
 
 
@@ -269,14 +269,16 @@ def _turn(contender: Contender) -> int:
     return 1 if contender.name == "fused" else 2
 
 
-def _launches(contender: Contender, bound: Bound) -> int:
+def _launches(contender: Contender, bound: DeviceBinding) -> int:
     """Return how many kernels one run launches; copies and fills by the driver are none."""
     at(contender.name, contender.setting)
     (kernels,) = cupti.traced(bound.run, 1, 0)
     return sum(not k.copy for k in kernels)
 
 
-def _warm(contender: Contender, providers: Sequence[str], inputs: Values, outputs: Values) -> tuple[Bound, int | None]:
+def _warm(
+    contender: Contender, providers: Sequence[str], inputs: Values, outputs: Values
+) -> tuple[DeviceBinding, int | None]:
     """Return the session, bound and warm, and by how many bytes the use of the card's memory grew for it.
 
     None on the CPU, and where another process freed more of it meanwhile.

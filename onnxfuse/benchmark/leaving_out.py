@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from onnxfuse.benchmark.report import Refused
-from onnxfuse.model.isolation import Crash, Progress, doing, isolated, within
+from onnxfuse.benchmark.report import RefusedRun
 from onnxfuse.profiling.settings import DEFAULT, ModelName, Setting, cuda_settings
+from onnxfuse.support.isolation import Crash, Progress, doing, isolated, within
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ SLOWER = 10.0
 class Earlier:
     """What is known from attempts that crashed."""
 
-    left_out: Mapping[str, Refused] = field(default_factory=dict)
+    left_out: Mapping[str, RefusedRun] = field(default_factory=dict)
     """By the name of the setting."""
     done: Sequence[Any] = ()
     """What the race said was done already."""
@@ -55,13 +55,13 @@ def _attempt(race: Callable[[Progress, Earlier], T], earlier: Earlier, tell: Pro
     return race(tell, earlier)
 
 
-def _left_out(crash: Crash, name: str) -> Iterator[Refused]:
+def _left_out(crash: Crash, name: str) -> Iterator[RefusedRun]:
     """Yield the setting and, where it hangs, those that add to it: the same search would hang once more."""
-    yield Refused("original", name, f"it {crash.how}", "hangs" if crash.hangs else "crashed")
+    yield RefusedRun("original", name, f"it {crash.how}", "hangs" if crash.hangs else "crashed")
     settings = {s.name: s for s in cuda_settings(convolutions=True)}
     for other in settings.values() if crash.hangs and name in settings else ():
         if other.name != name and settings[name].options.items() <= other.options.items():
-            yield Refused("original", other.name, f"not tried, as {name} {crash.how}", "hangs")
+            yield RefusedRun("original", other.name, f"not tried, as {name} {crash.how}", "hangs")
 
 
 def at(model: ModelName, setting: Setting, **facts: Any) -> None:

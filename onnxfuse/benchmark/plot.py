@@ -6,9 +6,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse.benchmark.report import Block, Report
-from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, UsageError
+from onnxfuse.benchmark.report import BenchmarkReport, ReportBlock
+from onnxfuse.files import io
+from onnxfuse.support.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def check(path: Path) -> None:
         raise DeviceError(f"--plot: matplotlib is not installed ({error})", "pip install 'onnxfuse[plot]'") from None
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: BenchmarkReport, path: Path) -> None:
     """Write the picture to `path`, whose suffix says of which kind it is."""
     figure_of: Any = importlib.import_module("matplotlib.figure").Figure
     roofed = report.ceilings is not None and any(b.work for b in report.blocks)
@@ -46,13 +46,13 @@ def draw(report: Report, path: Path) -> None:
     io.write_bytes(path, drawn.getvalue())
 
 
-def axis_of(blocks: Sequence[Block]) -> tuple[str, list[float]] | None:
+def axis_of(blocks: Sequence[ReportBlock]) -> tuple[str, list[float]] | None:
     """Return the one dimension in which the shapes differ, and its sizes; None where there is no such."""
     names = [n for n in blocks[0].dimensions if len({b.dimensions[n] for b in blocks}) > 1]
     return (names[0], [float(b.dimensions[names[0]]) for b in blocks]) if len(names) == 1 else None
 
 
-def _latency(axes: "Axes", report: Report) -> None:
+def _latency(axes: "Axes", report: BenchmarkReport) -> None:
     """Draw a line per model and setting, over the dimension that varies, else over the shapes as they come."""
     found = axis_of(report.blocks)
     places = list(range(len(report.blocks))) if found is None else found[1]
@@ -82,7 +82,7 @@ def _latency(axes: "Axes", report: Report) -> None:
     axes.legend(fontsize=8)
 
 
-def _roofline(axes: "Axes", report: Report) -> None:
+def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
     """Draw what the device can do at each intensity, and where each model is at its best setting."""
     ceilings = report.ceilings
     assert ceilings is not None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from onnxfuse.model.counted import counted
-from onnxfuse.model.tabled import Table, Tabled
 from onnxfuse.profiling.settings import ModelName
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark.ceilings import Ceilings
@@ -61,7 +61,7 @@ MODELS: tuple[ModelName, ModelName] = ("original", "fused")
 
 
 @dataclass(frozen=True)
-class Row:
+class TimingRow:
     """One model at one setting."""
 
     model: ModelName
@@ -75,7 +75,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRun:
     """A setting at which a model was not timed."""
 
     model: ModelName
@@ -86,7 +86,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkPerRun:
     """What one run of a model has to do, counted from the graph."""
 
     bytes: int
@@ -97,7 +97,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Block:
+class ReportBlock:
     """All that ran on one set of shapes."""
 
     dimensions: Mapping[str, int]
@@ -106,9 +106,9 @@ class Block:
     """The shape of each input."""
     items: int
     """The first extent of the first input that has one, which is the batch: what throughput counts."""
-    rows: tuple[Row, ...]
-    refused: tuple[Refused, ...]
-    work: Mapping[ModelName, Work] = field(default_factory=dict)
+    rows: tuple[TimingRow, ...]
+    refused: tuple[RefusedRun, ...]
+    work: Mapping[ModelName, WorkPerRun] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -140,16 +140,16 @@ class Block:
         best = self.best("original").setting
         return f"{self.speedup:.4g}x over {best} at {self.name} (p50 {times} us){spread}"
 
-    def best(self, model: ModelName) -> Row:
+    def best(self, model: ModelName) -> TimingRow:
         """Return the model's row with the smallest median."""
         return min((r for r in self.rows if r.model == model), key=lambda r: r.timing.p50)
 
-    def roofline(self, row: Row) -> float | None:
+    def roofline(self, row: TimingRow) -> float | None:
         """Return the share of the roofline that a row reaches; above 1 where data stays in a cache between nodes."""
         work = self.work.get(row.model)
         return work.floor / row.timing.p50 if work is not None else None
 
-    def throughput(self, row: Row) -> float:
+    def throughput(self, row: TimingRow) -> float:
         """Return items per second."""
         return self.items / row.timing.p50 * 1e6
 
@@ -195,12 +195,12 @@ class FusedOps:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Tabled):
+class BenchmarkReport(Tabled):
     """The result of `bench`."""
 
     provider: str
     """The execution provider that both models ran on."""
-    blocks: tuple[Block, ...]
+    blocks: tuple[ReportBlock, ...]
     assumed: tuple[str, ...]
     """Dynamic dimensions that nothing was said about, and that were 1."""
     nodes: Mapping[ModelName, Mapping[str, int]]
@@ -234,10 +234,10 @@ class Report(Tabled):
             verdict = f"{x} over" if self.speedup >= 1 else f"slower, {x} of"
             return f"{verdict} ONNX Runtime's best ({best})"
         if len(same) == len(self.blocks):
-            return f"no difference to ONNX Runtime's best settings at any of {counted(same, 'shape')}"
+            return f"no difference to ONNX Runtime's best settings at any of {plural(same, 'shape')}"
         found = [b.speedup for b in self.blocks if b not in same]
         range_ = f"{min(found):.2f}x" + (f" to {max(found):.2f}x" if len(found) > 1 else "")
-        told = f"{range_} over ONNX Runtime's best settings, {counted(self.blocks, 'shape')}"
+        told = f"{range_} over ONNX Runtime's best settings, {plural(self.blocks, 'shape')}"
         return f"{told}; no difference at {', '.join(b.name for b in same)}" if same else told
 
     @property
@@ -265,7 +265,7 @@ class Report(Tabled):
         verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
         return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows, bars)
 
-    def missed(self, least: float) -> tuple[Block, ...]:
+    def missed(self, least: float) -> tuple[ReportBlock, ...]:
         """Return the shapes whose speed-up is below `least`."""
         return tuple(b for b in self.blocks if b.speedup < least)
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from onnxfuse.cli.interrupt import leave
+from onnxfuse.cli.base.interrupt import leave
 
 __all__ = ["main"]
 

@@ -18,11 +18,11 @@ import click
 from click.shell_completion import CompletionItem
 
 import onnxfuse
-from onnxfuse.cli.console import VERBOSITY, as_called, errors, print_json
-from onnxfuse.cli.interrupt import leave
-from onnxfuse.model import isolation
-from onnxfuse.model.errors import OnnxfuseError
-from onnxfuse.model.printable import printable
+from onnxfuse.cli.base.console import VERBOSITY, as_called, errors, print_json
+from onnxfuse.cli.base.interrupt import leave
+from onnxfuse.support import isolation
+from onnxfuse.support.errors import OnnxfuseError
+from onnxfuse.support.printable import printable
 
 COMMANDS = {
     "optimize": "Apply the fusion rules to a model and write the result.",
@@ -71,7 +71,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"onnxfuse.cli.{name.replace('-', '_')}").command
+        command: click.Command = importlib.import_module(f"onnxfuse.cli.commands.{name.replace('-', '_')}").command
         taken = {option for parameter in command.params for option in parameter.opts}
         command.params += [option for option in manners() if not taken & set(option.opts)]
         return command
@@ -109,7 +109,7 @@ def manners() -> list[click.Option]:
 
     def follow_links(context: click.Context, _: click.Parameter, given: bool) -> None:
         if given:
-            from onnxfuse.model.external import following_links  # ONNX is imported where a model is read
+            from onnxfuse.files.external import following_links  # ONNX is imported where a model is read
 
             context.with_resource(following_links())
 
@@ -251,7 +251,7 @@ def _own_fault(error: Exception, arguments: list[str]) -> None:
     words = " ".join(f"{error}".split())
     shown = "--traceback" in arguments
     if shown:
-        from onnxfuse.cli.outputs import environment
+        from onnxfuse.cli.base.report_files import environment
 
         click.echo(printable("".join(traceback.format_exception(error))), err=True)
         click.echo("".join(f"{k} {v}\n" for k, v in environment().items()), err=True, nl=False)

@@ -1,6 +1,6 @@
 """What a repository promises of its models: `onnxfuse.toml` says it, `onnxfuse.lock` remembers what was reached."""
 
-from onnxfuse.contract.config import LOCK, Contract, Entry, Requirement, nearest, read
+from onnxfuse.contract.config import LOCK, Contract, ModelEntry, Requirement, nearest, read
 from onnxfuse.contract.lock import (
     Change,
     Lock,
@@ -17,8 +17,8 @@ __all__ = [
     "LOCK",
     "Change",
     "Contract",
-    "Entry",
     "Lock",
+    "ModelEntry",
     "ModelLock",
     "Requirement",
     "beyond_tolerance",

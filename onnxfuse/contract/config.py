@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.facts import MOST_NUMBER, as_integer, shown
-from onnxfuse.model.lowered import PRECISIONS, TYPES
-from onnxfuse.model.nearest import did_you_mean
-from onnxfuse.model.replacing import same_file
-from onnxfuse.model.text import read_text, read_toml
+from onnxfuse.files.atomic_write import same_file
+from onnxfuse.model.precision_record import PRECISIONS, TYPES
+from onnxfuse.support.bounded_text import read_text, read_toml
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import UsageError
+from onnxfuse.support.json_fields import MOST_NUMBER, as_integer, shown
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help."
@@ -60,7 +60,7 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """One model."""
 
     name: str
@@ -102,7 +102,7 @@ class Contract:
     """A whole file."""
 
     path: Path
-    models: tuple[Entry, ...]
+    models: tuple[ModelEntry, ...]
 
 
 def nearest() -> Path:
@@ -145,7 +145,7 @@ class _Reader:
         self.path = path
         self.lines = text.splitlines()
 
-    def model(self, table: Mapping[str, Any], shared: tuple[Path, ...], line: int) -> Entry:
+    def model(self, table: Mapping[str, Any], shared: tuple[Path, ...], line: int) -> ModelEntry:
         known = {
             "name",
             "path",
@@ -180,7 +180,7 @@ class _Reader:
             if key in table and "precision" not in table:
                 raise self.wrong(f"{key} goes with precision", line)
         output = self.get(table, "output", str, None, line)
-        return Entry(
+        return ModelEntry(
             name=self.get(table, "name", str, Path(source).stem, line),
             path=self.path.parent / source,
             line=line,
@@ -223,7 +223,7 @@ class _Reader:
             raise self.wrong(f"output is {shown(output)}, which is outside {self.path.parent or Path()}", line)
         return self.path.parent / output
 
-    def outputs_apart(self, models: Sequence[Entry]) -> None:
+    def outputs_apart(self, models: Sequence[ModelEntry]) -> None:
         """Complain of an output that would take the place of a model, of another output, or of our own files."""
         taken = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
         for model in models:

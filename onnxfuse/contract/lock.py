@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnxfuse.model import facts, io
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.facts import Facts, as_integer, as_list, as_number, as_text
-from onnxfuse.model.lowered import Lowered
-from onnxfuse.model.text import read_text
-from onnxfuse.rewrite.language.rule_file import Rule
-from onnxfuse.rewrite.report import Report
+from onnxfuse.files import io
+from onnxfuse.model.precision_record import PrecisionRecord
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support import json_fields
+from onnxfuse.support.bounded_text import read_text
+from onnxfuse.support.errors import UsageError
+from onnxfuse.support.json_fields import Facts, as_integer, as_list, as_number, as_text
 
 SCHEMA = 1
 Kept = TypeVar("Kept")
@@ -78,7 +79,9 @@ def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
     return {name: hashlib.sha256(b"".join(f.read_bytes() for f in each)).hexdigest() for name, each in files.items()}
 
 
-def lock_model(report: Report, verified: Mapping[str, Any] | None, lowered: Lowered | None = None) -> ModelLock:
+def lock_model(
+    report: OptimizeReport, verified: Mapping[str, Any] | None, lowered: PrecisionRecord | None = None
+) -> ModelLock:
     """Return what to remember of an optimized model; `verified` is the dictionary of verify's report.
 
     The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run
@@ -118,10 +121,11 @@ def read_lock(path: Path) -> Lock | None:
     if not os.path.lexists(path):
         return None
     try:
-        data = facts.parse(read_text(path))
+        data = json_fields.parse(read_text(path))
         if data.at("schema")[0] != SCHEMA:
             raise UsageError(
-                f"{path}: is of version {facts.shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}", AGAIN
+                f"{path}: is of version {json_fields.shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}",
+                AGAIN,
             )
         models = data.object("models")
         packs = _table(data.object("packs"), as_text) if "packs" in data else {}

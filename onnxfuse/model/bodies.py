@@ -14,8 +14,8 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto
 from onnx.external_data_helper import uses_external_data
 
 from onnxfuse.model import schema
-from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import ModelError
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import plural
 
 MOST_NODES = 512
 """Nodes of a body but its constants; the rules make bodies of up to 64."""
@@ -44,7 +44,7 @@ def check(function: FunctionProto) -> None:
 def overfull(function: FunctionProto) -> str | None:
     """Return what a body has more of than is read from a file, None where nothing: no rule makes such a one either."""
     if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
-        return f"{counted(function.node, 'node')}, expected at most {MOST_NODES}"
+        return f"{plural(function.node, 'node')}, expected at most {MOST_NODES}"
     for of, one in (("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)):
         for what, names in (("inputs", one.input), ("outputs", one.output)):
             if len(names) > MOST_NAMES:
@@ -117,7 +117,7 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
         if wrong:
             raise ValueError(f"{op} with {name} {wrong[0]}, expected {least} to {most}")
         if isinstance(value, list) and node.op_type != "Constant" and len(value) > 2 * MOST_AXES:
-            raise ValueError(f"{op} with {counted(value, 'number')} of {name}")
+            raise ValueError(f"{op} with {plural(value, 'number')} of {name}")
     if node.op_type in _RULES:
         _RULES[node.op_type](node, facts)
 
@@ -165,7 +165,7 @@ def _check_window(node: NodeProto, facts: dict[str, Any]) -> None:
     lists = {name: list(facts[name]) for name in ("kernel_shape", "strides", "dilations", "pads") if name in facts}
     ranks = {len(v) / (2 if name == "pads" else 1) for name, v in lists.items()}
     if len(ranks) > 1 or not ranks <= {1, 2, 3}:
-        counts = ", ".join(f"{counted(v, 'number')} of {name}" for name, v in lists.items())
+        counts = ", ".join(f"{plural(v, 'number')} of {name}" for name, v in lists.items())
         raise ValueError(f"{node.op_type} with {counts}")
     if min(lists.get("pads", ()), default=0) < 0:
         raise ValueError(f"{node.op_type} with pads {lists['pads']}")
@@ -180,16 +180,16 @@ def _check_perm(node: NodeProto, facts: dict[str, Any]) -> None:
 def _check_split(node: NodeProto, facts: dict[str, Any]) -> None:
     parts = {len(node.output), facts.get("num_outputs", len(node.output)), len(facts.get("split", node.output))}
     if len(parts) > 1:
-        raise ValueError(f"Split in {max(parts)} with {counted(node.output, 'output')}")
+        raise ValueError(f"Split in {max(parts)} with {plural(node.output, 'output')}")
 
 
 def _check_constant(node: NodeProto) -> None:
     """A constant says one value, which is all there."""
     if len(node.attribute) != 1 or node.input:
-        raise ValueError(f"Constant with {counted(node.attribute, 'attribute')}")
+        raise ValueError(f"Constant with {plural(node.attribute, 'attribute')}")
     value = onnx.helper.get_attribute_value(node.attribute[0])
     if isinstance(value, list) and len(value) > MOST_ELEMENTS:
-        raise ValueError(f"a constant of {counted(value, 'element')}, expected at most {MOST_ELEMENTS}")
+        raise ValueError(f"a constant of {plural(value, 'element')}, expected at most {MOST_ELEMENTS}")
     if isinstance(value, TensorProto):
         if uses_external_data(value) or not all(0 <= d <= MOST_ELEMENTS for d in value.dims):
             raise ValueError(f"a constant of shape {list(value.dims)}, or with its data elsewhere")
@@ -200,7 +200,7 @@ def _check_constant(node: NodeProto) -> None:
         except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise ValueError(f"a constant that cannot be read: {shown(f'{error}')}") from None
         if array.shape != tuple(value.dims):
-            raise ValueError(f"a constant of shape {list(value.dims)} with {counted(array.size, 'element')}")
+            raise ValueError(f"a constant of shape {list(value.dims)} with {plural(array.size, 'element')}")
 
 
 Check = Callable[[NodeProto, dict[str, Any]], None]

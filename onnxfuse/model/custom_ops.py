@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 NAME_IT = "Name the library that has it: --custom-ops LIBRARY.so (in Python custom_ops=['LIBRARY.so'])."
 """What to do about an operator that nobody knows."""
@@ -30,14 +30,14 @@ _libraries: ContextVar[tuple[Path, ...]] = ContextVar("custom_ops", default=())
 @contextlib.contextmanager
 def using(given: Sequence[str | Path]) -> Iterator[None]:
     """Within the block, sessions load these libraries, too. Raises UsageError for one that is no file."""
-    token = _libraries.set(tuple(dict.fromkeys((*_libraries.get(), *found(given)))))
+    token = _libraries.set(tuple(dict.fromkeys((*_libraries.get(), *library_paths(given)))))
     try:
         yield
     finally:
         _libraries.reset(token)
 
 
-def found(given: Sequence[str | Path]) -> tuple[Path, ...]:
+def library_paths(given: Sequence[str | Path]) -> tuple[Path, ...]:
     """Return the whole paths of libraries; without a folder the system would look for them elsewhere.
 
     Raises UsageError for one that is no file.
@@ -58,7 +58,7 @@ def again() -> str:
     return "".join(f" --custom-ops {os.path.relpath(library)}" for library in libraries())
 
 
-def is_own(node: onnx.NodeProto) -> bool:
+def is_custom(node: onnx.NodeProto) -> bool:
     """Return whether a node may be an operator of such a library: of a domain that only these have.
 
     A call of a function of the model looks the same.

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
 
-from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies
+from onnxfuse.support.errors import ModelError
 
 Key = tuple[str, str, str]
 """Domain, name and overload: two functions of one key are one too many."""

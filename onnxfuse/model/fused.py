@@ -6,11 +6,11 @@ import onnx
 import onnx.printer
 
 from onnxfuse.model import bodies, provenance
-from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import ModelError
 from onnxfuse.model.nested import graphs_in, nodes_of
-from onnxfuse.model.text import parse_function
 from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.support.bounded_text import parse_function
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import plural
 
 DOMAIN = provenance.DOMAIN
 
@@ -159,7 +159,7 @@ def _types(function: onnx.FunctionProto, facts: dict[str, str], key: str) -> tup
     names = [n for n in facts[key].split(",") if n]
     values = list(function.input if key == "inputs" else function.output)
     if len(names) != len(values) or not set(names) <= set(onnx.TensorProto.DataType.keys()):
-        raise _damaged(function, f"names the types {bodies.shown(facts[key])!r} for {counted(values, key[:-1])}")
+        raise _damaged(function, f"names the types {bodies.shown(facts[key])!r} for {plural(values, key[:-1])}")
     return tuple(int(onnx.TensorProto.DataType.Value(n)) for n in names)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from onnxfuse.model.counted import agreeing, counted
-from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies
-from onnxfuse.model.text import read_json
+from onnxfuse.support.bounded_text import read_json
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import agreeing, plural
 
 METADATA = "onnxfuse.original"
 """A key of `metadata_props`."""
@@ -73,12 +73,12 @@ class Undone:
             )
         if self.whole:
             many = "all " * (self.nodes > 1)
-            return f"{many}{counted(self.nodes, 'node')} of the original {agreeing(self.nodes, 'is', 'are')} back"
+            return f"{many}{plural(self.nodes, 'node')} of the original {agreeing(self.nodes, 'is', 'are')} back"
         rules = ", ".join(f"{rule} {n}" for rule, n in self.rewrites.items())
         left, made = self.nodes - self.back, self.after - self.back
         why = "; ".join((*([f"rewrites stay ({rules})"] if rules else []), *self.made))
         return (
-            f"{self.back} of the original's {counted(self.nodes, 'node')} "
+            f"{self.back} of the original's {plural(self.nodes, 'node')} "
             f"{agreeing(self.back, 'is back as it was', 'are back as they were', of=self.nodes)}, "
             f"{left} {agreeing(left, 'is', 'are')} not, and {made} {agreeing(made, 'is', 'are')} in their place: "
             + (why or "constants were folded, equal nodes shared, or steps beside the rules rewrote them")

@@ -2,8 +2,8 @@
 
 from onnx import NodeProto
 
-from onnxfuse.model.errors import ModelError
-from onnxfuse.model.text import read_json
+from onnxfuse.support.bounded_text import read_json
+from onnxfuse.support.errors import ModelError
 
 DOMAIN = "onnxfuse"
 

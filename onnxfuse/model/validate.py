@@ -16,10 +16,10 @@ from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfuse.model import schema
-from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import ModelError
 from onnxfuse.model.functions import Key, called, key_of
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import plural
 
 AGAIN = "The file is damaged, or was made to do harm; export it again."
 
@@ -299,7 +299,7 @@ def _graph(
             longest = max((len(d.dim_param) for d in value.type.tensor_type.shape.dim), default=0)
             if longest > LONGEST_NAME:
                 raise ModelError(
-                    f"{place}'{value.name}' names an extent by {counted(longest, 'letter')}, at "
+                    f"{place}'{value.name}' names an extent by {plural(longest, 'letter')}, at "
                     f"most {LONGEST_NAME} are taken",
                     "Export it with short names.",
                 )
@@ -370,7 +370,7 @@ def _arity(node: NodeProto, inputs: tuple[int, int], outputs: tuple[int, int], w
     for what, given, (least, most) in (("input", node.input, inputs), ("output", node.output, outputs)):
         if not least <= len(given) <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"
-            raise ModelError(f"{where} has {counted(given, what)}, it takes {wanted}", AGAIN)
+            raise ModelError(f"{where} has {plural(given, what)}, it takes {wanted}", AGAIN)
 
 
 _KINDS = frozenset(AttributeProto.AttributeType.values()) - {AttributeProto.UNDEFINED}
@@ -407,4 +407,4 @@ def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool
     if missing is not None:
         raise ModelError(f"{where} lacks its attribute '{missing}'", AGAIN)
     if node.op_type == "Constant" and len(names & form.attributes.keys()) != 1:
-        raise ModelError(f"{where} holds {counted(names, 'value')}, it takes one", AGAIN)
+        raise ModelError(f"{where} holds {plural(names, 'value')}, it takes one", AGAIN)

@@ -16,26 +16,26 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, TensorProto
 
-from onnxfuse.model import lowered
-from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import ModelError, UsageError
-from onnxfuse.model.io import without_weights
-from onnxfuse.model.lowered import TYPES, Kept, Lowered
-from onnxfuse.model.randomness import random_node
+from onnxfuse.files.io import without_weights
+from onnxfuse.graph.randomness import random_node
+from onnxfuse.model import precision_record
+from onnxfuse.model.precision_record import TYPES, HighPrecisionNode, PrecisionRecord
 from onnxfuse.precision import masks, plan, wishes
-from onnxfuse.precision.choose import Choice, choose
-from onnxfuse.precision.measure import Measured, measure
-from onnxfuse.precision.plan import FLOAT, Place
+from onnxfuse.precision.choose import PrecisionChoice, choose
+from onnxfuse.precision.measure import NodeStatistics, measure
+from onnxfuse.precision.plan import FLOAT, FloatNode
 from onnxfuse.precision.scopes import called, every, scopes_of
 from onnxfuse.precision.trial import Trial
 from onnxfuse.precision.write import constants_as_tensors
-from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Case
-from onnxfuse.verification.lower_precision import Judged, relative_rms
-from onnxfuse.verification.planning import RealInputs
-from onnxfuse.verification.reference import OutOfTime
-from onnxfuse.verification.truth import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, parameters
-from onnxfuse.verification.usual import usual_cases
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.plurals import plural
+from onnxfuse.verification.cases.default_cases import default_cases
+from onnxfuse.verification.cases.planning import RealInputs
+from onnxfuse.verification.inputs.inputs import Case
+from onnxfuse.verification.reference.float64_reference import FLOAT64_PARAMETERS, REFERENCE_GAPS, no_float64, parameters
+from onnxfuse.verification.reference.reference import OutOfTime
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.tolerance.lower_precision import Judged, relative_rms
 
 Progress = Callable[[str], None]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -68,8 +68,10 @@ class Lowering:
 
     def __post_init__(self) -> None:
         """Raise UsageError for what there is not."""
-        if self.precision not in lowered.PRECISIONS:
-            raise UsageError(f"precision is {self.precision!r}, expected one of {', '.join(lowered.PRECISIONS)}")
+        if self.precision not in precision_record.PRECISIONS:
+            raise UsageError(
+                f"precision is {self.precision!r}, expected one of {', '.join(precision_record.PRECISIONS)}"
+            )
         if self.io not in TYPES:
             raise UsageError(f"io_precision is {self.io!r}, expected one of {', '.join(TYPES)}")
         if self.tolerance is not None and not 0 < self.tolerance < 1:
@@ -81,24 +83,24 @@ def convert(
     asked: Lowering,
     progress: Progress = lambda _: None,
     finished: Callable[[ModelProto], ModelProto] = lambda made: made,
-) -> Lowered:
+) -> PrecisionRecord:
     """Convert a normalized model without fused ops, in place; return what was done, which the model says from now on.
 
     What `finished` makes of the converted model, which rounds otherwise, holds the contract, too. Raises ModelError,
     which names the output, where no choice does; UsageError where the model runs on none of the made-up inputs.
     """
-    known = lowered.read(model)
+    known = precision_record.read(model)
     if known is not None:
         return known
     _check(model)
     began = time.perf_counter()
     constants_as_tensors(model, [s.proto for s in every(scopes_of(model))])
     words = asked.keep_fp32
-    wanted = wishes.of(plan.places(scopes_of(model), plan.opsets_of(model)), words) if words else {}
+    wanted = wishes.of(plan.float_nodes(scopes_of(model), plan.opsets_of(model)), words) if words else {}
     low = TYPES["float16" if asked.precision == "mixed" else asked.precision]
-    tolerance = lowered.tolerance_of(asked.precision) if asked.tolerance is None else asked.tolerance
+    tolerance = precision_record.tolerance_of(asked.precision) if asked.tolerance is None else asked.tolerance
     progress("inputs")
-    cases = usual_cases(model, asked.inputs or None, [sessions.CPU], "--precision", half=True)
+    cases = default_cases(model, asked.inputs or None, [sessions.CPU], "--precision", half=True)
     feeds = [case.make() for case in cases]
     clamped, places, seen, truth = _measured(model, asked, low, feeds, progress)
     until = max(began, time.perf_counter()) + asked.seconds
@@ -114,17 +116,21 @@ def convert(
     made, doubled = trial.converted(choice.kept, TYPES[asked.io])
     choice = replace(choice, tried=max(choice.tried, whole, key=lambda tried: tried.judged.severity))
     _require(choice, places, tolerance, asked, cut=trial.cut)
-    facts = Lowered(
+    facts = PrecisionRecord(
         precision=asked.precision,
         tolerance=tolerance,
         inputs=_told(cases[: len(seen.outputs)], seen.note),
         truth=truth,
         nodes=sum(bool(p.types) for p in places.values()),
         kept=tuple(
-            Kept(called(places[n].node), places[n].node.op_type, lowered.NAMES[t], choice.reasons[n])
+            HighPrecisionNode(
+                called(places[n].node), places[n].node.op_type, precision_record.NAMES[t], choice.reasons[n]
+            )
             for n, t in choice.kept.items()
         ),
-        fixed=tuple(Kept(called(p.node), p.node.op_type, "float32", p.why) for p in places.values() if p.why),
+        fixed=tuple(
+            HighPrecisionNode(called(p.node), p.node.op_type, "float32", p.why) for p in places.values() if p.why
+        ),
         clamped=tuple(clamped),
         doubled=tuple(doubled),
         error=float(f"{choice.tried.judged.error:.3g}"),
@@ -132,7 +138,7 @@ def convert(
         plain_error=0.0 if choice.plain is choice.tried else _above(choice.plain.judged),
     )
     model.CopyFrom(made)
-    lowered.write(model, facts)
+    precision_record.write(model, facts)
     return facts
 
 
@@ -144,21 +150,21 @@ def _check(model: ModelProto) -> None:
             f"{random.op_type} '{called(random)}' draws random numbers: what lower precision does cannot be told",
             "Export the model for inference, or cut it before that node.",
         )
-    places = plan.places(scopes_of(model), plan.opsets_of(model))
+    places = plan.float_nodes(scopes_of(model), plan.opsets_of(model))
     if not any(p.types for p in places.values()):
         raise UsageError("no node of the model can be converted: none computes with float32", "Leave out --precision.")
 
 
 def _measured(
     model: ModelProto, asked: Lowering, low: int, feeds: Sequence[Arrays], progress: Progress
-) -> tuple[list[str], dict[str, Place], Measured, str]:
+) -> tuple[list[str], dict[str, FloatNode], NodeStatistics, str]:
     """Return the masks that were clamped in `model`, its nodes, what they meet, and the type of the truth."""
     types = [low] if asked.precision != "mixed" else [low, TensorProto.BFLOAT16]
     truth = TensorProto.DOUBLE if parameters(model) <= FLOAT64_PARAMETERS else FLOAT
 
-    def look(at: ModelProto, types: Sequence[int]) -> tuple[dict[str, Place], Measured]:
+    def look(at: ModelProto, types: Sequence[int]) -> tuple[dict[str, FloatNode], NodeStatistics]:
         main = scopes_of(at)
-        places = plan.places(main, plan.opsets_of(at))
+        places = plan.float_nodes(main, plan.opsets_of(at))
         try:
             return places, measure(at, places, types, feeds, asked.seconds, progress, truth)
         except OutOfTime as error:
@@ -181,7 +187,9 @@ def _measured(
     return clamped, places, seen, "float64" if truth == TensorProto.DOUBLE else "float32"
 
 
-def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, asked: Lowering, *, cut: bool) -> None:
+def _require(
+    choice: PrecisionChoice, places: Mapping[str, FloatNode], tolerance: float, asked: Lowering, *, cut: bool
+) -> None:
     """Raise ModelError where the contract does not hold, with the output and the node at which it is left."""
     if choice.tried.ok:
         return
@@ -192,7 +200,7 @@ def _require(choice: Choice, places: Mapping[str, Place], tolerance: float, aske
     )
     raise ModelError(
         f"--precision {asked.precision}: output '{choice.tried.output}' does not hold the contract: "
-        f"{choice.tried.judged.fault}, with {counted(choice.kept, 'node')} kept in float32{worst}",
+        f"{choice.tried.judged.fault}, with {plural(choice.kept, 'node')} kept in float32{worst}",
         "The time was up before a choice that holds it was found: give more with --time." if cut else more,
     )
 
@@ -209,7 +217,7 @@ def _told(cases: Sequence[Case], note: str) -> str:
     """Return what was run, in words."""
     names = ", ".join(dict.fromkeys(c.name for c in cases))
     made = "made-up" if cases and cases[0].generated else "given"
-    return f"{counted(cases, 'case')} of {made} inputs ({names})" + f", {note}" * bool(note)
+    return f"{plural(cases, 'case')} of {made} inputs ({names})" + f", {note}" * bool(note)
 
 
 __all__ = ["Lowering", "convert"]

@@ -13,8 +13,8 @@ from onnx import TensorProto
 
 from onnxfuse.precision import suspects
 from onnxfuse.precision.measure import Met
-from onnxfuse.precision.plan import FLOAT, Place
-from onnxfuse.precision.suspects import Group
+from onnxfuse.precision.plan import FLOAT, FloatNode
+from onnxfuse.precision.suspects import NodeGroup
 from onnxfuse.precision.trial import Kinds, Trial, Tried, fewest
 
 REACH = 4.0
@@ -22,7 +22,7 @@ REACH = 4.0
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """What stays, and what comes of it."""
 
     kept: Kinds
@@ -34,15 +34,15 @@ class Choice:
 
 
 def choose(
-    trial: Trial, places: Mapping[str, Place], met: Mapping[str, Met], named: Mapping[str, str], *, mixed: bool
-) -> Choice:
+    trial: Trial, places: Mapping[str, FloatNode], met: Mapping[str, Met], named: Mapping[str, str], *, mixed: bool
+) -> PrecisionChoice:
     """Return the choice with which every output holds the contract, or the one that came nearest.
 
     `named` are the nodes that somebody wants in float32, with the words that say so.
     """
     low = trial.low
     beyond, unknown = suspects.beyond_range(places, met, low), suspects.never_met(places, met)
-    asked = [Group(0.0, dict(named))] if named else []
+    asked = [NodeGroup(0.0, dict(named))] if named else []
     wide = TensorProto.BFLOAT16 if mixed else FLOAT
     stay = [suspects.types_of(g, places, FLOAT) for g in (*asked, *unknown)]
     every = [*stay, *(suspects.types_of(g, places, wide) for g in beyond)]
@@ -58,19 +58,21 @@ def choose(
         reasons = {**_reasons(found), **reasons}
         tried = plain = trial.run(_merged(every))
     if not tried.ok and not trial.over:
-        rest = [g for g in suspects.each_alone(places, met, low) if not g.reasons.keys() & _merged(every).keys()]
+        rest = [g for g in suspects.singletons(places, met, low) if not g.reasons.keys() & _merged(every).keys()]
         found = _without_room(trial, places, every, rest)
         every += [suspects.types_of(g, places, FLOAT) for g in found]
         reasons = {**_reasons(found), **reasons}
         tried = trial.run(_merged(every))
     kept = _merged(every)
-    return Choice(kept, {n: reasons[n] for n in places if n in kept}, tried, plain)
+    return PrecisionChoice(kept, {n: reasons[n] for n in places if n in kept}, tried, plain)
 
 
-def _enough(trial: Trial, places: Mapping[str, Place], every: list[Kinds], groups: Sequence[Group]) -> list[Group]:
+def _enough(
+    trial: Trial, places: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
+) -> list[NodeGroup]:
     """Return the fewest of the groups with which the contract holds; all of them where it never does."""
 
-    def holds(chosen: Sequence[Group]) -> bool:
+    def holds(chosen: Sequence[NodeGroup]) -> bool:
         return trial.run(_merged([*every, *(suspects.types_of(g, places, FLOAT) for g in chosen)])).ok
 
     count = 1
@@ -89,8 +91,8 @@ def _needed(trial: Trial, every: list[Kinds], found: list[Kinds]) -> list[Kinds]
 
 
 def _without_room(
-    trial: Trial, places: Mapping[str, Place], every: list[Kinds], groups: Sequence[Group]
-) -> list[Group]:
+    trial: Trial, places: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
+) -> list[NodeGroup]:
     """Return the groups, one node each in the order of the file, that stay where no one of them stands out.
 
     What their roundings do to an output adds up as squares, so there is room for some: from none converted on, that
@@ -125,7 +127,7 @@ def _merged(every: Sequence[Kinds]) -> Kinds:
     return merged
 
 
-def _reasons(groups: Sequence[Group]) -> dict[str, str]:
+def _reasons(groups: Sequence[NodeGroup]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     for group in groups:
         for name, why in group.reasons.items():

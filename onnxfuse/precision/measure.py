@@ -19,15 +19,15 @@ import onnx
 from onnx import NodeProto, TensorProto
 from threadpoolctl import ThreadpoolController
 
-from onnxfuse.model.counted import counted
 from onnxfuse.precision import numbers
-from onnxfuse.precision.plan import Place
+from onnxfuse.precision.plan import FloatNode
 from onnxfuse.precision.scopes import key
-from onnxfuse.verification.lower_precision import relative_rms
-from onnxfuse.verification.reference import Float64, OutOfTime, float64_evaluator
-from onnxfuse.verification.tensors import tensors_of
-from onnxfuse.verification.truth import ONE_THREAD_FLOPS, flops, in_type
-from onnxfuse.verification.witness import Witness
+from onnxfuse.support.plurals import plural
+from onnxfuse.verification.reference.float64_reference import ONE_THREAD_FLOPS, flops, in_type
+from onnxfuse.verification.reference.ort_reference import OrtReference
+from onnxfuse.verification.reference.reference import Float64, OutOfTime, float64_evaluator
+from onnxfuse.verification.run.tensors import tensors_of
+from onnxfuse.verification.tolerance.lower_precision import relative_rms
 
 Array = npt.NDArray[Any]
 
@@ -60,7 +60,7 @@ class Met:
 
 
 @dataclass
-class Measured:
+class NodeStatistics:
     """What was seen of a model."""
 
     met: dict[str, Met]
@@ -71,10 +71,10 @@ class Measured:
     """Why not all cases were run."""
 
 
-class Meter(Witness):
+class Meter(OrtReference):
     """The witness that measures."""
 
-    def __init__(self, places: Mapping[str, Place], types: Sequence[int]) -> None:
+    def __init__(self, places: Mapping[str, FloatNode], types: Sequence[int]) -> None:
         super().__init__()
         self.places, self.types = places, types
         self.met: dict[str, Met] = {}
@@ -91,7 +91,7 @@ class Meter(Witness):
         return outputs
 
     def _look(
-        self, node: Any, attributes: Mapping[str, Any] | None, place: Place, inputs: Sequence[Any], outputs: Any
+        self, node: Any, attributes: Mapping[str, Any] | None, place: FloatNode, inputs: Sequence[Any], outputs: Any
     ) -> None:
         met = self.met.setdefault(key(place.node), Met())
         for x in outputs:
@@ -122,7 +122,7 @@ class Meter(Witness):
                         blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n].astype(inputs[n].dtype)}, outputs)
                     )
 
-    def _is_constant(self, place: Place, position: int) -> bool:
+    def _is_constant(self, place: FloatNode, position: int) -> bool:
         names = place.node.input
         return position < len(names) and place.scope.constant(names[position]) is not None
 
@@ -172,13 +172,13 @@ def largest(x: Array) -> float:
 
 def measure(
     model: onnx.ModelProto,
-    places: Mapping[str, Place],
+    places: Mapping[str, FloatNode],
     types: Sequence[int],
     feeds: Sequence[Mapping[str, Array]],
     seconds: float,
     progress: Callable[[str], None],
     truth: int = TensorProto.DOUBLE,
-) -> Measured:
+) -> NodeStatistics:
     """Return what the nodes of `model` meet on each of `feeds`, the first of them at least; `truth` is the type of it.
 
     Raises what onnx's reference raises for an operator that it lacks, OutOfTime where even the first takes too long.
@@ -201,8 +201,8 @@ def measure(
         except OutOfTime:
             if not outputs:
                 raise
-            note = f"{len(outputs)} of {counted(feeds, 'case')} in {seconds:g} s"
+            note = f"{len(outputs)} of {plural(feeds, 'case')} in {seconds:g} s"
             break
         outputs.append(tensors_of(dict(zip(names, values, strict=True)), optional))
         type(evaluator).until = began + seconds
-    return Measured(meter.met, outputs, note)
+    return NodeStatistics(meter.met, outputs, note)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.verification.floats import FloatType, float_type
+from onnxfuse.verification.run.floats import FloatType, float_type
 
 Array = npt.NDArray[Any]
 

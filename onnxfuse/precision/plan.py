@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from onnxfuse.files.external import is_external
 from onnxfuse.model import schema
-from onnxfuse.model.external import is_external
-from onnxfuse.model.lowered import TYPES
+from onnxfuse.model.precision_record import TYPES
 from onnxfuse.precision import schemas
 from onnxfuse.precision.scopes import Scope, every, key
 
@@ -49,7 +49,7 @@ Slots = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Place:
+class FloatNode:
     """One node that reads or gives float32 values."""
 
     scope: Scope
@@ -60,10 +60,10 @@ class Place:
     """Why it has none; empty where it has."""
 
 
-def places(main: Scope, opsets: dict[str, int]) -> dict[str, Place]:
+def float_nodes(main: Scope, opsets: dict[str, int]) -> dict[str, FloatNode]:
     """Return every node with float32 values by its first output, in the order of the file."""
     deciding = _deciding(main)
-    found: dict[str, Place] = {}
+    found: dict[str, FloatNode] = {}
     for scope in every(main):
         for node in scope.proto.node:
             if _has_floats(scope, node):
@@ -79,7 +79,7 @@ def _has_floats(scope: Scope, node: NodeProto) -> bool:
     return any(scope.type(v).dtype == FLOAT for v in (*read, *node.output) if v)
 
 
-def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: bool) -> Place:
+def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: bool) -> FloatNode:
     types: dict[int, Slots] = {}
     why = _stays(scope, node, deciding=deciding)
     if not why:
@@ -98,7 +98,7 @@ def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: b
             if slots[1] or (slots[0] and not gives):
                 types[low] = slots
         why = "" if types else "has no form for lower precision"
-    return Place(scope, node, types, why)
+    return FloatNode(scope, node, types, why)
 
 
 def is_typeless(node: NodeProto, position: int) -> bool:
@@ -154,7 +154,7 @@ def _is_small(scope: Scope, name: str) -> bool:
     return shape is not None and len(known) == len(shape) and math.prod(known) <= ON_HOST
 
 
-def converted(every_place: Mapping[str, Place], kept: Mapping[str, int], low: int) -> dict[str, int]:
+def converted(every_place: Mapping[str, FloatNode], kept: Mapping[str, int], low: int) -> dict[str, int]:
     """Return the type that each node computes in: `kept` says it of some, the others have `low` where they can."""
     return {
         name: kept.get(name, low if low in place.types else FLOAT)
@@ -169,6 +169,6 @@ def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
     return {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
 
 
-def float_values(place: Place) -> Iterable[str]:
+def float_values(place: FloatNode) -> Iterable[str]:
     """Yield the float32 values that a node gives."""
     return (v for v in place.node.output if v and place.scope.type(v).dtype == FLOAT)

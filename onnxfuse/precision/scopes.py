@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
-from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.nested import bodies
-from onnxfuse.model.types import UNKNOWN, ValueType, value_types
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 
 
 @dataclass(eq=False)

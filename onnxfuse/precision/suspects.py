@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import numpy_helper
 
-from onnxfuse.model.lowered import NAMES
+from onnxfuse.model.precision_record import NAMES
 from onnxfuse.precision import numbers
 from onnxfuse.precision.measure import SENSITIVE, Met
-from onnxfuse.precision.plan import FLOAT, Place, float_values
+from onnxfuse.precision.plan import FLOAT, FloatNode, float_values
 from onnxfuse.precision.scopes import called, key
 
 HEADROOM = 2.0
@@ -29,7 +29,7 @@ DEEP = 12
 
 
 @dataclass
-class Group:
+class NodeGroup:
     """Nodes that stay in float32 together."""
 
     severity: float
@@ -37,7 +37,7 @@ class Group:
     """Why, by the node's first output."""
 
 
-def beyond_range(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+def beyond_range(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
     """Return a group for each node that gives what `type_` does not hold: the node, and who reads that."""
     found = []
     most = numbers.facts(type_).largest
@@ -46,7 +46,7 @@ def beyond_range(places: Mapping[str, Place], met: Mapping[str, Met], type_: int
         if largest * HEADROOM <= most or not place.types or not list(float_values(place)):
             continue
         size = f"{largest:.3g}, {NAMES[type_]} holds {most:.5g}"
-        group = Group(
+        group = NodeGroup(
             largest / most, {name: f"gives up to {size}" if largest > most else f"comes near the end: {size}"}
         )
         for value in float_values(place):
@@ -58,38 +58,38 @@ def beyond_range(places: Mapping[str, Place], met: Mapping[str, Met], type_: int
     return found
 
 
-def never_met(places: Mapping[str, Place], met: Mapping[str, Met]) -> list[Group]:
+def never_met(places: Mapping[str, FloatNode], met: Mapping[str, Met]) -> list[NodeGroup]:
     """Return a group for each node that no case came to: nothing is known of its values."""
-    return [Group(0.0, {n: "never ran on these inputs"}) for n, p in places.items() if p.types and n not in met]
+    return [NodeGroup(0.0, {n: "never ran on these inputs"}) for n, p in places.items() if p.types and n not in met]
 
 
-def sensitive(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+def sensitive(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
     """Return a group for each node that makes much of the roundings of `type_`, the worst first."""
     unit = numbers.facts(type_).eps / 2
     found = []
     for name, place in places.items():
         error = met[name].error.get(type_, 0.0) if name in met else 0.0
         if error > SENSITIVE * unit and type_ in place.types:
-            group = Group(error)
+            group = NodeGroup(error)
             _blame(group, name, places, met, type_, unit)
             found.append(group)
     return sorted(found, key=lambda g: -g.severity)
 
 
-def each_alone(places: Mapping[str, Place], met: Mapping[str, Met], type_: int) -> list[Group]:
+def singletons(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
     """Return each node alone, in the order of the file: where no one of them stands out."""
     found = []
     for name, place in places.items():
         if type_ in place.types:
             error = met[name].error.get(type_, 0.0) if name in met else 0.0
             found.append(
-                Group(error, {name: f"the tolerance has no room for its roundings, {error:.2g} of what it gives"})
+                NodeGroup(error, {name: f"the tolerance has no room for its roundings, {error:.2g} of what it gives"})
             )
     return found
 
 
 def _blame(
-    group: Group, name: str, places: Mapping[str, Place], met: Mapping[str, Met], type_: int, unit: float
+    group: NodeGroup, name: str, places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int, unit: float
 ) -> None:
     """Fill the group: the node, and what gives it digits that the type does not hold.
 
@@ -117,7 +117,7 @@ def _blame(
                 waiting.append((key(made[1]), gain * own, called(place.node), depth + 1))
 
 
-def _why(place: Place, seen: Met | None, error: float, type_: int) -> str:
+def _why(place: FloatNode, seen: Met | None, error: float, type_: int) -> str:
     """Return why a node makes much of roundings: a constant that the type does not hold, or what it does."""
     known = numbers.facts(type_)
     for name in place.node.input:
@@ -136,7 +136,7 @@ def _why(place: Place, seen: Met | None, error: float, type_: int) -> str:
     return f"makes {much} of the rounding{of} to {NAMES[type_]}"
 
 
-def types_of(group: Group, places: Mapping[str, Place], type_: int) -> dict[str, int]:
+def types_of(group: NodeGroup, places: Mapping[str, FloatNode], type_: int) -> dict[str, int]:
     """Return the type for each node of a group: `type_` where all of it can compute in that, else float32."""
     whole = type_ == FLOAT or all(type_ in places[n].types for n in group.reasons)
     return dict.fromkeys(group.reasons, type_ if whole else FLOAT)

@@ -13,19 +13,19 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
-from onnxfuse.model.counted import counted
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.io import without_weights
+from onnxfuse.files.io import without_weights
 from onnxfuse.precision import numbers
-from onnxfuse.precision.plan import FLOAT, converted, opsets_of, places
+from onnxfuse.precision.plan import FLOAT, converted, float_nodes, opsets_of
 from onnxfuse.precision.scopes import scopes_of
-from onnxfuse.precision.write import Writer
-from onnxfuse.verification import sessions
-from onnxfuse.verification.class_outputs import class_outputs
-from onnxfuse.verification.contracted import lower_run
-from onnxfuse.verification.lower_precision import Judged, judge
-from onnxfuse.verification.tensors import MISSING
-from onnxfuse.verification.truth import as_half, in_float32
+from onnxfuse.precision.write import PrecisionWriter
+from onnxfuse.shapes.inference import infer
+from onnxfuse.support.plurals import plural
+from onnxfuse.verification.compare.lower_precision_check import lower_run
+from onnxfuse.verification.reference.float64_reference import as_half, in_float32
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.tensors import MISSING
+from onnxfuse.verification.tolerance.class_outputs import class_outputs
+from onnxfuse.verification.tolerance.lower_precision import Judged, judge
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
@@ -95,8 +95,8 @@ class Trial:
         """Return the model with these nodes kept, and the weights that it now has in two types."""
         made = without_weights(self.model, lambda weight: weight)
         main = scopes_of(made, self.inferred)
-        every = places(main, opsets_of(made))
-        writer = Writer(made, main, every, converted(every, kept, self.low))
+        every = float_nodes(main, opsets_of(made))
+        writer = PrecisionWriter(made, main, every, converted(every, kept, self.low))
         writer.run(io_type)
         return made, writer.doubled
 
@@ -106,7 +106,7 @@ class Trial:
         if key in self.known:
             return self.known[key]
         self.count += 1
-        self.progress(f"try {self.count}: {counted(kept, 'node')} kept")
+        self.progress(f"try {self.count}: {plural(kept, 'node')} kept")
         self.known[key] = self._worst(as_half(self.converted(kept)[0]), self.share * self.tolerance)
         return self.known[key]
 

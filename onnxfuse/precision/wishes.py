@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.nearest import did_you_mean
-from onnxfuse.precision.plan import Place
+from onnxfuse.precision.plan import FloatNode
 from onnxfuse.precision.scopes import called
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import UsageError
 
 OPTION = "--keep-fp32"
 
 
-def of(places: Mapping[str, Place], words: Sequence[str]) -> dict[str, str]:
+def of(places: Mapping[str, FloatNode], words: Sequence[str]) -> dict[str, str]:
     """Return the nodes by first output, each with the reason for which it stays.
 
     A word is the name of a node, of a value that it gives, an operator, or a pattern with * and ? of any of these.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.model.lowered import NAMES
 from onnxfuse.model.nested import every_name
+from onnxfuse.model.precision_record import NAMES
 from onnxfuse.precision import numbers
-from onnxfuse.precision.plan import FLOAT, Place, is_typeless
+from onnxfuse.precision.plan import FLOAT, FloatNode, is_typeless
 from onnxfuse.precision.scopes import Scope, every, key
 
 TYPED = ("to", "dtype", "output_dtype", "output_datatype")
@@ -32,10 +32,12 @@ class _Value:
     """Its names by type, of those that are read."""
 
 
-class Writer:
+class PrecisionWriter:
     """Writes one model once; `main` is its graph, `chosen` the type of each node by its first output."""
 
-    def __init__(self, model: ModelProto, main: Scope, places: Mapping[str, Place], chosen: Mapping[str, int]) -> None:
+    def __init__(
+        self, model: ModelProto, main: Scope, places: Mapping[str, FloatNode], chosen: Mapping[str, int]
+    ) -> None:
         self.model, self.main, self.places, self.chosen = model, main, places, chosen
         self.taken = every_name(model.graph)
         self.values: dict[tuple[int, str], _Value] = {}

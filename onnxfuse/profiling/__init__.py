@@ -10,9 +10,9 @@ from pathlib import Path
 
 import onnx
 
-from onnxfuse.profiling.report import KernelRow, KindTime, Profile, RunTime, Side
+from onnxfuse.profiling.report import KernelTime, KindTime, ModelProfile, Profile, RunTime
 
-__all__ = ["KernelRow", "KindTime", "Profile", "RunTime", "Side", "profile"]
+__all__ = ["KernelTime", "KindTime", "ModelProfile", "Profile", "RunTime", "profile"]
 
 Source = str | Path | bytes | onnx.ModelProto
 

@@ -14,13 +14,13 @@ import onnxruntime
 from onnx import TensorProto
 
 from onnxfuse import runtime
-from onnxfuse.model import io
-from onnxfuse.model.error_text import first_line
-from onnxfuse.model.errors import DeviceError, ModelError, UsageError
+from onnxfuse.files import io
 from onnxfuse.profiling.settings import ModelName, Setting
-from onnxfuse.runtime.opening import load_custom_ops, reason, unregistered
-from onnxfuse.verification.inputs import Array
-from onnxfuse.verification.sessions import (
+from onnxfuse.runtime.session.opening import load_custom_ops, reason, unregistered
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import DeviceError, ModelError, UsageError
+from onnxfuse.verification.inputs.inputs import Array
+from onnxfuse.verification.run.sessions import (
     CUDA,
     ORT_ERRORS,
     SILENT,
@@ -38,7 +38,7 @@ REFUSALS: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
 
 
 @dataclass(frozen=True)
-class Bound:
+class DeviceBinding:
     """A session with its inputs and outputs."""
 
     session: onnxruntime.InferenceSession
@@ -84,7 +84,7 @@ def ort_values(arrays: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
     return {name: _ort_value(x) for name, x in arrays.items()}
 
 
-def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> Bound:
+def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> DeviceBinding:
     """Return `session` with `inputs`, copied once to where the model reads them, and `outputs` to write to.
 
     An output that the model declares with another shape than it has is left to ONNX Runtime, which only warns of it
@@ -99,7 +99,7 @@ def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values)
     for name, value in outputs.items():
         if name not in unbound:
             binding.bind_ortvalue_output(name, value)
-    return Bound(session, binding, unbound)
+    return DeviceBinding(session, binding, unbound)
 
 
 def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:

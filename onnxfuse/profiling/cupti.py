@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxfuse.model.errors import DeviceError
-from onnxfuse.profiling.kernels import Kernel
+from onnxfuse.profiling.kernels import TracedKernel
+from onnxfuse.support.errors import DeviceError
 
 BINDING = "cupti.cupti"
 """Imported where it is used: it is an extra, and loads libcupti."""
@@ -60,7 +60,7 @@ def missing() -> str | None:
     return None
 
 
-def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[Kernel]]:
+def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[TracedKernel]]:
     """Return what the device does in each of `runs` calls of `run`, in order; times count from `zero_ns` since 1970.
 
     `run` must wait for the device, and be warm: what is compiled or searched in a first run is no part of it.
@@ -92,11 +92,11 @@ def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[Kernel
     return split(records, begins, zero_ns - _ahead(binding))
 
 
-def split(records: Iterable[Record], begins: Sequence[int], zero: int) -> list[list[Kernel]]:
+def split(records: Iterable[Record], begins: Sequence[int], zero: int) -> list[list[TracedKernel]]:
     """Return the kernels of each run, by when they were launched, else by when they ran; `zero` is by CUPTI's clock."""
     kept = list(records)
     launched = {r.correlation: r.begin for r in kept if r.kind in CALLS}
-    found: list[list[Kernel]] = [[] for _ in begins]
+    found: list[list[TracedKernel]] = [[] for _ in begins]
     for record in sorted((r for r in kept if r.kind in ON_DEVICE), key=lambda r: r.begin):
         call = launched.get(record.correlation)
         at = int(np.searchsorted(begins, record.begin if call is None else call, "right")) - 1
@@ -105,8 +105,8 @@ def split(records: Iterable[Record], begins: Sequence[int], zero: int) -> list[l
     return found
 
 
-def _kernel(record: Record, call: int | None, zero: int) -> Kernel:
-    return Kernel(
+def _kernel(record: Record, call: int | None, zero: int) -> TracedKernel:
+    return TracedKernel(
         name=demangled(record.name) if record.name else {"MEMCPY": "copy", "MEMSET": "fill"}[record.kind],
         begin=(record.begin - zero) / 1e3,
         duration=(record.end - record.begin) / 1e3,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from onnxfuse.verification.sessions import CUDA
+from onnxfuse.verification.run.sessions import CUDA
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 

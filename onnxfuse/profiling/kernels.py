@@ -15,7 +15,7 @@ from onnxfuse.profiling.nodes import Ran
 
 
 @dataclass(frozen=True)
-class Kernel:
+class TracedKernel:
     """One kernel, copy or fill on the device; times are microseconds from where ONNX Runtime's profile begins."""
 
     name: str
@@ -46,7 +46,7 @@ TICK = 1.0
 """Microseconds: ONNX Runtime's profiler counts whole ones, rounded down."""
 
 
-def joined(kernels: Sequence[Kernel], nodes: Sequence[Ran]) -> list[Kernel]:
+def kernels_with_nodes(kernels: Sequence[TracedKernel], nodes: Sequence[Ran]) -> list[TracedKernel]:
     """Return the kernels of a run, each with the node in whose time it was launched; of nested nodes the inner one."""
     begins = [n.begin for n in nodes]
     found = []
@@ -59,7 +59,7 @@ def joined(kernels: Sequence[Kernel], nodes: Sequence[Ran]) -> list[Kernel]:
     return found
 
 
-def follow(kernels: Sequence[Kernel], known: Sequence[Kernel]) -> list[Kernel] | None:
+def follow(kernels: Sequence[TracedKernel], known: Sequence[TracedKernel]) -> list[TracedKernel] | None:
     """Return `kernels` with the nodes of `known`, another run of the same model; None where the two are too different.
 
     Both are matched in order, by name: between two sessions ONNX Runtime's libraries may choose other kernels for a
@@ -69,7 +69,7 @@ def follow(kernels: Sequence[Kernel], known: Sequence[Kernel]) -> list[Kernel] |
     blocks = SequenceMatcher(None, names, theirs, autojunk=False).get_matching_blocks()
     if sum(b.size for b in blocks) < ALIKE * max(len(names), len(theirs)):
         return None
-    source: list[Kernel | None] = [None] * len(kernels)
+    source: list[TracedKernel | None] = [None] * len(kernels)
     for block in blocks:
         source[block.a : block.a + block.size] = known[block.b : block.b + block.size]
     for left, right in itertools.pairwise([Match(0, 0, 0), *blocks]):

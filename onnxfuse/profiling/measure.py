@@ -7,25 +7,25 @@ from pathlib import Path
 
 import onnx
 
-from onnxfuse.model import io
-from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import DeviceError, ModelError, UsageError
+from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.isolation import doing
 from onnxfuse.profiling import cupti, device
-from onnxfuse.profiling.bound import REFUSALS, Bound, bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.kernels import follow, joined
+from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
+from onnxfuse.profiling.kernels import follow, kernels_with_nodes
 from onnxfuse.profiling.nodes import finished, node_times, profiled_runs
-from onnxfuse.profiling.report import Profile, Side
+from onnxfuse.profiling.report import ModelProfile, Profile
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
-from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
-from onnxfuse.profiling.traffic import ModelWork, count
-from onnxfuse.runtime.opening import reason, unregistered
-from onnxfuse.verification import sessions
-from onnxfuse.verification.inputs import Case, InputSpec, Shapes, input_specs, with_declared
-from onnxfuse.verification.interface import interface_problems
-from onnxfuse.verification.sessions import CUDA, Source
+from onnxfuse.profiling.summary import kernel_rows, kinds, per_node, run_time, with_device_times
+from onnxfuse.profiling.traffic import ModelTraffic, count
+from onnxfuse.runtime.session.opening import reason, unregistered
+from onnxfuse.support.errors import DeviceError, ModelError, UsageError
+from onnxfuse.support.isolation import doing
+from onnxfuse.support.plurals import plural
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.interface import interface_problems
+from onnxfuse.verification.run.sessions import CUDA, Source
 
 
 def measure(
@@ -58,7 +58,7 @@ def measure(
     # Of two models the fused one says whether float32 may be rounded, of one it is that one.
     tf32 = sessions.tf32_options(use_tf32, models["original" if fused is None else "fused"])
     setting = (CUDA_GRAPH if cuda_graph else DEFAULT).with_options(tf32)
-    sides: list[Side] = []
+    sides: list[ModelProfile] = []
     environment: dict[str, str] = {}
     for name in sources:
         progress(f"count: {name}")
@@ -66,7 +66,7 @@ def measure(
         work, ours = count(one, case.shapes), bool(fused_ops(one))
         del one
         if not chosen:
-            sides.append(Side(work))
+            sides.append(ModelProfile(work))
             continue
         progress(f"run: {name}")
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
@@ -94,7 +94,7 @@ def _only_case(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> Case:
     plan = cases_per_shape(specs, shapes, seed)
     if len(plan) > 1:
         raise UsageError(
-            f"{counted(plan, 'set')} of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
+            f"{plural(plan, 'set')} of shapes: a profile is of one", "Give each dimension one size: --shape batch=8."
         )
     return plan[0]
 
@@ -152,7 +152,7 @@ def _timed(
     name: ModelName,
     file: Path,
     folder: str,
-    work: ModelWork,
+    work: ModelTraffic,
     case: Case,
     providers: Sequence[str],
     setting: Setting,
@@ -160,14 +160,14 @@ def _timed(
     *,
     ours: bool,
     graph: bool,
-) -> tuple[Side, dict[str, str]]:
+) -> tuple[ModelProfile, dict[str, str]]:
     """Return the side, and the facts about where it ran; `ours` says whether the model has fused ops.
 
     `graph`: the setting is that of CUDA graphs, under which ONNX Runtime's profiler sees no node.
     """
     inputs = ort_values(case.make())
 
-    def session(at: Setting, profile: str = "") -> Bound:
+    def session(at: Setting, profile: str = "") -> DeviceBinding:
         # A crash from here on is this model's, at this setting.
         doing(model=name, setting="" if at.name == DEFAULT.name else at.name, case=case)
         try:
@@ -187,10 +187,12 @@ def _timed(
         return _on_cuda(work, profiled, session(setting), runs, graph=graph), environment
     ran = profiled_runs(profiled, WARM_UP, runs)
     times = node_times(ran)
-    return Side(work, times, kinds(work, times), each(work, times), example=(ran[-1], ())), environment
+    return ModelProfile(work, times, kinds(work, times), per_node(work, times), example=(ran[-1], ())), environment
 
 
-def _on_cuda(work: ModelWork, profiled: Bound, plain: Bound, runs: int, *, graph: bool) -> Side:
+def _on_cuda(
+    work: ModelTraffic, profiled: DeviceBinding, plain: DeviceBinding, runs: int, *, graph: bool
+) -> ModelProfile:
     """Return the side on CUDA: which node launches what from `profiled`, the times from `plain`, which no one slows."""
     zero = profiled.session.get_profiling_start_time_ns()
     for _ in range(WARM_UP):
@@ -198,15 +200,15 @@ def _on_cuda(work: ModelWork, profiled: Bound, plain: Bound, runs: int, *, graph
         plain.run()
     launched = cupti.traced(profiled.run, runs, zero)
     ran = finished(profiled.session)[-runs:]
-    known = [joined(kernels, nodes) for kernels, nodes in zip(launched, ran, strict=True)]
+    known = [kernels_with_nodes(kernels, nodes) for kernels, nodes in zip(launched, ran, strict=True)]
     same = [found for kernels in cupti.traced(plain.run, runs, zero) if (found := follow(kernels, known[-1]))]
     kernels = same or known
     times = with_device_times(node_times(ran), kernels)
-    return Side(
+    return ModelProfile(
         work,
         times,
         kinds(work, times),
-        each(work, times),
+        per_node(work, times),
         kernel_rows(work, kernels),
         run_time(kernels),
         ((), kernels[-1]) if same and graph else (ran[-1], known[-1]),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from onnxfuse.profiling.bound import Bound, events_of
+from onnxfuse.profiling.bound import DeviceBinding, events_of
 
 SUFFIX = "_kernel_time"
 """How ONNX Runtime names the event of a node that computes; waits and the like are other events."""
@@ -74,7 +74,7 @@ def node_times(runs: Sequence[Sequence[Ran]]) -> tuple[NodeTime, ...]:
     return tuple(found)
 
 
-def profiled_runs(bound: Bound, warm_up: int, runs: int) -> list[list[Ran]]:
+def profiled_runs(bound: DeviceBinding, warm_up: int, runs: int) -> list[list[Ran]]:
     """Return the nodes of `runs` runs after `warm_up` others; ends the profile of the session, which must have one."""
     for _ in range(warm_up + runs):
         bound.run()

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse.model.tabled import Table, Tabled
-from onnxfuse.profiling.traffic import ModelWork, Removed, Row, pairs, removed, rows
+from onnxfuse.profiling.traffic import ModelTraffic, Removed, TrafficRow, pairs, removed, rows
 from onnxfuse.profiling.work import CONTROL
+from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
-    from onnxfuse.profiling.kernels import Kernel
+    from onnxfuse.profiling.kernels import TracedKernel
     from onnxfuse.profiling.nodes import NodeTime, Ran
 
 
@@ -33,7 +33,7 @@ class KindTime:
 
 
 @dataclass(frozen=True)
-class KernelRow:
+class KernelTime:
     """All launches of one kernel."""
 
     name: str
@@ -79,21 +79,21 @@ class RunTime:
 
 
 @dataclass(frozen=True)
-class Side:
+class ModelProfile:
     """One model."""
 
-    work: ModelWork
+    work: ModelTraffic
     nodes: tuple["NodeTime", ...] = ()
     """As ONNX Runtime ran them; empty where nothing was run."""
     kinds: tuple[KindTime, ...] = ()
     """The most time first."""
     each: tuple[KindTime, ...] = ()
     """The same for each node by itself, by its name, with its kind."""
-    kernels: tuple[KernelRow, ...] | None = None
+    kernels: tuple[KernelTime, ...] | None = None
     """The most time first; None where no kernels are seen."""
     run: RunTime | None = None
     """On the device."""
-    example: tuple[Sequence["Ran"], Sequence["Kernel"]] = ((), ())
+    example: tuple[Sequence["Ran"], Sequence["TracedKernel"]] = ((), ())
     """One run, for a trace: nodes on the host and kernels; in a CUDA graph the host runs no nodes."""
     note: str = ""
     """What is special about the times."""
@@ -136,8 +136,8 @@ class Profile(Tabled):
     """The shape of each input."""
     assumed: tuple[str, ...]
     """Dynamic dimensions that nothing was said about, and that were 1."""
-    before: Side
-    after: Side | None
+    before: ModelProfile
+    after: ModelProfile | None
     """The fused model; None where there is one model alone."""
     environment: Mapping[str, str]
     runs: int
@@ -146,17 +146,17 @@ class Profile(Tabled):
     """Why nothing was timed although it was asked for: kernels cannot be seen."""
 
     @property
-    def sides(self) -> dict[str, Side]:
+    def sides(self) -> dict[str, ModelProfile]:
         """Return the models by name."""
         return {"before": self.before} if self.after is None else {"before": self.before, "after": self.after}
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[TrafficRow, ...]:
         """The work by kind of node, before and after side by side; of one model alone, before and after are equal."""
         return rows(pairs(self.before.work, (self.after or self.before).work))
 
     @property
-    def node_rows(self) -> tuple[Row, ...]:
+    def node_rows(self) -> tuple[TrafficRow, ...]:
         """The same for each node by itself, under its name."""
         return rows(pairs(self.before.work, (self.after or self.before).work), one_by_one=True)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from onnxfuse.model.counted import counted
+from onnxfuse.support.plurals import plural
 
 ModelName = Literal["original", "fused"]
 
@@ -55,4 +55,4 @@ def cuda_settings(*, convolutions: bool) -> tuple[Setting, ...]:
 def cpu_settings(cores: int) -> tuple[Setting, ...]:
     """Return what is tried on a CPU of so many cores: ONNX Runtime's choice, one thread, half of the cores, all."""
     counts = sorted({1, max(1, cores // 2), cores})
-    return (DEFAULT, *(Setting(counted(n, "thread"), threads=n) for n in counts))
+    return (DEFAULT, *(Setting(plural(n, "thread"), threads=n) for n in counts))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxfuse.verification.inputs import Case, InputSpec, Shapes, cases, shape_sets
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases, shape_sets
 
 
 def unsaid(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[str, ...]:

@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.model.bounds import result_elements
-from onnxfuse.model.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.model.host import SMALL, computed_on_host
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, Dim, ValueType, factors, value_types, whole
+from onnxfuse.model.host_values import SMALL, computed_on_host
 from onnxfuse.model.validate import bits
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.size_bounds import result_elements
+from onnxfuse.shapes.types import UNKNOWN, Dim, ValueType, factors, value_types, whole
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each graph input."""
@@ -25,7 +25,7 @@ FOLD_LIMIT = 64
 
 
 @dataclass(frozen=True)
-class Placed:
+class ExpandedNode:
     """A node of the main graph, and the plain nodes that it stands for."""
 
     proto: NodeProto
@@ -39,7 +39,7 @@ class Placed:
 class Sized:
     """A model at given input shapes."""
 
-    nodes: tuple[Placed, ...]
+    nodes: tuple[ExpandedNode, ...]
     types: Mapping[str, ValueType]
     constants: frozenset[str]
     """Weights, and the values of Constant nodes."""
@@ -165,7 +165,7 @@ def _value(
     return value if value.dtype.kind in "iub" and value.size <= FOLD_LIMIT else None
 
 
-def _placed(model: onnx.ModelProto) -> Iterator[Placed]:
+def _placed(model: onnx.ModelProto) -> Iterator[ExpandedNode]:
     """Yield the nodes of the main graph in order; a body's own values get names that no other node has."""
     ops = fused_ops(model)
     for index, proto in enumerate(model.graph.node):
@@ -173,7 +173,7 @@ def _placed(model: onnx.ModelProto) -> Iterator[Placed]:
         own.CopyFrom(proto)
         op = ops[proto.op_type] if proto.domain == DOMAIN else None
         if op is None:
-            yield Placed(own, None, ())
+            yield ExpandedNode(own, None, ())
             continue
         names = {"": "", **dict(zip(op.body.input, proto.input, strict=False))}
         names.update(zip(op.body.output, proto.output, strict=False))
@@ -185,7 +185,7 @@ def _placed(model: onnx.ModelProto) -> Iterator[Placed]:
                 for n, value in enumerate(values):
                     values[n] = names.setdefault(value, f"{proto.output[0]}#{index}.{value}")
             body.append(copy)
-        yield Placed(own, op, tuple(body))
+        yield ExpandedNode(own, op, tuple(body))
 
 
 def _numbers(inputs: Iterable[onnx.ValueInfoProto], shapes: Shapes) -> dict[str, int]:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxfuse.profiling.kernels import Kernel
+from onnxfuse.profiling.kernels import TracedKernel
 from onnxfuse.profiling.nodes import NodeTime
-from onnxfuse.profiling.report import KernelRow, KindTime, RunTime
-from onnxfuse.profiling.traffic import ModelWork, NodeWork
+from onnxfuse.profiling.report import KernelTime, KindTime, RunTime
+from onnxfuse.profiling.traffic import ModelTraffic, NodeTraffic
 
-Runs = Sequence[Sequence[Kernel]]
+Runs = Sequence[Sequence[TracedKernel]]
 
 
 def with_device_times(nodes: Sequence[NodeTime], runs: Runs) -> tuple[NodeTime, ...]:
@@ -25,19 +25,19 @@ def with_device_times(nodes: Sequence[NodeTime], runs: Runs) -> tuple[NodeTime, 
     return tuple(replace(n, device_us=float(np.median(sums.get(n.name, [0.0])))) for n in nodes)
 
 
-def kinds(work: ModelWork, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
+def kinds(work: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
     """Return the nodes summed by kind, the most time first."""
     names = {n.op: n.kind for n in work.nodes}
     return _summed(work, nodes, lambda n: names.get(n.op, n.op))
 
 
-def each(work: ModelWork, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
+def per_node(work: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
     """Return the nodes one by one, the most time first, each by its name, with its kind."""
     names = {n.op: n.kind for n in work.nodes}
     return _summed(work, nodes, lambda n: f"{n.name} ({names.get(n.op, n.op)})")
 
 
-def _summed(work: ModelWork, nodes: Sequence[NodeTime], key: Callable[[NodeTime], str]) -> tuple[KindTime, ...]:
+def _summed(work: ModelTraffic, nodes: Sequence[NodeTime], key: Callable[[NodeTime], str]) -> tuple[KindTime, ...]:
     counted = {n.name: n for n in work.nodes}
     groups: dict[str, list[NodeTime]] = {}
     for node in nodes:
@@ -54,7 +54,7 @@ def _summed(work: ModelWork, nodes: Sequence[NodeTime], key: Callable[[NodeTime]
     return tuple(sorted(rows, key=lambda r: -r.us))
 
 
-def kernel_rows(work: ModelWork, runs: Runs) -> tuple[KernelRow, ...]:
+def kernel_rows(work: ModelTraffic, runs: Runs) -> tuple[KernelTime, ...]:
     """Return the kernels summed by name, the most time first; counts are those of the last run, times medians."""
     last = runs[-1]
     counted = {n.name: n for n in work.nodes}
@@ -69,7 +69,7 @@ def kernel_rows(work: ModelWork, runs: Runs) -> tuple[KernelRow, ...]:
         us = _median_sum(runs, [{n for n, k in enumerate(run) if k.name == name} for run in runs])
         alone = bool(nodes) and all(launched[n] == {name} and n in counted for n in nodes) and all(k.node for k in own)
         rows.append(
-            KernelRow(
+            KernelTime(
                 name,
                 own[0].copy,
                 len(own),
@@ -97,7 +97,7 @@ def run_time(runs: Runs) -> RunTime:
     )
 
 
-def _bytes(node: NodeTime, known: NodeWork | None) -> int:
+def _bytes(node: NodeTime, known: NodeTraffic | None) -> int:
     """Return what was counted for the node where it ran as it stands, else what ONNX Runtime says of its shapes."""
     return known.work.bytes if known is not None and known.op == node.op and not known.work.note else node.bytes
 
@@ -106,7 +106,7 @@ def _median_sum(runs: Runs, chosen: Sequence[set[int]]) -> float:
     return float(np.median([sum(run[n].duration for n in own) for run, own in zip(runs, chosen, strict=True)]))
 
 
-def _gap_before(run: Sequence[Kernel], name: str) -> float:
+def _gap_before(run: Sequence[TracedKernel], name: str) -> float:
     gap, end = 0.0, None
     for kernel in run:
         if end is not None and kernel.name == name:
@@ -115,7 +115,7 @@ def _gap_before(run: Sequence[Kernel], name: str) -> float:
     return gap
 
 
-def _busy(run: Sequence[Kernel]) -> float:
+def _busy(run: Sequence[TracedKernel]) -> float:
     """Return the time in which at least one of the kernels runs."""
     total, end = 0.0, float("-inf")
     for kernel in run:

@@ -6,9 +6,9 @@ Times are microseconds from the first event of the run. Nodes are on the host; o
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxfuse.profiling.kernels import Kernel
+from onnxfuse.profiling.kernels import TracedKernel
 from onnxfuse.profiling.nodes import Ran
-from onnxfuse.profiling.report import Profile, Side
+from onnxfuse.profiling.report import ModelProfile, Profile
 
 HOST, DEVICE = 1, 2
 """Rows of a model's events."""
@@ -34,7 +34,7 @@ def chrome_trace(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _events(pid: int, side: Side, nodes: Sequence[Ran], kernels: Sequence[Kernel]) -> Iterator[Event]:
+def _events(pid: int, side: ModelProfile, nodes: Sequence[Ran], kernels: Sequence[TracedKernel]) -> Iterator[Event]:
     zero = min([n.begin for n in nodes] + [k.begin for k in kernels], default=0.0)
     counted = {n.name: n for n in side.work.nodes}
     for node in nodes:

@@ -9,12 +9,12 @@ import onnx
 
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import replaced_nodes
-from onnxfuse.profiling.sizes import Placed, Shapes, Sized, sized
-from onnxfuse.profiling.work import ON_HOST, VIEWS, Work, product_type, work
+from onnxfuse.profiling.sizes import ExpandedNode, Shapes, Sized, sized
+from onnxfuse.profiling.work import ON_HOST, VIEWS, TrafficEstimate, product_type, traffic_estimate
 
 
 @dataclass(frozen=True)
-class NodeWork:
+class NodeTraffic:
     """What one node does in one run."""
 
     name: str
@@ -25,7 +25,7 @@ class NodeWork:
     """`op_type`."""
     nodes: tuple[str, ...]
     """The original nodes that a fused op stands for, as "Op name"; empty for an operator."""
-    work: Work
+    work: TrafficEstimate
     element: str = ""
     """The element type of its matrix product or convolution, such as float16; empty where it has none."""
 
@@ -36,10 +36,10 @@ class NodeWork:
 
 
 @dataclass(frozen=True)
-class ModelWork:
+class ModelTraffic:
     """What one run of a model does."""
 
-    nodes: tuple[NodeWork, ...]
+    nodes: tuple[NodeTraffic, ...]
     intermediates: Mapping[str, int]
     """Bytes of each value that one node writes and another one reads; views of another value are not among them."""
 
@@ -85,12 +85,12 @@ class ModelWork:
 class Pair:
     """A node of the fused model beside the original nodes in whose place it stands; one of the two may be missing."""
 
-    before: tuple[NodeWork, ...]
-    after: NodeWork | None
+    before: tuple[NodeTraffic, ...]
+    after: NodeTraffic | None
 
 
 @dataclass(frozen=True)
-class Row:
+class TrafficRow:
     """All pairs of one kind."""
 
     count: int
@@ -119,16 +119,16 @@ class Removed:
     """Their size, each once; each was written once and read at least once."""
 
 
-def count(model: onnx.ModelProto, shapes: Shapes) -> ModelWork:
+def count(model: onnx.ModelProto, shapes: Shapes) -> ModelTraffic:
     """Return what one run of `model` on inputs of `shapes` does. Raises ModelError."""
     known = sized(model, shapes)
     nodes = tuple(_node(n, known) for n in known.nodes)
-    return ModelWork(nodes, _intermediates(known))
+    return ModelTraffic(nodes, _intermediates(known))
 
 
-def pairs(before: ModelWork, after: ModelWork) -> tuple[Pair, ...]:
+def pairs(before: ModelTraffic, after: ModelTraffic) -> tuple[Pair, ...]:
     """Return each node of `after` with the nodes of `before` that it stands for, then those that nothing stands for."""
-    waiting: dict[str, deque[NodeWork]] = {}
+    waiting: dict[str, deque[NodeTraffic]] = {}
     for node in before.nodes:
         waiting.setdefault(node.label, deque()).append(node)
     found = []
@@ -139,7 +139,7 @@ def pairs(before: ModelWork, after: ModelWork) -> tuple[Pair, ...]:
     return (*found, *(Pair((node,), None) for node in left))
 
 
-def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[Row, ...]:
+def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[TrafficRow, ...]:
     """Return the pairs summed by kind, the most bytes before or after first; what has no traffic is left out.
 
     `one_by_one`: a row for each node, by its name.
@@ -152,7 +152,7 @@ def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[Row, ...]:
         named = f"{pair.after.name} ({after})" if one_by_one and pair.after is not None else after
         groups.setdefault((named, "" if same else before), []).append(pair)
     made = [
-        Row(
+        TrafficRow(
             len(members),
             after,
             before,
@@ -165,24 +165,26 @@ def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[Row, ...]:
     return tuple(sorted((r for r in made if r.bytes_before or r.bytes_after or r.flops), key=_weight))
 
 
-def removed(before: ModelWork, after: ModelWork) -> Removed:
+def removed(before: ModelTraffic, after: ModelTraffic) -> Removed:
     """Return the intermediate values of `before` that no node of `after` writes."""
     gone = {v: size for v, size in before.intermediates.items() if v not in after.intermediates}
     return Removed(len(gone), len(before.intermediates), sum(gone.values()))
 
 
-def _weight(row: Row) -> tuple[int, int, str]:
+def _weight(row: TrafficRow) -> tuple[int, int, str]:
     return -max(row.bytes_before, row.bytes_after), -row.flops, row.after + row.before
 
 
-def _node(placed: Placed, model: Sized) -> NodeWork:
+def _node(placed: ExpandedNode, model: Sized) -> NodeTraffic:
     node, op = placed.proto, placed.op
     name = node.name or next((v for v in node.output if v), node.op_type)
     if op is None:
-        return NodeWork(name, node.op_type, node.op_type, (), work(placed, model), product_type(placed, model))
+        return NodeTraffic(
+            name, node.op_type, node.op_type, (), traffic_estimate(placed, model), product_type(placed, model)
+        )
     kind = f"{op.rule}: {short([n.op_type for n in op.body.node if n.op_type != 'Constant'])}"
     replaced = replaced_nodes(node, op)
-    return NodeWork(name, kind, node.op_type, replaced, work(placed, model), product_type(placed, model))
+    return NodeTraffic(name, kind, node.op_type, replaced, traffic_estimate(placed, model), product_type(placed, model))
 
 
 def _intermediates(model: Sized) -> dict[str, int]:

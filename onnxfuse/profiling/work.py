@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import onnx
 from onnx import NodeProto
 
-from onnxfuse.kernels import is_pointwise, is_reduction
-from onnxfuse.model.types import UNKNOWN
-from onnxfuse.profiling.sizes import Placed, Sized
+from onnxfuse.cuda import is_pointwise, is_reduction
+from onnxfuse.profiling.sizes import ExpandedNode, Sized
+from onnxfuse.shapes.types import UNKNOWN
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 """The same bytes under another shape: ONNX Runtime passes the buffer on."""
@@ -60,7 +60,7 @@ ROW_STEPS: Mapping[str, int] = {
 
 
 @dataclass(frozen=True)
-class Work:
+class TrafficEstimate:
     """What one node, or one fused op, does in one run."""
 
     reads: int
@@ -77,23 +77,23 @@ class Work:
         return self.reads + self.writes
 
 
-def work(node: Placed, model: Sized) -> Work:
+def traffic_estimate(node: ExpandedNode, model: Sized) -> TrafficEstimate:
     """Return what `node` does: a fused op reads each input once, writes each output once, and computes its body."""
     notes: list[str] = []
     plain = node.body or (node.proto,)
     if node.op is None and node.proto.op_type in CONTROL:
-        return Work(0, 0, 0, f"{node.proto.op_type}: how often its body runs is not known from shapes")
+        return TrafficEstimate(0, 0, 0, f"{node.proto.op_type}: how often its body runs is not known from shapes")
     if node.op is None and (node.proto.op_type in VIEWS or node.proto.op_type in ON_HOST):
-        return Work(0, 0, 0)
+        return TrafficEstimate(0, 0, 0)
     if model.on_host.issuperset(node.proto.output):  # arithmetic on shapes, beside the device
-        return Work(0, 0, 0)
+        return TrafficEstimate(0, 0, 0)
     reads = sum(_read(v, plain, model, notes) for v in dict.fromkeys(v for v in node.proto.input if v))
     writes = sum(_bytes(v, model, notes) for v in node.proto.output if v)
     operations = sum(_flops(n, model, notes) for n in plain)
-    return Work(reads, writes, operations, "; ".join(dict.fromkeys(notes)))
+    return TrafficEstimate(reads, writes, operations, "; ".join(dict.fromkeys(notes)))
 
 
-def product_type(node: Placed, model: Sized) -> str:
+def product_type(node: ExpandedNode, model: Sized) -> str:
     """Return the element type of the first matrix product or convolution in `node`, "" where it has none."""
     for plain in node.body or (node.proto,):
         if plain.domain in ("", "ai.onnx", "com.microsoft") and plain.op_type in PRODUCTS:

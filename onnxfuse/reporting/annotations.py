@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.checks import Check
+from onnxfuse.support.printable import controls_written_out
 
 
 def annotations(checks: Sequence[Check]) -> tuple[str, ...]:

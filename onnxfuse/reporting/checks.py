@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxfuse.model.counted import counted
+from onnxfuse.support.plurals import plural
 
 Facts = Mapping[str, Any]
 
@@ -50,13 +50,13 @@ def checks(command: str, facts: Facts) -> tuple[Check, ...]:
 
 def _optimize(facts: Facts) -> Iterator[Check]:
     nodes = facts["nodes"]
-    text = f"{counted(nodes['before'], 'node')} -> {nodes['after']}, {facts['fused_nodes']} of them fused"
+    text = f"{plural(nodes['before'], 'node')} -> {nodes['after']}, {facts['fused_nodes']} of them fused"
     yield Check("optimize", facts["source"], True, text, facts["seconds"])
     for line in facts["not_met"]:
         yield Check("optimize", f"require {line.split(':')[0]}", False, line)
     if "guard" in facts:
         guard = facts["guard"]
-        text = f"{counted(guard['checked'], 'place')} checked, {len(guard['undone'])} taken back"
+        text = f"{plural(guard['checked'], 'place')} checked, {len(guard['undone'])} taken back"
         yield Check("optimize", "guard", True, "; ".join([text, *guard.get("unseen", ())]))
 
 
@@ -148,10 +148,10 @@ def notes(command: str, facts: Facts) -> list[str]:
         found.append(f"assumed {' '.join(f'{name}=1' for name in facts['assumed'])}")
     if command == "bench" and "rounds" in facts:
         found.append(
-            f"us per run; medians of {facts['rounds']} x {counted(facts['runs'], 'run')}, 95% of it: where they lie"
+            f"us per run; medians of {facts['rounds']} x {plural(facts['runs'], 'run')}, 95% of it: where they lie"
         )
     if command == "profile" and facts.get("provider"):
-        found.append(f"times: medians of {counted(facts['runs'], 'run')} at {facts['setting']}")
+        found.append(f"times: medians of {plural(facts['runs'], 'run')} at {facts['setting']}")
     if facts.get("environment"):
         found.append("; ".join(f"{name} {value}" for name, value in facts["environment"].items()))
     return found
@@ -161,7 +161,7 @@ KEPT = ("op", "node", "type", "because")
 """Headings of what lower precision left."""
 
 
-def kept(lowered: Facts) -> tuple[list[str], list[tuple[str, ...]]]:
+def precision_rows(lowered: Facts) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return how a model was converted to lower precision, in lines, and a row for each node that stayed."""
     lines = [line for line in (lowered["summary"], lowered["hint"]) if line]
     for told, names in (

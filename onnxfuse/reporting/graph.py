@@ -10,12 +10,12 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
 
 from onnxfuse.model import provenance
-from onnxfuse.model.counted import counted
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, replaced_nodes
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import ValueType, value_types
 from onnxfuse.reporting.graph_drawing import layout
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import ValueType, value_types
+from onnxfuse.support.plurals import plural
 
 CHARACTER = 7.0
 """Width of a letter of the label, in the page's units."""
@@ -141,7 +141,7 @@ def _attribute(attribute: AttributeProto) -> str:
         kind = kinds[value.data_type].name.lower() if value.data_type in kinds else "unknown"
         return f"{kind}[{','.join(map(str, value.dims))}]"
     if isinstance(value, onnx.GraphProto):
-        return f"a graph of {counted(value.node, 'node')}"
+        return f"a graph of {plural(value.node, 'node')}"
     if isinstance(value, bytes):
         text = value[: LIMIT + 1].decode(errors="replace")
     elif isinstance(value, int | float):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from onnxfuse.model.counted import counted
+from onnxfuse.support.plurals import plural
 
 HINT = "drag to move, wheel to zoom, + unfolds; arrows go along edges, / searches"
 
@@ -42,4 +42,4 @@ def _choice(what: str, values: tuple[str, ...], chosen: str) -> str:
 
 def _nodes(graph: Mapping[str, Any]) -> str:
     count = sum(n["op"] not in ("input", "output") for n in graph["nodes"])
-    return f"{counted(count, 'node')} besides constants"
+    return f"{plural(count, 'node')} besides constants"

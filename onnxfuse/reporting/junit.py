@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.checks import Check
+from onnxfuse.support.printable import controls_written_out
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

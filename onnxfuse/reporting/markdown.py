@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxfuse.model.counted import counted
-from onnxfuse.model.printable import controls_written_out
-from onnxfuse.reporting.checks import KEPT, checks, kept, notes, word, worst_case
+from onnxfuse.reporting.checks import KEPT, checks, notes, precision_rows, word, worst_case
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.printable import controls_written_out
 
 ROWS = 200
 """Rows of one table. GitHub takes 1 MiB for a step summary; a row stays below 1 kB."""
@@ -44,7 +44,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
         nodes = facts["nodes"]
         yield f"{prefix}Nodes", ("before", "after", "fused"), [(nodes["before"], nodes["after"], facts["fused_nodes"])]
         if "precision" in facts:
-            told, left = kept(facts["precision"])
+            told, left = precision_rows(facts["precision"])
             yield f"{prefix}Lower precision", ("",), [(line,) for line in told]
             yield f"{prefix}Not converted", KEPT, list(left)
         undone = (facts.get("guard") or {}).get("undone", [])
@@ -88,7 +88,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator
     for row in rows[:ROWS]:
         yield f"| {' | '.join(_cell(str(cell)) for cell in row)} |"
     if len(rows) > ROWS:
-        yield f"\n{counted(len(rows) - ROWS, 'more row')}"
+        yield f"\n{plural(len(rows) - ROWS, 'more row')}"
 
 
 def _cell(text: str) -> str:

@@ -11,13 +11,13 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from onnxfuse.model.counted import agreeing, counted
-from onnxfuse.model.printable import controls_written_out
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
-from onnxfuse.reporting.checks import KEPT, checks, kept, notes, word
+from onnxfuse.reporting.checks import KEPT, checks, notes, precision_rows, word
 from onnxfuse.reporting.graph_html import graph_html
 from onnxfuse.reporting.profiled import parts as profiled_parts
 from onnxfuse.reporting.tables import number, table
+from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.printable import controls_written_out
 
 Facts = Mapping[str, Any]
 
@@ -104,7 +104,7 @@ def _verdict(command: str, facts: Facts) -> str:
     broken = [c for c in found if not c.ok]
     summary = facts.get("summary") or _summary(command, facts)
     rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
-    held = f"{len(found) - len(broken)} of {counted(found, 'check')} held" if found else ""
+    held = f"{len(found) - len(broken)} of {plural(found, 'check')} held" if found else ""
     lines = facts.get("notes", ()) if command == "optimize" else notes("verify", facts) if command == "verify" else ()
     told = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
     return f'<p class="summary">{escape(str(summary))}</p>{told}<p>{held}</p>' + table(
@@ -115,7 +115,7 @@ def _verdict(command: str, facts: Facts) -> str:
 def _summary(command: str, facts: Facts) -> str:
     if command == "optimize" and "nodes" in facts:
         nodes = facts["nodes"]
-        return f"{counted(nodes['before'], 'node')} → {nodes['after']}, {facts['fused_nodes']} of them fused"
+        return f"{plural(nodes['before'], 'node')} → {nodes['after']}, {facts['fused_nodes']} of them fused"
     return ""
 
 
@@ -126,7 +126,7 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
         yield _Part("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
     optimized = model.get("optimize") or {}
     if optimized.get("precision"):
-        told, left = kept(optimized["precision"])
+        told, left = precision_rows(optimized["precision"])
         lines = "".join(f"<p>{escape(line)}</p>" for line in told)
         yield _Part("Lower precision", lines + table(KEPT, left))
     undone = (optimized.get("guard") or {}).get("undone")
@@ -197,7 +197,7 @@ def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
             kinds[key] = kinds.get(key, 0) + 1
     rows = [(n, rule, body) for (rule, body), n in sorted(kinds.items(), key=lambda item: -item[1])]
     kinds_table = table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
-    told = ", ".join(f"{rule}: {counted(replaced[rule], 'node')} in {counted(n, 'op')}" for rule, n in fused.items())
+    told = ", ".join(f"{rule}: {plural(replaced[rule], 'node')} in {plural(n, 'op')}" for rule, n in fused.items())
     return f"{chart}<p>{escape(told)}</p>{kinds_table}"
 
 
@@ -256,11 +256,11 @@ def _truth(verified: Facts) -> str:
     ops = verified.get("kernels") or []
     ran = sum(op["runs_as"] == "kernel" for op in ops)
     kernels = (
-        f"; {ran} of {counted(ops, 'fused op')} ran as {agreeing(ran, 'a kernel', 'kernels', of=ops)}" if ops else ""
+        f"; {ran} of {plural(ops, 'fused op')} ran as {agreeing(ran, 'a kernel', 'kernels', of=ops)}" if ops else ""
     )
     rounded = "; float32 products may be rounded to TF32" if verified.get("tf32") else ""
     return (
-        f"{counted(cases, 'case')} on {verified['provider']}; error against {truth['kind']} "
+        f"{plural(cases, 'case')} on {verified['provider']}; error against {truth['kind']} "
         f"({truth['how']}){kernels}{rounded}"
     )
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from onnxfuse.model.counted import agreeing, counted
 from onnxfuse.model.display_names import plain_name
 from onnxfuse.reporting.charts import Bar, bars
 from onnxfuse.reporting.tables import table
+from onnxfuse.support.plurals import agreeing, plural
 
 Facts = Mapping[str, Any]
 CHART = 12
@@ -68,7 +68,7 @@ def _traffic(profiled: Facts) -> str:
             items.append(Bar(label, row["bytes_after"], f"{_mb(row['bytes_after'])} MB"))
     gone = profiled["removed"]
     told = (
-        f"<p>{gone['count']} of {counted(gone['of'], 'intermediate value')} no longer "
+        f"<p>{gone['count']} of {plural(gone['of'], 'intermediate value')} no longer "
         f"{agreeing(gone['count'], 'exists', 'exist', of=gone['of'])}: {_mb(gone['bytes'])} MB.</p>"
     )
     what = "<p>Each node's inputs once and outputs once, from shapes; views and what stays on the host are free.</p>"
@@ -90,7 +90,7 @@ def _kernels(side: Facts) -> str:
     ]  # fmt: skip
     run = side["run"]
     told = "" if run is None else (
-        f"<p>{counted(run['launches'], 'launch')}; {run['span']:.1f} us from the first kernel to the last, "
+        f"<p>{plural(run['launches'], 'launch')}; {run['span']:.1f} us from the first kernel to the last, "
         f"{run['busy']:.1f} us at work, {run['idle']:.1f} us in gaps</p>"
     )  # fmt: skip
     note = f"<p>{escape(side['note'])}</p>" if side["note"] else ""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from onnxfuse.model.counted import counted
+from onnxfuse.support.plurals import plural
 
 ROWS = 300
 """Rows of a table; the rest is counted."""
@@ -18,7 +18,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: s
     for row in rows[:ROWS]:
         mark = f' {attribute}="{escape(str(row[key]))}"' if attribute else ""
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>")
-    more = f"<p>{counted(len(rows) - ROWS, 'more row')}</p>" if len(rows) > ROWS else ""
+    more = f"<p>{plural(len(rows) - ROWS, 'more row')}</p>" if len(rows) > ROWS else ""
     return (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
     )

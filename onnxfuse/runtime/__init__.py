@@ -1,10 +1,10 @@
 """Run fused models: sessions on ONNX Runtime in which the fused ops are CUDA kernels."""
 
-from onnxfuse.runtime.bridge import calls, launches, reset_counts
-from onnxfuse.runtime.cuda import cuda_unusable, device_fault
-from onnxfuse.runtime.inference import Provider, Session, session
-from onnxfuse.runtime.placement import Placement
-from onnxfuse.runtime.registration import register
+from onnxfuse.runtime.engine.bridge import calls, launches, reset_counts
+from onnxfuse.runtime.engine.cuda_provider import cuda_unusable, device_fault
+from onnxfuse.runtime.session.inference import Provider, Session, session
+from onnxfuse.runtime.session.placement import Placement
+from onnxfuse.runtime.session.registration import register
 
 __all__ = [
     "Placement",

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from onnx import ModelProto
 
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.measurements import Book, Measured
-from onnxfuse.model.concrete_shapes import with_sizes
-from onnxfuse.model.errors import UsageError
-from onnxfuse.rewrite.fuse.choices import Choices
-from onnxfuse.rewrite.language.rule_file import Rule
-from onnxfuse.rewrite.pipeline import Progress
-from onnxfuse.runtime.variants import usable
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.measurements import Book, MeasuredVariants
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.graph.concrete_shapes import with_sizes
+from onnxfuse.passes.pipeline import Progress
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.runtime.kernels.variants import usable
+from onnxfuse.support.errors import UsageError
 from onnxfuse.tuning.candidates import candidates, measured
 from onnxfuse.tuning.decide import Decided, Decisions, Sizes, decide
 from onnxfuse.tuning.stopwatch import Stopwatch, on_gpu
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def tune(
     watch = on_gpu() if stopwatch is None else stopwatch
     known = dict(book.get(watch.machine, {}))
 
-    def measure(work: Work) -> Measured:
+    def measure(work: TuningTask) -> MeasuredVariants:
         found = measured(work, watch.time(work, candidates(work, rules, watch.machine, watch.arch)))
         known[found.key] = found
         keep({watch.machine: known})

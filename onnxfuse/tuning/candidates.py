@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from onnxfuse import kernels
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
-from onnxfuse.kernels.measurements import Kind, Machine, Measured, Timed
+from onnxfuse import cuda
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.plan.measurements import Kind, Machine, MeasuredVariants, Timed
 from onnxfuse.model.fused import fused_ops, write
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language.fuse_table import THROUGH_LIBRARY
-from onnxfuse.rewrite.language.rule_file import Rule
-from onnxfuse.tuning.work import Work
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language.fuse_table import THROUGH_LIBRARY
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.tuning.work import TuningTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Candidate:
     kind: Kind
     model: onnx.ModelProto
     """With the inputs, weights and outputs of the work; one with a variant carries it, as every tuned model does."""
-    tuning: Tuning = DEFAULT
+    tuning: TileTuning = DEFAULT
 
     @property
     def fused(self) -> bool:
@@ -32,9 +32,9 @@ class Candidate:
         return self.kind != "alone"
 
 
-def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
+def candidates(work: TuningTask, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
     """Return every way to do the work: the plan's own choice first, the nodes alone last."""
-    tunings = kernels.candidates(work.op, work.shapes, arch) if kernels.is_template(work.op.template) else (DEFAULT,)
+    tunings = cuda.candidates(work.op, work.shapes, arch) if cuda.is_template(work.op.template) else (DEFAULT,)
     found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
     if work.library:
         found.append(Candidate("library", _through_library(work)))
@@ -42,14 +42,14 @@ def candidates(work: Work, rules: Sequence[Rule], machine: Machine, arch: Arch) 
     return [*found, *([Candidate("split", split)] if split is not None else []), Candidate("alone", work.plain)]
 
 
-def measured(work: Work, timed: Sequence[Timed]) -> Measured:
+def measured(work: TuningTask, timed: Sequence[Timed]) -> MeasuredVariants:
     """Return what was measured of the work."""
     names = [onnx.TensorProto.DataType.Name(t).lower() for t in work.op.inputs]
     nodes = tuple(n.op_type for n in work.op.body.node if n.op_type != "Constant")
-    return Measured(work.op.name, work.op.rule, nodes, tuple(names), work.shapes, tuple(timed))
+    return MeasuredVariants(work.op.name, work.op.rule, nodes, tuple(names), work.shapes, tuple(timed))
 
 
-def _in_variant(work: Work, tuning: Tuning, machine: Machine) -> onnx.ModelProto:
+def _in_variant(work: TuningTask, tuning: TileTuning, machine: Machine) -> onnx.ModelProto:
     if tuning == DEFAULT:
         return work.fused
     model = onnx.ModelProto()
@@ -58,7 +58,7 @@ def _in_variant(work: Work, tuning: Tuning, machine: Machine) -> onnx.ModelProto
     return model
 
 
-def _through_library(work: Work) -> onnx.ModelProto:
+def _through_library(work: TuningTask) -> onnx.ModelProto:
     """Return the op without its kernel, so that a session takes the library's."""
     model = onnx.ModelProto()
     model.CopyFrom(work.fused)
@@ -67,7 +67,7 @@ def _through_library(work: Work) -> onnx.ModelProto:
     return model
 
 
-def _split(work: Work, rules: Sequence[Rule]) -> onnx.ModelProto | None:
+def _split(work: TuningTask, rules: Sequence[Rule]) -> onnx.ModelProto | None:
     """Return what the rules make of the nodes without the one that made the op; None where that is nothing new.
 
     Of a product it is the library's node and one kernel after it, of a norm a kernel before the library's norm.

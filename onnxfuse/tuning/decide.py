@@ -10,25 +10,25 @@ from dataclasses import dataclass, field, replace
 
 from onnx import ModelProto, NodeProto
 
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.measurements import Key, Kind, Measured
-from onnxfuse.model.concrete_shapes import every_type, fused_nodes, input_shapes, may_have, with_sizes
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.measurements import Key, Kind, MeasuredVariants
+from onnxfuse.files.io import without_weights
+from onnxfuse.fusion.region.choices import Choices, Declined, Place
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, may_have, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.io import without_weights
-from onnxfuse.model.types import ValueType
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices, Declined, Place
-from onnxfuse.rewrite.language.rule_file import Rule
-from onnxfuse.rewrite.report import Applied
-from onnxfuse.rewrite.unfuse import unfuse
-from onnxfuse.tuning.work import Work, cut_out
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.report import Applied
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import ValueType
+from onnxfuse.tuning.work import TuningTask, extract_task
 
 Sizes = Sequence[Mapping[str, int]]
 """The sets of sizes of the dynamic dimensions that matter; none: whatever was measured matters."""
-Known = Mapping[Key, Sequence[Measured]]
+Known = Mapping[Key, Sequence[MeasuredVariants]]
 """What was measured, on one machine or several."""
-Measure = Callable[[Work], Measured]
+Measure = Callable[[TuningTask], MeasuredVariants]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Decided:
     """What becomes of one fused op that the rules proposed, on inputs of certain shapes."""
 
     verdict: Kind
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredVariants, ...]
     """At each set of sizes, on each machine: one or more."""
     places: int
     """How many nodes of the model it is about."""
@@ -51,7 +51,7 @@ class Decisions:
     """In the order in which they were proposed."""
     unmeasured: int
     """Places of which nothing is known: there holds what the rules say of cost."""
-    new: Mapping[Key, Measured]
+    new: Mapping[Key, MeasuredVariants]
     """What was measured now."""
 
 
@@ -89,8 +89,8 @@ class _Search:
     sizes: Sizes
     measure: Measure | None
     progress: pipeline.Progress
-    new: dict[Key, Measured] = field(default_factory=dict)
-    decided: dict[tuple[Kind, tuple[Measured, ...]], int] = field(default_factory=dict)
+    new: dict[Key, MeasuredVariants] = field(default_factory=dict)
+    decided: dict[tuple[Kind, tuple[MeasuredVariants, ...]], int] = field(default_factory=dict)
     unmeasured: int = 0
 
     def round(self, choices: Choices) -> dict[Place, Declined]:
@@ -100,7 +100,7 @@ class _Search:
         views = [infer(with_sizes(trial, s)[0]) for s in self.sizes] or [infer(trial)]
         seen = _Trial(trial, fused_ops(trial), [every_type(view.graph) for view in views])
         declined: dict[Place, Declined] = {}
-        kept = Counter[tuple[Kind, tuple[Measured, ...]]]()
+        kept = Counter[tuple[Kind, tuple[MeasuredVariants, ...]]]()
         self.unmeasured = 0
         for name, nodes in fused_nodes(trial.graph).items():
             for node in nodes:
@@ -116,16 +116,16 @@ class _Search:
                     kept[verdict, measured] += 1
                     continue
                 declined[name, proposed.outputs] = Declined(
-                    measurements.told(measured), alone=verdict == "alone", library=verdict == "library"
+                    measurements.best_times_line(measured), alone=verdict == "alone", library=verdict == "library"
                 )
                 self.decided[verdict, measured] = self.decided.get((verdict, measured), 0) + 1
         if not declined:
             self.decided |= kept
         return declined
 
-    def at(self, node: NodeProto, proposed: Applied, seen: "_Trial") -> tuple[Measured, ...]:
+    def at(self, node: NodeProto, proposed: Applied, seen: "_Trial") -> tuple[MeasuredVariants, ...]:
         """Return what is known of a fused node, on all shapes that its inputs may have where theirs are not known."""
-        found: dict[Measured, None] = {}
+        found: dict[MeasuredVariants, None] = {}
         for types in seen.types:
             shapes = input_shapes(node, types)
             key = measurements.key(proposed.op, shapes or ())
@@ -136,7 +136,7 @@ class _Search:
             if key not in self.known and key not in self.new and self.measure is not None:
                 self.progress(f"measure {len(self.new) + 1}: {proposed.op} {measurements.extents(shapes)}")
                 op = seen.ops[proposed.op]
-                work = cut_out(node, op, shapes, seen.model, self.unfused, types, proposed.kept)
+                work = extract_task(node, op, shapes, seen.model, self.unfused, types, proposed.kept)
                 self.new[key] = self.measure(replace(work, library=proposed.library))
             found.update(dict.fromkeys([self.new[key]] if key in self.new else self.known.get(key, ())))
         return tuple(m for m in found if m.ran)

@@ -15,23 +15,23 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnxfuse import kernels
+from onnxfuse import cuda
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.measurements import Machine, Timed
-from onnxfuse.model.errors import KernelError
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.io import tensor_bytes
-from onnxfuse.model.types import ValueType, value_types
-from onnxfuse.profiling.bound import REFUSALS, Bound, Values, bind, opened, ort_values, outputs_of
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.measurements import Machine, Timed
+from onnxfuse.files.io import tensor_bytes
+from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, Values, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting
-from onnxfuse.runtime.cuda import cuda_unusable
-from onnxfuse.runtime.opening import reason
-from onnxfuse.runtime.variants import machine_of
+from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
+from onnxfuse.runtime.kernels.variants import machine_of
+from onnxfuse.runtime.session.opening import reason
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import ValueType, value_types
+from onnxfuse.support.errors import KernelError
 from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import Work
-from onnxfuse.verification import sessions
-from onnxfuse.verification.sessions import CPU, CUDA
+from onnxfuse.tuning.work import TuningTask
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.sessions import CPU, CUDA
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,7 +58,7 @@ class Stopwatch:
 
     machine: Machine
     arch: Arch
-    time: Callable[[Work, Sequence[Candidate]], Sequence[Timed]]
+    time: Callable[[TuningTask, Sequence[Candidate]], Sequence[Timed]]
     """Returns the time of each candidate, or why there is none."""
 
 
@@ -67,11 +67,11 @@ def on_gpu() -> Stopwatch:
     missing = cuda_unusable()
     if missing is not None:
         raise sessions.no_cuda(missing)
-    arch = kernels.arch_of(0)
+    arch = cuda.arch_of(0)
     return Stopwatch(machine_of(0), arch, lambda work, candidates: time_on_gpu(work, candidates, arch))
 
 
-def time_on_gpu(work: Work, candidates: Sequence[Candidate], arch: Arch) -> list[Timed]:
+def time_on_gpu(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> list[Timed]:
     """Return the times of all candidates, measured in turns; each must run and agree with the nodes alone."""
     broken = _compiled(work, candidates, arch)
     inputs = _inputs(work.plain)
@@ -84,16 +84,16 @@ def time_on_gpu(work: Work, candidates: Sequence[Candidate], arch: Arch) -> list
     ]
 
 
-def _compiled(work: Work, candidates: Sequence[Candidate], arch: Arch) -> dict[int, str]:
+def _compiled(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> dict[int, str]:
     """Compile all variants side by side; returns why those that have no kernel have none, by position."""
-    if not kernels.is_template(work.op.template):
+    if not cuda.is_template(work.op.template):
         return {}
 
     def compile_one(candidate: Candidate) -> str:
         try:
-            plan = kernels.plan(work.op, work.shapes, True, arch, candidate.tuning)
+            plan = cuda.plan(work.op, work.shapes, True, arch, candidate.tuning)
             for launch in (plan, *plan.then):
-                kernels.compile(launch.kernel, arch)
+                cuda.compile(launch.kernel, arch)
         except KernelError as error:
             return f"{error}"
         return ""
@@ -167,7 +167,7 @@ def _times(candidates: Sequence[Candidate], inputs: Arrays, setting: Setting) ->
     copies = _copies(plain, inputs)
     given = _on_device(inputs)
     results = outputs_of(opened(plain, DEFAULT, (CUDA, CPU), fused=candidates[-1].fused), given, "measured")
-    bounds: list[Bound] = []
+    bounds: list[DeviceBinding] = []
     for candidate in candidates:
         model = replicated(candidate.model, copies)
         session = opened(model, setting, (CUDA, CPU), fused=candidate.fused)

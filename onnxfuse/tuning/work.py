@@ -6,19 +6,19 @@ from dataclasses import dataclass
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxfuse.kernels.measurements import Key, key
-from onnxfuse.model.concrete_shapes import Shape, every_graph
+from onnxfuse.cuda.plan.measurements import Key, key
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.graph.concrete_shapes import Shape, every_graph
+from onnxfuse.graph.graph import captured
 from onnxfuse.model.fused import DOMAIN, FusedOp
-from onnxfuse.model.graph import captured
 from onnxfuse.model.overridable import overridable
 from onnxfuse.model.schema import is_random
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.model.types import UNKNOWN, ValueType, value_info
-from onnxfuse.rewrite.unfuse import unfuse
+from onnxfuse.shapes.types import UNKNOWN, ValueType, value_info
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class TuningTask:
     """One distinct (body, shapes, types). Both models have the inputs, weights and outputs of the place.
 
     A product that the library computes for the op is part of both: without the op it would be another one, with the
@@ -41,7 +41,7 @@ class Work:
         return key(self.op.name, self.shapes)
 
 
-def cut_out(
+def extract_task(
     node: NodeProto,
     op: FusedOp,
     shapes: tuple[Shape, ...],
@@ -49,7 +49,7 @@ def cut_out(
     unfused: ModelProto,
     types: Mapping[str, ValueType],
     kept: Collection[str] = (),
-) -> Work:
+) -> TuningTask:
     """Return the work of one fused node, cut out of the model before and after fusion.
 
     `shapes` are those of its inputs, `types` the types of all values, `kept` the values that the library computes for
@@ -67,7 +67,7 @@ def cut_out(
         plain = ModelProto()
         plain.CopyFrom(work)
         unfuse(plain)
-    return Work(op, shapes, work, plain)
+    return TuningTask(op, shapes, work, plain)
 
 
 def _values(model: ModelProto) -> Iterator[str]:

@@ -12,25 +12,25 @@ from typing import Any, Literal
 import numpy.typing as npt
 import onnx
 
-from onnxfuse.verification.budget import NanPolicy
-from onnxfuse.verification.finding import Finding, Suspect
-from onnxfuse.verification.measured import Measure
-from onnxfuse.verification.metrics import Difference
-from onnxfuse.verification.report import SCHEMA, Report
-from onnxfuse.verification.rows import CaseRow, KernelRow, OutputRow
-from onnxfuse.verification.tolerance import ALL, Tolerances, Tolerated
+from onnxfuse.verification.report.localization import Localization, Suspect
+from onnxfuse.verification.report.report import SCHEMA, VerifyReport
+from onnxfuse.verification.report.rows import CaseRow, KernelRow, OutputRow
+from onnxfuse.verification.tolerance.error_budget import NanPolicy
+from onnxfuse.verification.tolerance.metrics import Difference
+from onnxfuse.verification.tolerance.output_error import Measure
+from onnxfuse.verification.tolerance.tolerance import ALL, Tolerances, Tolerated
 
 __all__ = [
     "SCHEMA",
     "CaseRow",
     "Difference",
-    "Finding",
     "KernelRow",
+    "Localization",
     "Measure",
     "OutputRow",
-    "Report",
     "Suspect",
     "Tolerated",
+    "VerifyReport",
     "verify",
 ]
 
@@ -60,7 +60,7 @@ def verify(
     rules: Sequence[str | Path] = (),
     progress: Callable[[str, int, int], None] | None = None,
     extra_cases: bool = True,
-) -> Report:
+) -> VerifyReport:
     """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
 
     Both may be a path (of any size), bytes or a ModelProto. `inputs` are real ones (.npz, .npy, .json, .pb,
@@ -76,12 +76,12 @@ def verify(
     `extra_cases=False` leaves out large sizes and values, and the search for inputs that show more: how many of these
     there are depends on the time. `progress(step, done, total)` is called along the way.
 
-    Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.budget`.
+    Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.tolerance.error_budget`.
     """
     # ONNX Runtime is imported when something is to be run.
-    from onnxfuse.verification.compare import compare
-    from onnxfuse.verification.judging import Judging
-    from onnxfuse.verification.limits import Limits
+    from onnxfuse.verification.cases.limits import Limits
+    from onnxfuse.verification.compare.compare import compare
+    from onnxfuse.verification.compare.judging import Judging
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     tolerances = Tolerances(_numbers(rtol), _numbers(atol))

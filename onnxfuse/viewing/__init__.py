@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onnxfuse.api.options import Options, Progress, silent
-from onnxfuse.api.source import Model, plain
+from onnxfuse.api.request.model_source import Model, path_or_proto
+from onnxfuse.api.request.options import Options, Progress, silent
 from onnxfuse.viewing.server import Server, listen
-from onnxfuse.viewing.showing import Asked, Showing
+from onnxfuse.viewing.showing import ViewPage, ViewRequest
 from onnxfuse.viewing.times import read_times, times_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class View:
     """A page that is being served until `close`; in a `with` block until its end."""
 
     url: str
-    _shown: Showing = field(repr=False)
+    _shown: ViewPage = field(repr=False)
     server: Server = field(repr=False)
     _thread: threading.Thread = field(repr=False)
 
@@ -80,9 +80,9 @@ def view(
         times = read_times(Path(profile))
     elif profile is not None:
         times = times_of(profile.as_dict())
-    asked = Asked(
-        plain(model),
-        None if fused is None else plain(fused),
+    asked = ViewRequest(
+        path_or_proto(model),
+        None if fused is None else path_or_proto(fused),
         Options(tuple(Path(r) for r in rules)),
         times,
         {name: tuple(sizes) for name, sizes in (shapes or {}).items()},
@@ -92,9 +92,9 @@ def view(
     return serve(asked, host, port, browser=browser)
 
 
-def serve(asked: Asked, host: str, port: int, *, browser: bool = False, progress: Progress = silent) -> View:
+def serve(asked: ViewRequest, host: str, port: int, *, browser: bool = False, progress: Progress = silent) -> View:
     """Return the page of what is asked for, being served; raises as `view`."""
-    shown = Showing(asked, progress)
+    shown = ViewPage(asked, progress)
     progress("listen")
     server = listen(shown, host, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="onnxfuse view", daemon=True)

@@ -4,10 +4,10 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.kernels import Arch, is_template, plan, supports
-from onnxfuse.kernels.ir.strides import Shape
-from onnxfuse.model.errors import KernelError
+from onnxfuse.cuda import Arch, is_template, plan, supports
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.strides import Shape
 
 Shapes = tuple[Shape, ...]
 

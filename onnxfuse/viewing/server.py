@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from onnxfuse.model.errors import OnnxfuseError, UsageError
+from onnxfuse.support.errors import OnnxfuseError, UsageError
 
 PATIENCE = 30.0
 """Seconds for a request to arrive: one that does not holds no thread."""

@@ -11,18 +11,19 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxfuse import reporting
-from onnxfuse.api import misses
-from onnxfuse.api.costs import Costs, costs
-from onnxfuse.api.dumping import arch_here
-from onnxfuse.api.explaining import Explained, explain
-from onnxfuse.api.options import Options, Progress, silent
-from onnxfuse.api.source import Source
-from onnxfuse.kernels import SUPPORTED
-from onnxfuse.model import concrete_shapes, external, io
-from onnxfuse.model.counted import counted
-from onnxfuse.model.errors import ModelError, OnnxfuseError, UsageError
+from onnxfuse.api.explain.explaining import Explained, explain
+from onnxfuse.api.optimize.dumping import arch_here
+from onnxfuse.api.reasons import near_misses
+from onnxfuse.api.reasons.costs import Costs, costs
+from onnxfuse.api.request.model_source import Source
+from onnxfuse.api.request.options import Options, Progress, silent
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.files import external, io
+from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.inferred_types import infer
+from onnxfuse.shapes.inference import infer
+from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
+from onnxfuse.support.plurals import plural
 from onnxfuse.viewing.kernel_text import Shapes, kernel_text
 from onnxfuse.viewing.times import Times
 
@@ -31,7 +32,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ViewRequest:
     """What is to be shown, and how."""
 
     source: Source
@@ -51,12 +52,12 @@ LARGE = 1000
 """Nodes, beyond which a model is shown as it came at once: to optimize it takes longer than that."""
 
 
-class Showing:
+class ViewPage:
     """A page, and the answers to what it asks; while the model is optimized, the page of it as it came."""
 
     policy = f"{reporting.policy()}; frame-ancestors 'none'"
 
-    def __init__(self, asked: Asked, progress: Progress) -> None:
+    def __init__(self, asked: ViewRequest, progress: Progress) -> None:
         self.asked = asked
         self.step = "load"
         self.failed: BaseException | None = None
@@ -164,7 +165,7 @@ class Showing:
                 *dict.fromkeys(c for c in counted.values() if isinstance(c, str)),
                 *([] if found is None else found.report.notes),
             ],
-            "near": [] if found is None else misses.facts(misses.ranked(found.report), found.report),
+            "near": [] if found is None else near_misses.facts(near_misses.ranked(found.report), found.report),
             "rules": None if found is None else dict(found.report.by_rule()),
         }
         for side, m in sides.items():
@@ -223,7 +224,7 @@ def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: s
 
 def _counted(sides: Mapping[str, ModelProto]) -> str:
     first, *others = (sum(n.op_type != "Constant" for n in m.graph.node) for m in sides.values())
-    told = " -> ".join([counted(first, "node"), *map(str, others)])
+    told = " -> ".join([plural(first, "node"), *map(str, others)])
     fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
     return told if fused is None else f"{told}, {fused} of them fused"
 

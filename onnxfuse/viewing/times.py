@@ -8,8 +8,8 @@ from typing import Any
 
 from onnx import ModelProto
 
-from onnxfuse.model.errors import ModelError, UsageError
-from onnxfuse.model.text import read_json, read_text
+from onnxfuse.support.bounded_text import read_json, read_text
+from onnxfuse.support.errors import ModelError, UsageError
 
 OWN = re.compile(r"(/MatMulAddFusion|_nchwc|_token_\d+)+$")
 """What ONNX Runtime 1.31 puts behind the name of a node or its output where it runs it in another form."""

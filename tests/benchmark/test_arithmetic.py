@@ -6,24 +6,24 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from onnxfuse.benchmark.report import Block, FusedOps, ModelName, Report, Row, Timing, interval
+from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, ModelName, ReportBlock, Timing, TimingRow, interval
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.settings import cpu_settings, cuda_settings
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
-from onnxfuse.verification.inputs import input_specs
+from onnxfuse.verification.inputs.inputs import input_specs
 
 
-def row(model: ModelName, setting: str, p50: float) -> Row:
-    return Row(model, setting, Timing(p50, p50, p50, p50, p50 * 0.99, p50 * 1.01), None)
+def row(model: ModelName, setting: str, p50: float) -> TimingRow:
+    return TimingRow(model, setting, Timing(p50, p50, p50, p50, p50 * 0.99, p50 * 1.01), None)
 
 
-def block(original: float, graph: float, fused: float) -> Block:
+def block(original: float, graph: float, fused: float) -> ReportBlock:
     rows = (row("original", "default", original), row("original", "CUDA graph", graph), row("fused", "default", fused))
-    return Block({"n": 4}, {"x": (4, 8)}, 4, rows, ())
+    return ReportBlock({"n": 4}, {"x": (4, 8)}, 4, rows, ())
 
 
-def report(*blocks: Block) -> Report:
-    return Report("CPUExecutionProvider", blocks, (), {}, FusedOps(0, 0, 0, None, ()), {}, 1, 1, 0.0)
+def report(*blocks: ReportBlock) -> BenchmarkReport:
+    return BenchmarkReport("CPUExecutionProvider", blocks, (), {}, FusedOps(0, 0, 0, None, ()), {}, 1, 1, 0.0)
 
 
 def test_percentiles_are_interpolated_and_in_microseconds() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 import onnxfuse
 from onnxfuse.benchmark import bench, compare
-from onnxfuse.model.errors import ModelError, UsageError
 from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import DEFAULT, Setting
-from onnxfuse.verification.sessions import Model
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.verification.run.sessions import Model
 
 ROOT = Path(__file__).parents[2]
 CPU = ["CPUExecutionProvider"]

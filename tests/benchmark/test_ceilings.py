@@ -6,15 +6,15 @@ import pytest
 from onnxfuse.benchmark import bench
 from onnxfuse.benchmark.ceilings import Ceilings, measured
 from onnxfuse.benchmark.plot import axis_of
-from onnxfuse.benchmark.report import Block
-from onnxfuse.profiling.traffic import ModelWork, NodeWork
-from onnxfuse.profiling.work import Work
+from onnxfuse.benchmark.report import ReportBlock
+from onnxfuse.profiling.traffic import ModelTraffic, NodeTraffic
+from onnxfuse.profiling.work import TrafficEstimate
 
 CPU = ["CPUExecutionProvider"]
 
 
-def node(size: int, flops: int, element: str = "") -> NodeWork:
-    return NodeWork("n", "op", "op", (), Work(size, 0, flops), element)
+def node(size: int, flops: int, element: str = "") -> NodeTraffic:
+    return NodeTraffic("n", "op", "op", (), TrafficEstimate(size, 0, flops), element)
 
 
 CEILINGS = Ceilings(1e6, {"float16": 4e6, "float32": 1e6})
@@ -23,14 +23,16 @@ CEILINGS = Ceilings(1e6, {"float16": 4e6, "float32": 1e6})
 
 def test_each_node_takes_the_longer_of_its_two_times() -> None:
     """Bytes or operations, whichever takes longer, node by node; operations outside of products are free."""
-    work = ModelWork((node(100, 40, "float16"), node(10, 400, "float16"), node(5, 300, "float32"), node(7, 1000)), {})
+    work = ModelTraffic(
+        (node(100, 40, "float16"), node(10, 400, "float16"), node(5, 300, "float32"), node(7, 1000)), {}
+    )
     assert CEILINGS.floor(work) == pytest.approx(100 + 100 + 300 + 7)
 
 
 def test_the_peak_is_that_of_the_type_that_most_operations_are_in() -> None:
     """One number for a roofline; none where nothing is a product."""
-    assert CEILINGS.peak(ModelWork((node(1, 10, "float16"), node(1, 20, "float32")), {})) == 1e6
-    assert CEILINGS.peak(ModelWork((node(1, 10),), {})) is None
+    assert CEILINGS.peak(ModelTraffic((node(1, 10, "float16"), node(1, 20, "float32")), {})) == 1e6
+    assert CEILINGS.peak(ModelTraffic((node(1, 10),), {})) is None
 
 
 def test_ceilings_are_measured_for_the_types_that_are_there() -> None:
@@ -58,8 +60,8 @@ def test_a_benchmark_tells_work_and_roofline() -> None:
 def test_a_plot_runs_along_the_one_dimension_that_varies() -> None:
     """Its sizes are the axis; where two vary, or none, the shapes stand beside each other."""
 
-    def block(**dimensions: int) -> Block:
-        return Block(dimensions, {}, 1, (), ())
+    def block(**dimensions: int) -> ReportBlock:
+        return ReportBlock(dimensions, {}, 1, (), ())
 
     assert axis_of([block(batch=1, words=8), block(batch=4, words=8)]) == ("batch", [1.0, 4.0])
     assert axis_of([block(batch=1, words=8), block(batch=4, words=16)]) is None

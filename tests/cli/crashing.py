@@ -23,9 +23,11 @@ from onnxfuse import runtime
 from onnxfuse.benchmark import compare
 from onnxfuse.benchmark.ceilings import Ceilings
 from onnxfuse.cli.main import main
-from onnxfuse.model import io, isolation
+from onnxfuse.files import io
 from onnxfuse.profiling import device
-from onnxfuse.verification import crashes, sessions
+from onnxfuse.support import isolation
+from onnxfuse.verification.localize import crashes
+from onnxfuse.verification.run import sessions
 
 
 def crash(how: str) -> None:
@@ -74,7 +76,7 @@ def install(how: str, which: str, op: str) -> None:
     if which in ("original", "fused"):
         install_setting(how, which, op)
         return
-    module, name = (sessions, "plain") if which == "plain" else (runtime, "session")
+    module, name = (sessions, "ort_session") if which == "plain" else (runtime, "session")
     opened = getattr(module, name)
 
     def dying(model: sessions.Model, *arguments: Any, **options: Any) -> Any:

@@ -8,11 +8,11 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.kernels.pack import file
-from onnxfuse.model.errors import KernelError, ModelError, UsageError
-from onnxfuse.model.spread import Workers
-from onnxfuse.runtime import packing
+from onnxfuse import cuda
+from onnxfuse.cuda.pack import file
+from onnxfuse.runtime.packing import packing
+from onnxfuse.support.errors import KernelError, ModelError, UsageError
+from onnxfuse.support.process_pool import Workers
 from tests.cli.conftest import Command
 
 
@@ -21,7 +21,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is compiled be the kernel's name."""
     monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
     for name in ("compile", "portable"):
-        monkeypatch.setattr(kernels, name, lambda kernel, arch: f"{arch.name} {kernel.entry}".encode())
+        monkeypatch.setattr(cuda, name, lambda kernel, arch: f"{arch.name} {kernel.entry}".encode())
 
 
 def compiled(command: Command, *arguments: Any) -> Any:
@@ -48,7 +48,7 @@ def test_what_is_assumed_is_said(onnxfuse_command: Command) -> None:
     onnxfuse_command("optimize", "in.onnx", "out.onnx")
     facts = compiled(onnxfuse_command, "out.onnx")
     assert (facts["ranges"], facts["assumed"]) == ({"N": [1, 32]}, ["N"])
-    assert list(facts["targets"]) == [*(a.name for a in kernels.SUPPORTED), "compute_86"]
+    assert list(facts["targets"]) == [*(a.name for a in cuda.SUPPORTED), "compute_86"]
     out = onnxfuse_command("compile", "out.onnx", "--arch", "sm_89", "--shape", "N=8").out
     assert out.startswith("compiled: ")
     assert "N: 8..8" in out
@@ -106,7 +106,7 @@ def test_optimize_writes_both_or_nothing(
     def fail(*facts: Any) -> bytes:
         raise KernelError("no NVRTC here", "pip install 'onnxfuse[cuda]'")
 
-    monkeypatch.setattr(kernels, "compile", fail)
+    monkeypatch.setattr(cuda, "compile", fail)
     result = onnxfuse_command(*arguments)
     assert (result.code, "no NVRTC here" in result.err) == (5, True)
     assert sorted(p.name for p in folder.iterdir()) == ["again", "in.onnx"]

@@ -11,9 +11,9 @@ import pytest
 
 import onnxfuse
 from onnxfuse.cli.main import main
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.dump import dump, resources
-from onnxfuse.verification import sessions
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.dispatch.dump import dump, resources
+from onnxfuse.verification.run import sessions
 from tests.cli.conftest import Command
 
 PHASES = [

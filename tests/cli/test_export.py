@@ -8,11 +8,11 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.api.triton import config, signature
-from onnxfuse.model.errors import ModelError, UsageError
-from onnxfuse.model.spread import Workers
-from onnxfuse.runtime import packing
+from onnxfuse import cuda
+from onnxfuse.api.deploy.triton import config, signature
+from onnxfuse.runtime.packing import packing
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.process_pool import Workers
 from tests.cli.conftest import Command
 
 CONFIG = """\
@@ -52,7 +52,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is compiled be the kernel's name."""
     monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
     for name in ("compile", "portable"):
-        monkeypatch.setattr(kernels, name, lambda kernel, arch: f"{arch.name} {kernel.entry}".encode())
+        monkeypatch.setattr(cuda, name, lambda kernel, arch: f"{arch.name} {kernel.entry}".encode())
 
 
 def exported(command: Command, *arguments: Any) -> Any:
@@ -123,7 +123,7 @@ def test_nothing_is_left_of_an_export_that_fails(fused: Path, monkeypatch: pytes
     def full(*facts: Any) -> None:
         raise ModelError("no space is left")
 
-    monkeypatch.setattr("onnxfuse.api.exporting._manifest", full)
+    monkeypatch.setattr("onnxfuse.api.deploy.exporting._manifest", full)
     with pytest.raises(ModelError, match="no space"):
         onnxfuse.export_library(fused / "fused.onnx", fused / "m", archs=["sm_90"])
     assert not (fused / "m").exists()

@@ -14,9 +14,9 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.cli import outputs
+from onnxfuse.cli.base import report_files
 from onnxfuse.cli.main import main
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.cli.conftest import Command
 
 EVIL = "\x1b[31mred\x07 \u202eright"
@@ -91,7 +91,7 @@ def test_what_is_not_installed_is_told_and_hides_no_fault(
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(outputs, "version", missing)
+    monkeypatch.setattr(report_files, "version", missing)
     monkeypatch.setattr(pipeline, "run", _fail)
     with pytest.raises(SystemExit) as left:
         main(["optimize", str(folder / "in.onnx"), "out.onnx", "--traceback"])

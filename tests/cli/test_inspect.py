@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model import external
+from onnxfuse.files import external
 from tests.cli.conftest import Command
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.api.left import left, operators
-from onnxfuse.kernels import LAUNCH
-from onnxfuse.rewrite import pipeline
+from onnxfuse.api.reasons.remaining_ops import operators, remaining_ops
+from onnxfuse.cuda import LAUNCH
+from onnxfuse.passes import pipeline
 from tests.cli.conftest import Command
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -38,7 +38,7 @@ def test_facts_are_counted_from_shapes() -> None:
     """Bytes of inputs and outputs, launches where there are any, shares of the whole, the most expensive first."""
     model = onnx.parser.parse_model(MODEL)
     report = pipeline.run(model)
-    found = left(model, report)
+    found = remaining_ops(model, report)
     assert dict(found.sizes) == {"batch": 1, "tokens": 128}
     kinds = {k.op: k for k in found.kinds}
     product = 4 * (128 * 64 + 64 * 64 + 128 * 64)
@@ -59,7 +59,7 @@ def test_a_large_node_goes_before_a_small_one() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4096,4096] x, float[8,8] s) => (float[4096,4096] y,
       float[8,8] t) { [wide] y = MatMul (x, x)  [narrow] t = Einsum <equation = "ab,bb->ab"> (s, s) }"""
     model = onnx.parser.parse_model(text)
-    found = left(model, pipeline.run(model, []))
+    found = remaining_ops(model, pipeline.run(model, []))
     assert [k.op for k in found.kinds] == ["MatMul", "Einsum"]
     assert found.kinds[0].share > 0.9
     assert found.kinds[0].at == "wide"

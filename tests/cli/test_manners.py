@@ -217,7 +217,7 @@ main(["optimize", "in.onnx", "out.onnx"])
     assert set(os.listdir(folder)) == before
 
 
-@pytest.mark.parametrize("module", ["click", "rich", "onnxfuse.cli.optimize", "onnx", "numpy", "onnxruntime"])
+@pytest.mark.parametrize("module", ["click", "rich", "onnxfuse.cli.commands.optimize", "onnx", "numpy", "onnxruntime"])
 def test_a_command_that_is_stopped_shows_no_traceback(folder: Path, module: str) -> None:
     """Also while it still reads its modules in: here that of each of them."""
     (folder / "sitecustomize.py").write_text(f"""

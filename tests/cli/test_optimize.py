@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model import external, io
+from onnxfuse.files import external, io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.tf32 import is_strict_fp32
 from tests.cli.conftest import Command

@@ -9,8 +9,8 @@ import pytest
 import models
 import onnxfuse
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.cli.conftest import Command
 from tests.rewrite.small import ops
 

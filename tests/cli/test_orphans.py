@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model import io
+from onnxfuse.files import io
 from tests.cli.conftest import Command
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,32] x) => (float[N,32] y) {

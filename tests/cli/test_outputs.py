@@ -11,9 +11,9 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.cli.console import SCHEMA
-from onnxfuse.model.errors import ModelError
-from onnxfuse.rewrite import pipeline
+from onnxfuse.cli.base.console import SCHEMA
+from onnxfuse.passes import pipeline
+from onnxfuse.support.errors import ModelError
 from tests.cli.conftest import MODEL, Command
 from tests.fuzz import kills
 
@@ -240,7 +240,7 @@ def test_a_dump_that_fails_leaves_the_folder_as_it_was(
     def fail(*_: object) -> None:
         raise ModelError("the disk is full")
 
-    monkeypatch.setattr("onnxfuse.api.dumping.dump", fail)
+    monkeypatch.setattr("onnxfuse.api.optimize.dumping.dump", fail)
     (folder / "there").mkdir()
     for place in ("there", "a/b"):
         assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", place, "--arch", "sm_90a").code == 3

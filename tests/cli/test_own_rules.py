@@ -9,7 +9,7 @@ import pytest
 
 from onnxfuse import runtime
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rules.language import rule_file
 from tests.cli.conftest import Command
 
 OWN = '''summary = "A Relu of a sum, as one op."

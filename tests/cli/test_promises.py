@@ -9,8 +9,8 @@ import pytest
 import onnxfuse
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.rewrite import pipeline
-from onnxfuse.runtime.opening import refusal
+from onnxfuse.passes import pipeline
+from onnxfuse.runtime.session.opening import refusal
 from tests.cli.conftest import MODEL, Command
 from tests.rewrite.small import assert_same_numbers
 
@@ -92,7 +92,7 @@ def test_what_onnx_runtime_does_not_open_is_not_written(
         model.graph.node.extend(onnx.helper.make_node("Abs", ["x"], [name], "same") for name in ("one", "two"))
         return 1
 
-    monkeypatch.setattr("onnxfuse.api.optimizing.unfuse", twice)
+    monkeypatch.setattr("onnxfuse.api.optimize.optimizing.unfuse", twice)
     done = onnxfuse_command("optimize", "--undo", "fused.onnx", "plain.onnx")
     assert (done.code, done.out, (folder / "plain.onnx").exists()) == (3, "", False)
     assert "two nodes with same node name" in done.err

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import predicate, rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import predicate, rule_file
 from tests.cli.conftest import Command
 
 

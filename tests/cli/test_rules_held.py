@@ -7,8 +7,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.api import running, testing
-from onnxfuse.verification import Report
+from onnxfuse.api.rules import testing
+from onnxfuse.api.run import running
+from onnxfuse.verification import VerifyReport
 from tests.cli.conftest import Command
 
 FROM = '''[[rewrite]]
@@ -156,7 +157,7 @@ def test_what_onnx_runtime_itself_computes_otherwise_on_a_gpu_is_no_fault(monkey
     right = running.verify(given, given, providers=running.CPU)
     asked = []
 
-    def verify(*_: object, providers: list[str], fused_providers: list[str], **__: object) -> Report:
+    def verify(*_: object, providers: list[str], fused_providers: list[str], **__: object) -> VerifyReport:
         asked.append((providers[0], fused_providers[0]))
         return replace(right, problems=() if providers[0] in agree else ("y: nan",))
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rules.language import rule_file
 from tests.cli.conftest import Command
 
 MODEL = """<ir_version: 8, opset_import: ["" : %d]> g (float[batch,4] x, float[batch,4] z) => (float[batch,4] y)

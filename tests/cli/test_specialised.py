@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 from tests.cli.conftest import Command
 
 HEAD = '<ir_version: 9, opset_import: ["": 17]> '

@@ -11,10 +11,10 @@ import pytest
 
 import onnxfuse
 from onnxfuse import tuning
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.measurements import Machine
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.measurements import Machine
 from onnxfuse.tuning import Stopwatch
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 from tests.cli.conftest import Command
 from tests.cli.test_outputs import FORM
 from tests.tuning.small import H200, Times, block, by_kind, short_attention, stopwatch
@@ -31,7 +31,7 @@ class Gpu:
     """Stands for the GPU; `seen` is the work that was measured."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: list[Work] = []
+        self.seen: list[TuningTask] = []
         self.times: Times = by_kind(fused=1, split=2, alone=3)
         monkeypatch.setattr(tuning, "on_gpu", self.stopwatch)
 
@@ -93,7 +93,7 @@ def test_an_interrupted_tuning_goes_on_where_it_stopped(
     def interrupted() -> Stopwatch:
         whole = gpu.stopwatch()
 
-        def time(work: Work, candidates: Any) -> Any:
+        def time(work: TuningTask, candidates: Any) -> Any:
             if len(gpu.seen) == 2:
                 raise KeyboardInterrupt
             return whole.time(work, candidates)

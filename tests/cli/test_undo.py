@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.model import ledger
-from onnxfuse.model.errors import ModelError
+from onnxfuse.support.errors import ModelError
 from tests.cli.conftest import Command
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onnxfuse.api import optimizing
+from onnxfuse.api.optimize import optimizing
 from onnxfuse.cli.main import main
 from tests.cli.test_manners import environment
 

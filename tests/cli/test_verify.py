@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from onnxfuse.cli.main import main
-from onnxfuse.verification import sessions
+from onnxfuse.verification.run import sessions
 from tests.cli.conftest import Command
 
 RIGHT = "y = Relu(x)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from rich.table import Table
 
-from onnxfuse.cli import console
+from onnxfuse.cli.base import console
 
 NAME = "encoder.layer.11.attention.output.LayerNorm/LayerNormalization"
 REASON = "too little to fuse: no pointwise nodes around it, and the rule wants one of them at the least"

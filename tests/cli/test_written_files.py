@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfuse.model import external, io, trial
+from onnxfuse.files import external, io, trial
 from tests.cli.conftest import Command
 
 OUTPUTS = ("y", "z", "s")

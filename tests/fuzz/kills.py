@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfuse.model import io
+from onnxfuse.files import io
 
 LIMIT = 10_000
 """Bytes, in the place of 2 GB."""

@@ -6,7 +6,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxfuse.model import isolation
+from onnxfuse.support import isolation
 from tests.fuzz.commands import FaultError, run
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.worker import mutant
@@ -56,7 +56,7 @@ def test_texts_need_not_be_utf_8(empty: Path) -> None:
 
 def test_a_traceback_is_seen(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer can fail."""
-    from onnxfuse.rewrite import pipeline
+    from onnxfuse.passes import pipeline
 
     def fail(*_: object, **__: object) -> None:
         raise KeyError("planted")

@@ -7,7 +7,7 @@ from random import Random
 
 import onnx
 
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rules.language import rule_file
 from tests.fuzz.commands import run
 from tests.fuzz.models import NUMBERS, WORDS, seeds
 

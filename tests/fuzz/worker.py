@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from onnxfuse.model import isolation
+from onnxfuse.support import isolation
 from tests.fuzz.commands import FaultError, empty
 from tests.fuzz.kinds import KINDS
 

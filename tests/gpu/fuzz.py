@@ -21,10 +21,10 @@ import onnxruntime
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.kernels import launch_plan
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse import cuda
+from onnxfuse.cuda.plan import launch_plan
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.errors import OnnxfuseError
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer
 from tests.kernels import fuzz, ops, random_models
@@ -36,7 +36,7 @@ GPU_FAILED = 3
 
 def launched(op: FusedOp, inputs: list[np.ndarray], aligned: bool) -> None:
     """Launch the kernel on guarded tensors; AssertionError: a stray write, a changed input, a wrong number."""
-    plan = kernels.plan(op, tuple(x.shape for x in inputs), aligned, kernels.arch_of(0))
+    plan = cuda.plan(op, tuple(x.shape for x in inputs), aligned, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, op.outputs, strict=True)]
     if plan.grid[0]:
@@ -52,7 +52,7 @@ def launched(op: FusedOp, inputs: list[np.ndarray], aligned: bool) -> None:
 def failures(case: Case, counts: Counter[str], *, sessions: bool) -> Iterator[str]:
     """Yield what is wrong with a case: a class, and what it says."""
     for op, inputs in fuzz.called(case):
-        refused = kernels.supports(op, lambda: kernels.arch_of(0))
+        refused = cuda.supports(op, lambda: cuda.arch_of(0))
         counts[f"{op.template}: {'body' if refused else 'kernel'}"] += 1
         for aligned in (True, False) if refused is None else ():
             how = f"{op.template} {[list(x.shape) for x in inputs]}{'' if aligned else ' unaligned'}"

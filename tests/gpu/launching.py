@@ -8,9 +8,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from onnxfuse import kernels
-from onnxfuse.kernels import LaunchPlan
-from onnxfuse.runtime.bridge import bridge
+from onnxfuse import cuda
+from onnxfuse.cuda import LaunchPlan
+from onnxfuse.runtime.engine.bridge import bridge
 
 Work = Callable[[], object]
 
@@ -20,20 +20,20 @@ def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) ->
 
     `early`: as sessions do, before the kernel ahead has ended.
     """
-    room = [kernels.zeros(plan.scratch_bytes, 0)] if plan.passing else None
+    room = [cuda.zeros(plan.scratch_bytes, 0)] if plan.passing else None
     works = [_launcher(p, addresses, early, room) for p in (plan, *plan.then) if p.grid[0]]
     return works[0] if len(works) == 1 else lambda: [work() for work in works]
 
 
 def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: list[Any] | None) -> Work:
-    function = kernels.load(plan.kernel, 0)
+    function = cuda.load(plan.kernel, 0)
     if plan.shared_bytes > function.max_dynamic_shared_size_bytes:  # of all launches of the function: it only grows
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    own = [kernels.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes and room is None else []
+    own = [cuda.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes and room is None else []
     scratch = own if room is None else room
     pointers = [*addresses, *(s.ptr for s in scratch)]
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
-    if early and kernels.arch_of(0).starts_early:
+    if early and cuda.arch_of(0).starts_early:
         launch = early_launch(function, plan.grid, plan.block, plan.shared_bytes, pointers, (*blobs, plan.parameters))
         return lambda keep=scratch: launch()
     # CuPy passes a NumPy array of one element by value, whatever its size.

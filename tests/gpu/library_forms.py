@@ -33,9 +33,9 @@ from onnx import TensorProto, numpy_helper
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse.model.fused import fused_ops, write
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.verification.metrics import chunks
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.verification.tolerance.metrics import chunks
 
 if TYPE_CHECKING:
     import onnxruntime

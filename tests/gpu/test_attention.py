@@ -10,8 +10,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse.runtime import cuda_unusable
-from onnxfuse.verification import sessions
-from onnxfuse.verification.reference import to_tf32
+from onnxfuse.verification.reference.reference import to_tf32
+from onnxfuse.verification.run import sessions
 
 pytestmark = [
     pytest.mark.gpu,

@@ -5,7 +5,7 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels, runtime
+from onnxfuse import cuda, runtime
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import joined, ops
@@ -24,7 +24,7 @@ def test_the_parts_write_the_whole_output_once(dtype, aligned):
     """Fresh inputs, poisoned outputs between guards; launch after launch."""
     op, shapes = joined.case(dtype, 3, (29, 27), 48)
     given = joined.inputs(op, shapes, np.random.default_rng(0))
-    plan = kernels.plan(op, tuple(shapes), aligned, kernels.arch_of(0))
+    plan = cuda.plan(op, tuple(shapes), aligned, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in given]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, op.outputs, strict=True)]
     work = launcher(plan, [b.address for b in (*sources, *results)])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Halo
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.images import RESIDUAL, SILU
@@ -30,7 +30,7 @@ def check(case, aligned=True, tuning=None):
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
-    plan = kernels.plan(fused, tuple(case.shapes()), aligned, kernels.arch_of(0), tuning or Tuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, cuda.arch_of(0), tuning or TileTuning())
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     if plan.grid[0]:
@@ -82,7 +82,7 @@ def test_signals(text, dtype, case):
 def test_every_candidate(case):
     """All areas that are measured when tuning."""
     large = replace(case, images=7)
-    for tuning in kernels.candidates(large.op(), tuple(large.shapes()), kernels.arch_of(0)):
+    for tuning in cuda.candidates(large.op(), tuple(large.shapes()), cuda.arch_of(0)):
         check(large, tuning=tuning)
 
 
@@ -97,7 +97,7 @@ def test_every_candidate(case):
 )  # fmt: skip
 def test_four_warps_multiply_together(halo):
     """Slices that are whole and not, windows of other sizes, filters that are no whole products, odd pointers."""
-    if kernels.arch_of(0).name != "sm_90a":
+    if cuda.arch_of(0).name != "sm_90a":
         pytest.skip("made for Hopper")
     for case in (
         replace(NARROW, filters=halo.filters),
@@ -106,8 +106,8 @@ def test_four_warps_multiply_together(halo):
         replace(NARROW, channels=48, beside=(), filters=halo.filters, kernel=(3, 5), pads=(2, 0, 1, 2)),
         replace(NARROW, channels=33, beside=(), filters=halo.filters, kernel=(2, 3)),
     ):
-        check(case, tuning=Tuning(halo=replace(halo, filters=case.filters)))
-    check(replace(NARROW, dtype=BRAIN, filters=halo.filters), aligned=False, tuning=Tuning(halo=halo))
+        check(case, tuning=TileTuning(halo=replace(halo, filters=case.filters)))
+    check(replace(NARROW, dtype=BRAIN, filters=halo.filters), aligned=False, tuning=TileTuning(halo=halo))
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.templates.attention import few
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.templates.attention import few
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.gpu.test_short_attention import check
@@ -46,7 +46,7 @@ def test_caches_grow(past, queries, dtype, aligned):
     keys = past + queries
     case = Case(3, 16, queries, keys, 64, dtype, bias=(3, 1, queries, keys), heads_first="kv", group=4, past=past)
     inputs = case.inputs(np.random.default_rng(keys))
-    plan = kernels.plan(case.op(), case.shapes(), aligned, kernels.arch_of(0))
+    plan = cuda.plan(case.op(), case.shapes(), aligned, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(shape, ops.NUMPY[dtype], aligned) for shape in plan.output_shapes]
     launch(plan, [b.address for b in (*sources, *results)])
@@ -81,7 +81,7 @@ def test_longer_sequences_in_groups(queries, any_length):
 def test_each_launch_gives_the_same(batch, keys, parted):
     """Whichever block comes last: the order of the sums never changes, and the counters are as they were."""
     case = Case(batch, 16, 1, keys, 128, heads_first="kv", group=4)
-    plan = kernels.plan(case.op(), case.shapes(), True, kernels.arch_of(0))
+    plan = cuda.plan(case.op(), case.shapes(), True, cuda.arch_of(0))
     assert bool(plan.scratch_bytes) == parted
     sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in case.inputs(np.random.default_rng(0))]
     result = DeviceBuffer(plan.output_shapes[0], ops.NUMPY[HALF], True)
@@ -103,4 +103,4 @@ def test_each_launch_gives_the_same(batch, keys, parted):
 )  # fmt: skip
 def test_any_few_queries(queries, keys, size, way, group, masked, aligned, dtype):
     case = Case(2, 6, queries, keys, size, dtype, group=group)
-    check(replace(case, bias=(2, 1, 1, keys)) if masked else case, aligned, Tuning(queries=way))
+    check(replace(case, bias=(2, 1, 1, keys)) if masked else case, aligned, TileTuning(queries=way))

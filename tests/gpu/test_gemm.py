@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels, runtime
-from onnxfuse.api.options import Options
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Block, Strip, Tile
-from onnxfuse.kernels.templates.gemm import body as gemm_body
-from onnxfuse.kernels.templates.gemm import few, sm80, sm90, sm90_costs
-from onnxfuse.kernels.templates.gemm import problem as gemm_problem
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices
-from onnxfuse.runtime.bridge import bridge
+from onnxfuse import cuda, runtime
+from onnxfuse.api.request.options import Options
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import Block, Strip, Tile
+from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm import problem as gemm_problem
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.passes import pipeline
+from onnxfuse.runtime.engine.bridge import bridge
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -56,7 +56,7 @@ BLOCKS = list(sm80.PACES)
 def launch(plan, addresses):
     if not plan.grid[0]:
         return
-    function = kernels.load(plan.kernel, 0)
+    function = cuda.load(plan.kernel, 0)
     if plan.shared_bytes > function.max_dynamic_shared_size_bytes:  # of all launches of the function: it only grows
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, addresses)] if plan.tensor_maps else []
@@ -91,8 +91,8 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
     if behind is not None:
         inputs[0][:, behind:] = np.nan
     kind = "block" if isinstance(tile, Block) else "strip" if isinstance(tile, Strip) else "tile"
-    tuning = replace(Tuning(), **{kind: tile})
-    plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0), tuning)
+    tuning = replace(TileTuning(), **{kind: tile})
+    plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     found = []
     for count in (1, times - 1) if times > 1 else (1,):
@@ -159,7 +159,7 @@ def test_few_columns(text, dtype, tile, size):
 def test_several_tiles_of_a_block_with_a_residual(tile):
     """Each team takes one tile after the other, and what is added to each comes before it is read."""
     text = RESIDUAL if tile.n % 64 == 0 else TRANSPOSED_RESIDUAL
-    rows, columns = tile.m * kernels.arch_of(0).sm_count * 4 // 3, 3 * tile.n - (64 if tile.n > 64 else 0)
+    rows, columns = tile.m * cuda.arch_of(0).sm_count * 4 // 3, 3 * tile.n - (64 if tile.n > 64 else 0)
     check(text, HALF, (rows,), columns, 136, tile, times=3)
 
 
@@ -656,8 +656,8 @@ def test_what_stands_in_gives_the_same_bits(case, aligned):
     rng = np.random.default_rng(0)
     given = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in given]
-    own = kernels.plan(fused, shapes, aligned, kernels.arch_of(0))
-    others = list(kernels.stand_ins(fused, shapes, aligned, kernels.arch_of(0)))
+    own = cuda.plan(fused, shapes, aligned, cuda.arch_of(0))
+    others = list(cuda.stand_ins(fused, shapes, aligned, cuda.arch_of(0)))
     assert others
     found = []
     for plan in (own, *others[:: max(1, len(others) // 5)]):

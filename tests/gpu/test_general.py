@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels, runtime
+from onnxfuse import cuda, runtime
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
 from tests.kernels import attentions, generals, ops
@@ -17,7 +17,7 @@ CASES = generals.cases()
 
 
 def run(op, shapes: Shapes, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    plan = kernels.general(op, shapes, kernels.arch_of(0))
+    plan = cuda.general(op, shapes, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, False, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], False) for s, t in zip(plan.output_shapes, op.outputs, strict=True)]
     launcher(plan, [b.address for b in (*sources, *results)], early=True)()
@@ -41,8 +41,8 @@ def test_it_computes_attention(name):
 
 def test_a_session_by_general_kernels_alone(monkeypatch):
     """Shapes that come and go, in place where ONNX Runtime says so: all by one kernel for each op."""
-    plan = kernels.general
-    monkeypatch.setattr(kernels, "plan", lambda op, shapes, aligned, arch, tuning=None: plan(op, shapes, arch))
-    monkeypatch.setattr("onnxfuse.runtime.programs.Programs.learn", lambda *facts: None)
+    plan = cuda.general
+    monkeypatch.setattr(cuda, "plan", lambda op, shapes, aligned, arch, tuning=None: plan(op, shapes, arch))
+    monkeypatch.setattr("onnxfuse.runtime.kernels.programs.Programs.learn", lambda *facts: None)
     session = runtime.session(chain(), CUDA)
     assert max(chain_error(session, rows) for rows in (3, 197, 3, 0, 1025)) < 1e-6

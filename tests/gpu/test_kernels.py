@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
+from onnxfuse import cuda
 from tests.gpu.launching import launcher
 from tests.kernels import ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
@@ -55,7 +55,7 @@ def launch(plan, pointers):
 def check(fused, shapes, aligned=True, seed=0, over=None, made=ops.random):
     rng = np.random.default_rng(seed)
     inputs = [made(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(fused, tuple(shapes), aligned, kernels.arch_of(0))
+    plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     if over is not None:
@@ -167,8 +167,6 @@ def test_more_than_2_to_the_31_elements():
     x, b = cupy.asarray(np.ones((rows, columns), np.float16)), cupy.asarray(bias)
     y = cupy.empty((rows, columns), np.float16)
     y.data.memset(0xFF, y.nbytes)
-    launch(
-        kernels.plan(fused, ((rows, columns), (columns,)), True, kernels.arch_of(0)), [a.data.ptr for a in (x, b, y)]
-    )
+    launch(cuda.plan(fused, ((rows, columns), (columns,)), True, cuda.arch_of(0)), [a.data.ptr for a in (x, b, y)])
     for first in (0, 2**20 - 2, 2**21 - 2, rows - 4):
         np.testing.assert_array_equal(y[first : first + 4].get(), np.broadcast_to(bias + 1, (4, columns)))

@@ -8,10 +8,10 @@ import pytest
 
 import models
 import onnxfuse
-from onnxfuse import kernels, runtime
-from onnxfuse.kernels import launch_plan
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.model import io
+from onnxfuse import cuda, runtime
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.files import io
 from tests.gpu.conftest import SMALL
 from tests.gpu.test_programs import CUDA, bits, planned, stream, wrong_in_threads  # noqa: F401 - planned is a fixture
 
@@ -56,7 +56,7 @@ def nothing_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*facts: object, **more: object) -> None:
         raise AssertionError("it is planned, or compiled")
 
-    monkeypatch.setattr(kernels, "plan", refuse)
+    monkeypatch.setattr(cuda, "plan", refuse)
     monkeypatch.setattr(nvrtc, "build", refuse)
 
 
@@ -73,7 +73,7 @@ def test_threads_by_a_pack(path: Path, planned: list[list[bytes]]) -> None:  # n
 
 def test_ptx_runs_where_the_gpu_is_not_in_the_pack(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver compiles it; numbers are those of other kernels, so not the same bits."""
-    here = kernels.arch_of(0).name
+    here = cuda.arch_of(0).name
     other = "sm_80" if here != "sm_80" else "sm_90a"
     made = onnxfuse.compile(
         path, archs=[other], ptx=True, shapes={"batch": (1, 4), "sequence": (1, 64)}, target=tmp_path / "ptx.kernels"
@@ -85,7 +85,7 @@ def test_ptx_runs_where_the_gpu_is_not_in_the_pack(path: Path, tmp_path: Path, m
     def refuse(*facts: object, **more: object) -> None:
         raise AssertionError("it is planned")
 
-    monkeypatch.setattr(kernels, "plan", refuse)
+    monkeypatch.setattr(cuda, "plan", refuse)
     found = runtime.session(path, CUDA, kernels=made.target).run(None, given)
     for one, truth in zip(found, expected, strict=True):
         assert np.abs(one.astype(np.float32) - truth.astype(np.float32)).max() < 2e-2

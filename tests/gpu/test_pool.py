@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from onnxfuse import kernels
-from onnxfuse.kernels import CENTRES
+from onnxfuse import cuda
+from onnxfuse.cuda import CENTRES
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 def check(case: Pool | Resize, aligned: bool = True) -> None:
     """Fresh inputs, poisoned outputs between guards."""
     fused, inputs = case.op(), case.inputs(np.random.default_rng(case.channels))
-    plan = kernels.plan(fused, tuple(case.shapes()), aligned, kernels.arch_of(0))
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     launch(plan, [b.address for b in (*sources, *results)])

@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels, runtime
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Block, Tile
-from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse import cuda, runtime
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import Block, Tile
+from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -30,9 +30,9 @@ GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMu
 
 def computed(fused, inputs, variant, aligned=True):
     """Return the outputs by a tile, a block or the plan's own choice."""
-    arch, fused = kernels.arch_of(0), replace(fused, tf32=False)
-    tuning = Tuning(block=variant) if isinstance(variant, Block) else Tuning(tile=variant)
-    plan = kernels.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
+    arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
+    tuning = TileTuning(block=variant) if isinstance(variant, Block) else TileTuning(tile=variant)
+    plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
     if isinstance(variant, Tile) and arch.has_warpgroups:
         assert "wgmma" in plan.kernel.text
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]

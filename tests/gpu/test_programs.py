@@ -10,8 +10,8 @@ import pytest
 import models
 import onnxfuse
 from onnxfuse import runtime
-from onnxfuse.runtime import programs
-from onnxfuse.runtime.bridge import bridge
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.kernels import programs
 
 pytestmark = [
     pytest.mark.gpu,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
+from onnxfuse import cuda
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
 from tests.kernels import ops, recurrents
@@ -15,11 +15,11 @@ __all__ = ["pytestmark"]
 
 def check(case: Case, aligned: bool = True, general: bool = False, runs: int = 1) -> None:
     """Run the layer, early as sessions do; every run gives the same bits."""
-    op, inputs, arch = case.op(), case.inputs(np.random.default_rng(0)), kernels.arch_of(0)
-    if (reason := kernels.supports(op, lambda: arch)) is not None:
+    op, inputs, arch = case.op(), case.inputs(np.random.default_rng(0)), cuda.arch_of(0)
+    if (reason := cuda.supports(op, lambda: arch)) is not None:
         pytest.skip(reason)
     shapes = tuple(case.shapes())
-    plan = kernels.general(op, shapes, arch) if general else kernels.plan(op, shapes, aligned, arch)
+    plan = cuda.general(op, shapes, arch) if general else cuda.plan(op, shapes, aligned, arch)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, op.outputs, strict=True)]
     launch = launcher(plan, [b.address for b in (*sources, *results)], early=True)

@@ -19,9 +19,9 @@ from models.network import Form, start
 from models.survey.checks import ROUNDS, STAGES, Broken, Examined, Refused, changing
 from models.survey.samples import FOLDER, SUFFIX, unpacked
 from models.weights import seeded
-from onnxfuse.model.errors import ModelError
 from onnxfuse.runtime import cuda_unusable
-from onnxfuse.verification import sessions
+from onnxfuse.support.errors import ModelError
+from onnxfuse.verification.run import sessions
 from tests.kernels import random_models
 from tests.kernels.random_models import KINDS
 from tests.models import small, u2net
@@ -148,7 +148,7 @@ def test_random_models_run_again_beside_each_other(kind: str, seed: int) -> None
     for case in made:
         given = {name: np.asarray(value) for name, value in case.feeds.items()}
         try:
-            sessions.run(sessions.plain(case.model, CUDA), given)
+            sessions.run(sessions.ort_session(case.model, CUDA), given)
         except (ModelError, *sessions.ORT_ERRORS):
             continue  # ONNX Runtime has no kernel for some operators in some types
         opened.append((case.model, given, sessions.with_kernels(onnxfuse.optimize(case.model), CUDA)))
@@ -158,4 +158,4 @@ def test_random_models_run_again_beside_each_other(kind: str, seed: int) -> None
         for (model, given, session), before in zip(opened, first, strict=True):
             for name, value in sessions.run(session, given).items():
                 if value.tobytes() != before[name].tobytes():
-                    assert name in changing(sessions.plain(model, CUDA), [given], ROUNDS), name
+                    assert name in changing(sessions.ort_session(model, CUDA), [given], ROUNDS), name

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels.templates.reduction import group
+from onnxfuse import cuda
+from onnxfuse.cuda.templates.reduction import group
 from tests.gpu.test_kernels import DeviceBuffer, check, cupy, launch, pytestmark
 from tests.kernels import ops
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
@@ -49,7 +49,7 @@ def test_norms_of_channels_last_images(name, shape, dtype, way, monkeypatch):
     fused = replace(family, text=family.text.replace("num_groups = 32", groups)).op(dtype)
     more = [channels, (shape[0], 1, 1, *channels)] if len(family.inputs) == 5 else []
     shapes = (shape, *more, channels, channels)
-    assert len(kernels.plan(fused, shapes, True, kernels.arch_of(0)).then) == (0 if way == "kept" else 1)
+    assert len(cuda.plan(fused, shapes, True, cuda.arch_of(0)).then) == (0 if way == "kept" else 1)
     check(fused, shapes)
 
 
@@ -68,7 +68,7 @@ def test_positions(axis, shape):
     """Of equals the first, whichever thread, warp or block has found it."""
     fused = ops.op(f"(x) => (y) {{ y = ArgMax <axis = {axis}, keepdims = 0> (x) }}", (FLOAT,), (INT64,), "row")
     x = np.random.default_rng(0).integers(0, 50, shape).astype(np.float32)
-    plan = kernels.plan(fused, (shape,), True, kernels.arch_of(0))
+    plan = cuda.plan(fused, (shape,), True, cuda.arch_of(0))
     source, result = DeviceBuffer(shape, np.float32, True, x), DeviceBuffer(plan.output_shapes[0], np.int64, True)
     launch(plan, [source.address, result.address])
     cupy.cuda.Device(0).synchronize()
@@ -81,7 +81,7 @@ def test_the_same_inputs_give_the_same_bits(axis, shape):
     """Sums are taken in an order that never changes."""
     fused = ops.op(f"(x) => (y) {{ {axes(axis)} y = ReduceSum (x, a) }}", (FLOAT,), (FLOAT,), "row")
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    plan = kernels.plan(fused, (shape,), True, kernels.arch_of(0))
+    plan = cuda.plan(fused, (shape,), True, cuda.arch_of(0))
     source, results = DeviceBuffer(shape, np.float32, True, x), []
     for _ in range(20):
         result = DeviceBuffer(plan.output_shapes[0], np.float32, True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from onnxfuse.api.testing import held
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.api.rules.testing import run_examples
+from onnxfuse.rules.language import rule_file
 from tests.gpu.test_kernels import _gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -15,7 +15,7 @@ def test_every_shipped_rule_holds_on_the_gpu(one: rule_file.Rule) -> None:
 
     What stands between kernels of other rules does nothing by itself.
     """
-    (found,) = held([one])
+    (found,) = run_examples([one])
     assert found.ok, found.faults
     if one.fuse is not None and not one.fuse.needs_others and one.fuse.template in ("pointwise", "row", "scan"):
         assert found.kernels, found.bodies

@@ -12,8 +12,8 @@ import pytest
 import models
 import onnxfuse
 from benchmarks.worker import Worker, build, environment
-from onnxfuse import kernels, runtime
-from onnxfuse.model import io
+from onnxfuse import cuda, runtime
+from onnxfuse.files import io
 from tests.gpu.test_programs import CUDA, feeds
 
 pytestmark = [
@@ -122,7 +122,7 @@ def test_four_threads_open_and_close_a_hundred_sessions_each(programs: Path, tmp
 
 
 def test_a_foreign_architecture_is_refused_by_name(programs: Path, bert: Path, tmp_path: Path) -> None:
-    own = kernels.arch_of(0)
+    own = cuda.arch_of(0)
     other = "sm_80" if own.number != 80 else "sm_89"
     onnxfuse.export_library(
         bert / "fused.onnx", tmp_path / "m", archs=[other], shapes={"batch": 1, "sequence": 8}, ptx=False
@@ -138,7 +138,7 @@ def test_ptx_serves_a_gpu_that_is_not_in_the_pack(
     programs: Path, bert: Path, session: runtime.Session, tmp_path: Path
 ) -> None:
     """The driver compiles it; plans for another GPU add in another order."""
-    other = "sm_80" if kernels.arch_of(0).number != 80 else "sm_89"
+    other = "sm_80" if cuda.arch_of(0).number != 80 else "sm_89"
     onnxfuse.export_library(bert / "fused.onnx", tmp_path / "m", archs=[other], shapes={"batch": 2, "sequence": 50})
     given = models.example_inputs("bert_base", batch=2, sequence=50, dtype="float16")
     with Worker(programs, tmp_path / "m" / MODEL, tmp_path / "m" / LIBRARY) as opened:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import Queries
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import Queries
 from tests.gpu.test_kernels import _gpu
 from tests.gpu.test_short_attention import OF_NETS, check
 from tests.kernels.attentions import Case
@@ -50,7 +50,9 @@ def test_a_product_may_end_behind_a_head(size, dtype, aligned):
     check(Case(2, 4, 150, 333, size, dtype), aligned)
     check(Case(2, 4, 150, 336, size, dtype, bias=(2, 1, 150, 336)), aligned, any_length=True)
     check(
-        Case(2, 4, 150, 333, size, dtype, heads_first="qkvy"), aligned, Tuning(queries=WAYS[0] if size < 64 else None)
+        Case(2, 4, 150, 333, size, dtype, heads_first="qkvy"),
+        aligned,
+        TileTuning(queries=WAYS[0] if size < 64 else None),
     )
 
 
@@ -81,4 +83,4 @@ def test_any_attention(queries, keys, size, way, masked, aligned, dtype):
     case = Case(2, 3, queries, keys, size, dtype, bias=bias)
     if masked == "causal":
         case = replace(case, queries=keys, causal=True)
-    check(case, aligned, Tuning(queries=way), any_length=True)
+    check(case, aligned, TileTuning(queries=way), any_length=True)

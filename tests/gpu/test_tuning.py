@@ -8,11 +8,11 @@ import onnxruntime
 import pytest
 
 from onnxfuse import runtime, tuning
-from onnxfuse.kernels import measurements
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.files.io import without_weights
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.io import without_weights
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from onnxfuse.tuning import Tuned
 from tests.gpu.test_kernels import _gpu
 from tests.tuning.small import block

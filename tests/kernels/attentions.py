@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import parser
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, KernelSource
-from onnxfuse.kernels.programs.family import Family, Key
+from onnxfuse.cuda import Arch, KernelSource
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.verification.reference import to_tf32
+from onnxfuse.verification.reference.reference import to_tf32
 from tests.kernels import ops, programs
 from tests.kernels.ops import FLOAT, HALF
 
@@ -207,7 +207,7 @@ def answers(case: Case, arch: Arch, lengths: Iterable[int]) -> tuple[Family, set
     if case.bias is not None:
         extents = tuple(None if n in (case.batch, case.keys) else n for n in case.bias)
         key = Key((3, 3, 3, 4), (None, None, 256) * 3 + extents)
-    made = kernels.dispatch.family(op, key, True, arch)
+    made = dispatch.family(op, key, True, arch)
     for length in lengths:
         for batch in (1, 7):
             of_this = {case.batch: batch, case.keys: length}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfuse.kernels.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
-from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.symbolic import element_types
 
 HOST = Path(__file__).with_name("host.cuh")
 GUARD = 64
@@ -99,7 +99,7 @@ class _HostMap(ctypes.Structure):
 
 
 def _host_map(told: TensorMap, addresses: list[int]) -> _HostMap:
-    strides = (types.TYPES[told.dtype].size, *told.strides)
+    strides = (element_types.TYPES[told.dtype].size, *told.strides)
     return _HostMap(addresses[told.pointer] + told.offset, told.extents, strides, told.box)
 
 

@@ -7,11 +7,11 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.verification.windows import MaxPool
+from onnxfuse.support.errors import OnnxfuseError
+from onnxfuse.verification.reference.windows import MaxPool
 from tests.kernels import emulate, ops
 from tests.kernels.random_models import Case
 
@@ -38,7 +38,7 @@ def called(case: Case) -> Iterator[Called]:
         given = [known[i] for i in node.input if i]
         if node.domain == DOMAIN:
             op = found[node.op_type]
-            if kernels.is_template(op.template):
+            if cuda.is_template(op.template):
                 yield op, given
             made = ops.unfused(op, given)
         else:
@@ -59,11 +59,11 @@ def plans_everywhere(op: FusedOp, shapes: tuple[tuple[int, ...], ...]) -> list[s
     """Return the failures to plan an op on all architectures, both alignments, one line each."""
     failures = []
     for arch in ARCHS:
-        if kernels.supports(op, lambda a=arch: a) is not None:
+        if cuda.supports(op, lambda a=arch: a) is not None:
             continue
         for aligned in (True, False):
             try:
-                kernels.plan(op, shapes, aligned, arch)
+                cuda.plan(op, shapes, aligned, arch)
             except OnnxfuseError as error:
                 failures.append(f"{arch.name}{'' if aligned else ' unaligned'}: {error}")
     return failures
@@ -73,10 +73,10 @@ def emulated(op: FusedOp, inputs: list[np.ndarray], aligned: bool) -> str | None
     """Run the kernel of an op on the host: no element written twice or beside the outputs, nothing read beside the
     inputs, and the numbers in the budget. Returns why the host cannot run it, None where it did."""
     arch = ARCHS[0] if op.template in TF32 else ARCHS[3]
-    refused = kernels.supports(op, lambda: arch)
+    refused = cuda.supports(op, lambda: arch)
     if refused is not None:
         return refused
-    plan = kernels.plan(op, tuple(x.shape for x in inputs), aligned, arch)
+    plan = cuda.plan(op, tuple(x.shape for x in inputs), aligned, arch)
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in op.outputs], aligned)
     if checks_numbers(op):
         ops.within_budget(op, inputs, got, summed(op))

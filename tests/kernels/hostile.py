@@ -14,11 +14,11 @@ from dataclasses import replace
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.model import io
-from onnxfuse.model.errors import OnnxfuseError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.files import io
 from onnxfuse.model.fused import FusedOp, fused_ops, write
+from onnxfuse.support.errors import OnnxfuseError
 from tests.kernels import attentions, images, joined, moved, ops, products, resized, rows
 from tests.kernels.ops import FLOAT, HALF
 
@@ -192,9 +192,9 @@ def judge(case: Case) -> str:
         refused = 0
         for arch in ARCHS:
             try:
-                kernels.inplace(read) if kernels.supports(read, lambda a=arch: a) is None else None
-                kernels.plan(read, tuple(shapes), True, arch)
-                kernels.plan(read, tuple(shapes), False, arch)
+                cuda.inplace(read) if cuda.supports(read, lambda a=arch: a) is None else None
+                cuda.plan(read, tuple(shapes), True, arch)
+                cuda.plan(read, tuple(shapes), False, arch)
             except OnnxfuseError:
                 refused += 1
         word = "planned" if refused < len(ARCHS) else "refused"

@@ -11,8 +11,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.verification import recurrent
-from onnxfuse.verification.windows import MaxPool
+from onnxfuse.verification.reference import recurrent
+from onnxfuse.verification.reference.windows import MaxPool
 
 HALF, BRAIN, FLOAT, DOUBLE = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
 BOOL, INT32, INT64 = TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64

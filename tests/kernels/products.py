@@ -2,7 +2,7 @@
 
 from onnx import TensorProto
 
-from onnxfuse.kernels.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.model.fused import FusedOp
 from tests.kernels import ops
 

@@ -2,15 +2,15 @@
 
 import random
 
-from onnxfuse.kernels import dispatch
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch_plan import LaunchPlan
-from onnxfuse.kernels.programs import stored
-from onnxfuse.kernels.programs.family import Family, Key
-from onnxfuse.kernels.programs.graph import UnansweredError
-from onnxfuse.kernels.programs.tape import Tape, written
-from onnxfuse.model.errors import KernelError
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs import stored
+from onnxfuse.cuda.launch_programs.family import Family, Key
+from onnxfuse.cuda.launch_programs.tape import Tape, written
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.expressions import UnansweredError
 
 Shapes = tuple[tuple[int, ...], ...]
 OTHERS = (0, 1, 2, 3, 7, 8, 16, 31, 33, 64, 127, 128, 197, 768, 1025, 4096, 65537, 1_000_003)

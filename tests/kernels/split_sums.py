@@ -5,8 +5,8 @@ import math
 import re
 from collections.abc import Iterable
 
-from onnxfuse.kernels.ir import types
-from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.symbolic import element_types
 from tests.kernels import emulate
 
 MEMORY = """
@@ -127,7 +127,7 @@ def staged_bytes(plan: LaunchPlan) -> list[tuple[int, int]]:
     for rank in range(int(_told(plan)["TOGETHER"])):
         numbers = (ctypes.c_int * 2)()
         library.stage_once(rank, numbers)
-        found.append((numbers[0], numbers[1] * math.prod(box.box) * types.TYPES[box.dtype].size))
+        found.append((numbers[0], numbers[1] * math.prod(box.box) * element_types.TYPES[box.dtype].size))
     return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse import kernels
+from onnxfuse import cuda
 from tests.kernels import moved, ops
 from tests.kernels.ops import FLOAT, HALF
 
@@ -10,7 +10,7 @@ MANY = 4096
 
 
 def cost(fused, *shapes):
-    found = kernels.estimate(fused, shapes)
+    found = cuda.estimate(fused, shapes)
     assert isinstance(found, float), found
     return found
 
@@ -56,4 +56,4 @@ def test_there_is_no_cost_where_there_is_no_kernel():
     split = ops.op(
         "(x) => (y, z) { s = Constant <value_ints = [1, 2]> () y, z = Split <axis = 0> (x, s) }", (FLOAT,), (FLOAT,) * 2
     )
-    assert "outputs of shapes" in str(kernels.estimate(split, ((3, 4),)))
+    assert "outputs of shapes" in str(cuda.estimate(split, ((3, 4),)))

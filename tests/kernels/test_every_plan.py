@@ -11,12 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import launch_plan, limits
-from onnxfuse.kernels.arch import SUPPORTED, Arch
-from onnxfuse.kernels.launch_plan import LaunchPlan, TensorMap
-from onnxfuse.kernels.proof import takes
-from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse import cuda
+from onnxfuse.cuda.dispatch.proof import takes
+from onnxfuse.cuda.plan import launch_plan, limits
+from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.templates.gemm import plan as gemm
 from tests.kernels import chains, images, joined, moved, ops, pools, products, programs, recurrents, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 
@@ -32,13 +32,13 @@ PROFILE = settings(max_examples=40, deadline=None)
 
 def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
     """Plan, as a session does: `kernels.plan` raises where there is no plan, or none that `arch` can launch."""
-    if kernels.supports(fused, lambda: arch) is not None:
+    if cuda.supports(fused, lambda: arch) is not None:
         return None
     shapes = tuple(map(tuple, shapes))
-    made = kernels.plan(fused, shapes, aligned, arch)
+    made = cuda.plan(fused, shapes, aligned, arch)
     programs.agrees(fused, shapes, aligned, arch)
     # And the general kernel has one, too, which is for the same outputs.
-    assert kernels.general(fused, shapes, arch).output_shapes == made.output_shapes
+    assert cuda.general(fused, shapes, arch).output_shapes == made.output_shapes
     return made
 
 
@@ -223,7 +223,7 @@ def test_chains_of_movements(chain, aligned, arch):
 )
 def test_a_plan_that_no_gpu_launches_is_told(change, reason):
     fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
-    plan = kernels.plan(fused, ((8,), (8,)), True, A10)
+    plan = cuda.plan(fused, ((8,), (8,)), True, A10)
     assert limits.exceeded(plan, 3, A10) is None
     broken = replace(plan, **change)
     for whole in (broken, replace(plan, then=(broken,))):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.support.errors import KernelError
 from tests.kernels import hostile, ops
 from tests.kernels.ops import FLOAT
 
@@ -43,7 +43,7 @@ def test_a_value_that_is_read_twice_again_and_again_costs_no_more(step, last, te
     body = " ".join(f"v{i + 1} = {step.replace('V', f'v{i}')}" for i in range(count))
     fused = ops.op(f"(v0) => (y) {{ {body} y = {last} (v{count}) }}", (FLOAT,), (FLOAT,), template)
     began = time.process_time()
-    kernels.inplace(fused)
+    cuda.inplace(fused)
     with nullcontext() if refused is None else pytest.raises(KernelError, match=refused):
-        kernels.plan(fused, ((4, 1),), True, hostile.ARCHS[0])
+        cuda.plan(fused, ((4, 1),), True, hostile.ARCHS[0])
     assert time.process_time() - began < 10

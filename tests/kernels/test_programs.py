@@ -9,12 +9,12 @@ import re
 
 import pytest
 
-from onnxfuse.kernels import dispatch
-from onnxfuse.kernels.arch import SUPPORTED
-from onnxfuse.kernels.programs import choice
-from onnxfuse.kernels.programs.family import Family, Key
-from onnxfuse.kernels.programs.graph import Graph
-from onnxfuse.kernels.programs.record import ChangingError, Node, Recording, recorded
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Family, Key
+from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.symbolic import branching
+from onnxfuse.symbolic.expressions import ExpressionGraph
+from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
 from tests.kernels import attentions, joined, moved, ops, products, programs, recurrents, rows
 from tests.kernels.ops import FLOAT, HALF
 
@@ -85,11 +85,11 @@ def test_one_program_serves_most_batches(name: str) -> None:
 
 
 def recording(*dims: int) -> tuple[Recording, list]:
-    made = Recording(Graph(), Node(), dims)
+    made = Recording(ExpressionGraph(), DecisionNode(), dims)
     return made, [made.dim(n) for n in range(len(dims))]
 
 
-def questions(node: Node) -> int:
+def questions(node: DecisionNode) -> int:
     return 0 if node.asked is None else 1 + sum(map(questions, node.children.values()))
 
 
@@ -125,7 +125,7 @@ def test_a_choice_is_one_question() -> None:
         return 2.0 * rounds if rounds > 3 else rounds + tile / 64
 
     with recorded(made):
-        found = [choice.least((8, 16, 64, 64), cost), choice.most((8, 16, 64, 64), cost, lambda tile: tile <= n)]
+        found = [branching.least((8, 16, 64, 64), cost), branching.most((8, 16, 64, 64), cost, lambda tile: tile <= n)]
     assert questions(root) == 2
     plain = {t: 2.0 * -(-50 // t) if -(-50 // t) > 3 else -(-50 // t) + t / 64 for t in (8, 16, 64)}
     assert found == [min(plain, key=lambda t: plain[t]), max((8, 16), key=lambda t: plain[t])]

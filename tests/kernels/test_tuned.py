@@ -7,22 +7,22 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch_plan import DEFAULT, Tile, Tuning
-from onnxfuse.kernels.measurements import Book, Machine, Measured, Timed
-from onnxfuse.model.errors import KernelError, ModelError
+from onnxfuse import cuda
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, Tile, TileTuning
+from onnxfuse.cuda.plan.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.support.errors import KernelError, ModelError
 from tests.kernels import ops, products
 from tests.kernels.ops import FLOAT, HALF
 
 H200 = Arch("sm_90a", 132)
 HERE, THERE = Machine("NVIDIA H200", "580.1", "1.31.1"), Machine("NVIDIA A100", "580.1", "1.31.1")
-TILED = Tuning(tile=Tile(128, 64, 2))
+TILED = TileTuning(tile=Tile(128, 64, 2))
 
 
-def measured(op: str = "MatMulAdd_1", rows: int = 32, rule: str = "gemm") -> Measured:
-    return Measured(
+def measured(op: str = "MatMulAdd_1", rows: int = 32, rule: str = "gemm") -> MeasuredVariants:
+    return MeasuredVariants(
         op,
         rule,
         ("MatMul", "Add"),
@@ -31,13 +31,13 @@ def measured(op: str = "MatMulAdd_1", rows: int = 32, rule: str = "gemm") -> Mea
         (
             Timed("fused", DEFAULT, 4.5, (4.25, 5.0)),
             Timed("fused", TILED, 4.0, (3.75, 4.125)),
-            Timed("fused", Tuning(row_threads=64), failed="no registers are left"),
+            Timed("fused", TileTuning(row_threads=64), failed="no registers are left"),
             Timed("alone", DEFAULT, 9.125, (9.0, 9.5)),
         ),
     )
 
 
-def book(*several: Measured, machine: Machine = HERE) -> Book:
+def book(*several: MeasuredVariants, machine: Machine = HERE) -> Book:
     return {machine: {m.key: m for m in several}}
 
 
@@ -151,7 +151,7 @@ def test_the_fastest_variant_is_the_one_that_ran() -> None:
     ("low", "high", "chosen"),
     [(4.25, 4.125, TILED), (4.25, 4.25, DEFAULT), (3.0, 4.125, DEFAULT), (4.25, 9.0, DEFAULT)],
 )
-def test_a_variant_has_to_be_faster_beyond_chance(low: float, high: float, chosen: Tuning) -> None:
+def test_a_variant_has_to_be_faster_beyond_chance(low: float, high: float, chosen: TileTuning) -> None:
     """Where the 10th percentile of the plan's own choice is below the 90th of the variant, the plan's own stays."""
     times = (Timed("fused", DEFAULT, 4.5, (low, 5.0)), Timed("fused", TILED, 4.0, (3.75, high)))
     assert measurements.variant(replace(measured(), candidates=times)) == chosen
@@ -196,9 +196,9 @@ CASES = {
 def test_candidates_of_every_template(case: str) -> None:
     """The plan's own choice first; each makes a plan that no other makes."""
     op, shapes = CASES[case]
-    found = kernels.candidates(op, tuple(map(tuple, shapes)), H200)
+    found = cuda.candidates(op, tuple(map(tuple, shapes)), H200)
     assert found[0] == DEFAULT
-    plans = [kernels.plan(op, tuple(map(tuple, shapes)), True, H200, t) for t in found]
+    plans = [cuda.plan(op, tuple(map(tuple, shapes)), True, H200, t) for t in found]
     keys = [(p.kernel, p.grid, p.block, p.shared_bytes, p.parameters) for p in plans]
     assert len(set(keys)) == len(keys)
     assert len(found) == 1 if case == "empty" else len(found) > 1
@@ -209,14 +209,14 @@ def test_a_variant_that_nobody_would_measure_is_none(case: str) -> None:
     """Constants of the right types are not enough: a file chooses among the op's own variants."""
     op, shapes = CASES[case]
     sizes = tuple(map(tuple, shapes))
-    assert all(kernels.is_candidate(op, sizes, H200, t) for t in kernels.candidates(op, sizes, H200))
-    for other in (Tuning(min_blocks=3), Tuning(width=16), Tuning(pointwise_threads=1 << 20)):
-        assert not kernels.is_candidate(op, sizes, H200, other)
+    assert all(cuda.is_candidate(op, sizes, H200, t) for t in cuda.candidates(op, sizes, H200))
+    for other in (TileTuning(min_blocks=3), TileTuning(width=16), TileTuning(pointwise_threads=1 << 20)):
+        assert not cuda.is_candidate(op, sizes, H200, other)
 
 
 def test_every_template_says_its_candidates() -> None:
     """A template of the future that has variants says so by one field; none has to."""
-    from onnxfuse.kernels.dispatch import TEMPLATES
+    from onnxfuse.cuda.dispatch.dispatch import TEMPLATES
 
     assert all(callable(t.planner.candidates) for t in TEMPLATES.values() if t.planner is not None)
 
@@ -224,4 +224,4 @@ def test_every_template_says_its_candidates() -> None:
 def test_candidates_of_an_op_without_template() -> None:
     op = replace(ops.op("(x) => (y) { y = Relu(x) }", (HALF,), (HALF,)), template="nothing")
     with pytest.raises(KernelError, match="no kernel template 'nothing'"):
-        kernels.candidates(op, ((8,),), H200)
+        cuda.candidates(op, ((8,),), H200)

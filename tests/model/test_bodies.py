@@ -5,9 +5,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from onnxfuse.model import bodies, io, provenance
-from onnxfuse.model.errors import ModelError
+from onnxfuse.files import io
+from onnxfuse.model import bodies, provenance
 from onnxfuse.model.fused import FusedOp, fused_ops, write
+from onnxfuse.support.errors import ModelError
 
 HEAD = '<domain: "onnxfuse", opset_import: ["" : 20, "com.microsoft" : 1]>'
 

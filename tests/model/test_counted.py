@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 import onnxfuse
-from onnxfuse.model.counted import agreeing, counted
+from onnxfuse.support.plurals import agreeing, plural
 
 SOURCES = sorted(Path(onnxfuse.__file__).parent.rglob("*.py"))
 
-SYMBOLIC = ("kernels/templates", "kernels/programs", "kernels/ir", "kernels/limits.py", "kernels/launch_plan.py")
+SYMBOLIC = ("kernels/templates", "kernels/programs", "kernels/ir", "cuda/plan/limits.py", "cuda/plan/launch_plan.py")
 """Where a number may be a formula that is evaluated later, and cannot be asked whether it is one."""
 
 PLURALS = re.compile(
@@ -19,8 +19,8 @@ PLURALS = re.compile(
 
 def test_one_is_one_and_all_else_several() -> None:
     """Numbers and what can be counted."""
-    assert [counted(n, "node") for n in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
-    told = [counted("ab", noun) for noun in ("near miss", "launch", "axis", "library", "day")]
+    assert [plural(n, "node") for n in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+    told = [plural("ab", noun) for noun in ("near miss", "launch", "axis", "library", "day")]
     assert told == ["2 near misses", "2 launches", "2 axes", "2 libraries", "2 days"]
     assert [agreeing(some, "is", "are") for some in ([], [0], [0, 0])] == ["are", "is", "are"]
     assert [agreeing(0, "is", "are", of=of) for of in (1, 2)] == ["is", "are"]

@@ -7,15 +7,15 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model import inferred_types, types
-from onnxfuse.model.extents import broadcast, largest, quotient, reduced, smallest
-from onnxfuse.model.types import Dim
+from onnxfuse.shapes import inference, types
+from onnxfuse.shapes.extent_arithmetic import broadcast, largest, quotient, reduced, smallest
+from onnxfuse.shapes.types import Dim
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse, run
 
 
 def shapes(text: str, opset: int = 17) -> dict[str, tuple[Dim, ...] | None]:
     """Return the shape of every value of the model in `text`."""
-    return {name: t.shape for name, t in types.value_types(inferred_types.infer(parse(text, opset)).graph).items()}
+    return {name: t.shape for name, t in types.value_types(inference.infer(parse(text, opset)).graph).items()}
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_name_of_a_million_letters_is_left_as_it_is() -> None:
     long = "(" * 500_000 + "s" + ")" * 500_000
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = long
     began = time.monotonic()
-    assert types.value_types(inferred_types.infer(model).graph)["x"].shape == ("B", long)
+    assert types.value_types(inference.infer(model).graph)["x"].shape == ("B", long)
     assert time.monotonic() - began < 5
 
 
@@ -339,5 +339,5 @@ def test_one_extent_has_one_name_whatever_an_exporter_declared() -> None:
     text = """g (float[B,S] x) => (float[B,Q] y) <float zero = {0}> { a = Relu (x)  y = Add (a, zero) }"""
     model = parse(text)
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("a", 1, ["B", "((S**2)//S)"]))
-    inferred = types.value_types(inferred_types.infer(model).graph)
+    inferred = types.value_types(inference.infer(model).graph)
     assert inferred["a"].shape == ("B", "S")

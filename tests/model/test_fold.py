@@ -5,9 +5,14 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model import inferred_types
-from onnxfuse.model.fold import drop_identities, drop_own_expands, share_equal, share_extents
-from onnxfuse.model.graph import Graph
+from onnxfuse.graph.constant_folding import (
+    common_subexpressions,
+    identity_elimination,
+    redundant_expand_elimination,
+    reuse_extents,
+)
+from onnxfuse.graph.graph import Graph
+from onnxfuse.shapes import inference
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -16,9 +21,9 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 def shared(text: str) -> tuple[onnx.ModelProto, bool]:
     """Return the model with equal nodes made one, and whether there were any."""
     model = parse(HEAD + text)
-    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
-    changed = share_equal(graph)
-    graph.remove_dead()
+    graph = Graph(model.graph, inference.infer(model).graph, 17)
+    changed = common_subexpressions(graph)
+    graph.eliminate_dead_code()
     graph.commit()
     onnx.checker.check_model(model, full_check=True)
     assert_same_numbers(parse(HEAD + text), model)
@@ -75,7 +80,7 @@ def test_noise_is_not_shared() -> None:
     """What is random differs each time."""
     text = "g (float[N,4] x) => (float[N,4] y) { a = RandomNormalLike (x)  b = RandomNormalLike (x)  y = Sub (a, b) }"
     model = parse(HEAD + text)
-    assert not share_equal(Graph(model.graph, inferred_types.infer(model).graph, 17))
+    assert not common_subexpressions(Graph(model.graph, inference.infer(model).graph, 17))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +101,9 @@ def test_extents_are_read_at_home(asked: str) -> None:
     model = parse(text)
     for number, node in enumerate(model.graph.node):
         node.name = f"node{number}"
-    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
-    assert share_extents(graph)
-    graph.remove_dead()
+    graph = Graph(model.graph, inference.infer(model).graph, 17)
+    assert reuse_extents(graph)
+    graph.eliminate_dead_code()
     graph.commit()
     names = [n.name for n in model.graph.node if n.name]
     assert len(names) == len(set(names)), "ONNX Runtime refuses two nodes of one name"
@@ -116,8 +121,8 @@ def test_a_chain_of_identities_goes() -> None:
     }"""
     )
     model = parse(text)
-    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
-    while drop_identities(graph):
+    graph = Graph(model.graph, inference.infer(model).graph, 17)
+    while identity_elimination(graph):
         pass
     graph.commit()
     assert ops(model) == ["Exp", "Neg", "Relu"]
@@ -128,8 +133,8 @@ def test_a_chain_of_identities_goes() -> None:
 def same(text: str) -> list[str]:
     """Return the operators left of a model without its identities, which computes the same."""
     model = parse(HEAD + text)
-    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
-    while drop_identities(graph):
+    graph = Graph(model.graph, inference.infer(model).graph, 17)
+    while identity_elimination(graph):
         pass
     graph.commit()
     onnx.checker.check_model(model, full_check=True)
@@ -243,9 +248,9 @@ def test_an_expand_to_the_shape_that_a_value_has_goes() -> None:
     }"""
     )
     model = parse(text)
-    graph = Graph(model.graph, inferred_types.infer(model).graph, 17)
-    drop_own_expands(graph)
-    graph.remove_dead()
+    graph = Graph(model.graph, inference.infer(model).graph, 17)
+    redundant_expand_elimination(graph)
+    graph.eliminate_dead_code()
     graph.commit()
     assert ops(model) == ["Shape", "Exp", "Expand", "Neg"]
     assert_same_numbers(parse(text), model)

@@ -12,8 +12,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.model import external, io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.files import external, io
+from onnxfuse.support.errors import ModelError
 from tests.precision.small import model_of
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"

@@ -7,9 +7,9 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import ModelError
 from onnxfuse.model.functions import bind_attributes
-from onnxfuse.verification.reference import float64_evaluator
+from onnxfuse.support.errors import ModelError
+from onnxfuse.verification.reference.reference import float64_evaluator
 from tests.rewrite.small import run
 
 X = np.linspace(-2, 1, 8, dtype=np.float32).reshape(2, 4)

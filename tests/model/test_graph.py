@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.model.graph import Graph, Node, captured
-from onnxfuse.model.inferred_types import infer
+from onnxfuse.graph.graph import Graph, Node, captured
+from onnxfuse.shapes.inference import infer
 
 CHAIN = """g (float[4] x) => (float[4] y) <float[4] w = {1,2,3,4}> {
   a = Add (x, w) b = Relu (a) c = Neg (x) d = Mul (b, c) y = Exp (d)
@@ -107,7 +107,7 @@ def test_a_fresh_name_is_the_first_that_is_free() -> None:
 def test_dead_nodes_go_with_what_only_they_needed() -> None:
     """A chain that nobody reads goes as a whole, in one call."""
     g = graph("g (float[4] x) => (float[4] y) { a = Neg (x) b = Exp (a) c = Relu (b) y = Abs (x) }")
-    assert g.remove_dead() == 3
+    assert g.eliminate_dead_code() == 3
     check_index(g)
     assert [n.op for n in g.nodes] == ["Abs"]
 

@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model import inferred_types, types
-from onnxfuse.model.extents import ceiling, floored, shifted
-from onnxfuse.model.named import number
-from onnxfuse.model.types import Dim
+from onnxfuse.shapes import inference, types
+from onnxfuse.shapes.extent_arithmetic import ceiling, floored, shifted
+from onnxfuse.shapes.extent_values import extent_value
+from onnxfuse.shapes.types import Dim
 from tests.rewrite.small import assert_same_numbers, parse, run
 
 SIZES = [{"N": 1, "H": 8, "W": 8}, {"N": 2, "H": 12, "W": 4}, {"N": 1, "H": 6, "W": 10}]
@@ -75,11 +75,11 @@ def of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, np.ndarray
 def test_an_extent_has_the_name_of_its_number(operator: str, opset: int, height: Dim, width: Dim) -> None:
     """Each name is the number that ONNX Runtime gives, whatever the sizes; and what has no rule has no name."""
     model = made(operator, opset)
-    shape = types.value_types(inferred_types.infer(model).graph)["y"].shape
+    shape = types.value_types(inference.infer(model).graph)["y"].shape
     assert shape is not None
     assert tuple(None if types.is_unknown(d) else d for d in shape[2:]) == (height, width)
     for sizes in SIZES:
-        told = [None if types.is_unknown(d) else number(d, sizes.__getitem__) for d in shape]
+        told = [None if types.is_unknown(d) else extent_value(d, sizes.__getitem__) for d in shape]
         given = run(model, of(model, sizes))[0].shape
         assert all(t in (None, g) for t, g in zip(told, given, strict=True)), (sizes, told, given)
 
@@ -105,7 +105,7 @@ def test_numbers_are_those_of_onnx_runtime(operator: str, opset: int) -> None:
     node.input[:] = ["seen" if v == "x" else v for v in node.input]
     model.graph.node.extend([*hidden.graph.node, node])
     model.graph.initializer.extend(hidden.graph.initializer)
-    shape = types.value_types(inferred_types.infer(model).graph)["y"].shape
+    shape = types.value_types(inference.infer(model).graph)["y"].shape
     assert shape is not None
     assert shape[2:] == run(model, of(model, sizes))[0].shape[2:]
 
@@ -155,7 +155,7 @@ REPEATED = """g (float[N,H,6] x) => (float[A,B,C] y)
 def test_paddings_and_repeats_are_computed_from_shapes() -> None:
     """As torch writes the target of `pad`, last axis first, and of `repeat_interleave`; a matrix is turned by rows."""
     model = parse(REPEATED)
-    assert types.value_types(inferred_types.infer(model).graph)["again"].shape == ("N", "4*H", 9)
+    assert types.value_types(inference.infer(model).graph)["again"].shape == ("N", "4*H", 9)
     inputs = {"x": np.arange(60, dtype=np.float32).reshape(2, 5, 6)}
     assert run(model, inputs)[0].shape == (2, 20, 9)
     once = onnxfuse.optimize(model)
@@ -171,5 +171,5 @@ def test_a_row_of_a_matrix_is_cut_whole() -> None:
       row = Slice (pairs, zero, one, zero) line = Reshape (row, all) tail = Concat <axis = 0> (all, line)
       z = Reshape (x, tail) y = ReduceSum <keepdims = 0> (z, one)
     }"""
-    found = types.value_types(inferred_types.infer(parse(text)).graph)
+    found = types.value_types(inference.infer(parse(text)).graph)
     assert found["z"].shape == ("N", 2, 3)

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, defs, helper
 
 import onnxfuse
-from onnxfuse.model.image_windows import POOLS
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import type_of
+from onnxfuse.shapes.image_windows import POOLS
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import type_of
 
 LENGTHS = (4, 5, 7, 8)
 PADDED = ("VALID", "SAME_UPPER", "SAME_LOWER", [0, 0], [1, 0], [0, 1], [1, 1])

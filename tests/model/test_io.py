@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError, ModelError
-from onnxfuse.model.external import ALIGNMENT
+from onnxfuse.files import io
+from onnxfuse.files.external import ALIGNMENT
+from onnxfuse.support.errors import DeviceError, ModelError
 
 WEIGHT = np.arange(-500, 500, dtype=np.float32)
 

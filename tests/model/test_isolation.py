@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from onnxfuse.model import isolation
-from onnxfuse.model.errors import DeviceLostError, ModelError, UsageError
-from onnxfuse.model.isolation import Crash, Progress, apart, doing, isolated, within
+from onnxfuse.support import isolation
+from onnxfuse.support.errors import DeviceLostError, ModelError, UsageError
+from onnxfuse.support.isolation import Crash, Progress, apart, doing, isolated, within
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,7 +95,7 @@ def test_a_caller_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     """Neither the new one nor its child goes on using the GPU; a script needs no `if __name__ == "__main__"`."""
     script, child = tmp_path / "script.py", tmp_path / "child"
     script.write_text(
-        "from onnxfuse.model.isolation import apart\nfrom tests.model.test_isolation import waits\n"
+        "from onnxfuse.support.isolation import apart\nfrom tests.model.test_isolation import waits\n"
         f"apart(waits, 600.0, {str(child)!r})\n"
     )
     with subprocess.Popen([sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)}) as caller:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.model.named import number
+from onnxfuse.shapes.extent_values import extent_value
 
 NUMBERS = {"batch": 3, "height": 7, "seq": 512, "a.b/c": 5, "": 11, "unk__/x/Add_output_0.1": 13}
 
@@ -36,7 +36,7 @@ NUMBERS = {"batch": 3, "height": 7, "seq": 512, "a.b/c": 5, "": 11, "unk__/x/Add
 )
 def test_an_extent_is_computed_from_its_names(dim, expected):
     """None where no extent comes out; a name of which only letters are odd is a name."""
-    assert number(dim, NUMBERS.__getitem__) == expected
+    assert extent_value(dim, NUMBERS.__getitem__) == expected
 
 
 def test_every_name_is_asked_for():
@@ -46,5 +46,5 @@ def test_every_name_is_asked_for():
         asked.append(name)
         return 2
 
-    assert number("batch*(rows//2+rows)", numbers) == 6
+    assert extent_value("batch*(rows//2+rows)", numbers) == 6
     assert asked == ["batch", "rows", "rows"]

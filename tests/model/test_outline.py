@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper, parser
 
-from onnxfuse.model import external, io
-from onnxfuse.model.errors import ModelError
+from onnxfuse.files import external, io
+from onnxfuse.support.errors import ModelError
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 64] x) => (float[n, 64] z) {

@@ -6,9 +6,9 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.overridable import keep_initializers, overridable
-from onnxfuse.model.types import value_types
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
 from tests.rewrite.small import run
 
 X = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.model import io, pipes
-from onnxfuse.model.errors import ModelError
+from onnxfuse.files import io, pipes
+from onnxfuse.support.errors import ModelError
 from tests.fuzz import kills
 
 

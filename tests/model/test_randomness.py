@@ -6,8 +6,8 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import UsageError
-from onnxfuse.model.randomness import random_node
+from onnxfuse.graph.randomness import random_node
+from onnxfuse.support.errors import UsageError
 from tests.rewrite.small import run
 
 X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
-from onnxfuse.model.errors import ModelError
+from onnxfuse.support.errors import ModelError
 from tests.rewrite.small import run
 
 X = np.ones((2, 4), np.float32)

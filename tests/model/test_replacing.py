@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model import external, io
-from onnxfuse.model.errors import ModelError
-from onnxfuse.model.replacing import SUFFIX, temporary
+from onnxfuse.files import external, io
+from onnxfuse.files.atomic_write import SUFFIX, temporary
+from onnxfuse.support.errors import ModelError
 from tests.fuzz import kills
 
 

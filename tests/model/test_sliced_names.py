@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import type_of
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import type_of
 from tests.rewrite.small import run
 
 BOUNDS = [(0, 4, 1), (1, 2**31 - 1, 1), (0, -1, 1), (0, 2**31 - 1, 2), (-2, 2**63 - 1, 1), (-1, -(2**31), -1)]

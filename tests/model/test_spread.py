@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from onnxfuse.model.errors import KernelError
-from onnxfuse.model.spread import EndedError, Workers
+from onnxfuse.support.errors import KernelError
+from onnxfuse.support.process_pool import EndedError, Workers
 
 
 def square(n: int) -> tuple[int, int]:

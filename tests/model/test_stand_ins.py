@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import type_of, value_types
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import type_of, value_types
 from tests.rewrite.small import run
 
 N = helper.make_node

@@ -5,12 +5,12 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse.graph.normalize import normalize
 from onnxfuse.model import schema
-from onnxfuse.model.errors import ModelError
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.normalize import normalize
-from onnxfuse.model.types import UNKNOWN, ValueType, shapes_differ, value_info, value_types
 from onnxfuse.model.validate import validate
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, value_info, value_types
+from onnxfuse.support.errors import ModelError
 
 
 def model(text: str, opset: int = 17) -> onnx.ModelProto:

@@ -12,11 +12,12 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper
 
 import onnxfuse
-from onnxfuse.model import inference, io
-from onnxfuse.model.bounds import result_elements
-from onnxfuse.model.errors import ModelError
-from onnxfuse.model.text import MOST_BRACKETS, parse_function, read_json
+from onnxfuse.files import io
 from onnxfuse.model.validate import MOST_DEPTH, validate
+from onnxfuse.shapes import onnx_inference
+from onnxfuse.shapes.size_bounds import result_elements
+from onnxfuse.support.bounded_text import MOST_BRACKETS, parse_function, read_json
+from onnxfuse.support.errors import ModelError
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
@@ -240,10 +241,10 @@ def test_a_child_that_fails_goes_no_further(monkeypatch: pytest.MonkeyPatch, tmp
     def breaks(*_: object) -> int:
         raise BrokenPipeError  # what reads its answer has given up
 
-    monkeypatch.setattr(inference, "_child", breaks)
+    monkeypatch.setattr(onnx_inference, "_child", breaks)
     seen = tmp_path / "seen"
     try:
-        assert inference._asked(b"", strict=True, nodes=1, following=False) == b""
+        assert onnx_inference._asked(b"", strict=True, nodes=1, following=False) == b""
     finally:
         with seen.open("a") as file:
             file.write("once")
@@ -252,7 +253,7 @@ def test_a_child_that_fails_goes_no_further(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an Einsum that is none ONNX's inference never comes back."""
-    monkeypatch.setattr(inference, "SECONDS", 0.5)
+    monkeypatch.setattr(onnx_inference, "SECONDS", 0.5)
     with pytest.raises(ModelError, match=r"do not come to an end: .* took more than 1 s"):
         onnxfuse.optimize(model('g (float[a,b] x) => (float[c] y) { y = Einsum <equation = "ij0"> (x) }'))
 
@@ -267,7 +268,7 @@ def test_extents_that_double_are_open(op: str, dims: str) -> None:
     steps = " ".join(f"c{n + 1} = {op} (c{n}, c{n})" for n in range(25))
     start = seconds()
     onnxfuse.optimize(model(f"g (float[{dims}] x) => (int64[n] y) {{ c0 = Shape (x) {steps} y = Neg (c25) }}"))
-    assert seconds() - start < 6 * (inference.FOLLOWING_SECONDS + 0.5)
+    assert seconds() - start < 6 * (onnx_inference.FOLLOWING_SECONDS + 0.5)
 
 
 TILED = (
@@ -293,7 +294,7 @@ def test_a_long_vector_is_not_followed(place: str) -> None:
     """Twelve million numbers that are read one by one are no shape, though inference would follow each of them."""
     start = seconds()
     assert onnxfuse.optimize(model(LONG[place])).ByteSize() < 10_000
-    assert seconds() - start < 6 * (inference.FOLLOWING_SECONDS + 0.5)
+    assert seconds() - start < 6 * (onnx_inference.FOLLOWING_SECONDS + 0.5)
 
 
 def test_lengths_need_no_following() -> None:
@@ -302,7 +303,7 @@ def test_lengths_need_no_following() -> None:
         f"g (float[a,b] x) => (float[1] y, float[2,m] w) <float[b,4] k, int64[2] rows = {{2,-1}}> {{ {TILED} "
         "y = Slice (t, zero, one, zero) p = MatMul (x, k) w = Reshape (p, rows) u = Add (t, t) }"
     )
-    inferred = inference.infer_shapes(made)
+    inferred = onnx_inference.infer_shapes(made)
     dims = {
         v.name: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in inferred.graph.value_info
     }
@@ -337,12 +338,12 @@ def test_the_child_says_what_this_process_says() -> None:
     """What may multiply and does not is inferred the same, and what is not valid is told the same."""
     text = "g (float[a,b] x) => (int64[n] y) <int64 z = {0}, int64 o = {1}> { s = Shape (x) h = Gather (s, o) "
     made = model(text + "r = Range (z, h, o) y = Add (r, o) }")
-    assert inference.may_multiply(made)
-    assert inference.infer_shapes(made) == onnx.shape_inference.infer_shapes(made, data_prop=True)
+    assert onnx_inference.may_multiply(made)
+    assert onnx_inference.infer_shapes(made) == onnx.shape_inference.infer_shapes(made, data_prop=True)
     wrong = model(text + "r = Range (z, h, o) y = Add (r, o) }")
     del wrong.opset_import[:]
     with pytest.raises(ModelError, match="the model is not valid"):
-        inference.infer_shapes(wrong)
+        onnx_inference.infer_shapes(wrong)
 
 
 def test_ordinary_models_need_no_child() -> None:
@@ -353,7 +354,7 @@ def test_ordinary_models_need_no_child() -> None:
         "lead = Slice (s, zero, two, zero) t = Concat <axis = 0> (lead, heads) c = Slice (x, start, end, axis) "
         "y = Reshape (c, t) }"
     )
-    assert not inference.may_multiply(made)
+    assert not onnx_inference.may_multiply(made)
 
 
 @pytest.mark.parametrize(

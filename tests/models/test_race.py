@@ -14,10 +14,10 @@ from models.speed import write
 from onnxfuse import optimize
 from onnxfuse.benchmark import ROUNDS, RUNS
 from onnxfuse.benchmark.compare import Contender
-from onnxfuse.model import io
-from onnxfuse.model.errors import DeviceError
+from onnxfuse.files import io
 from onnxfuse.profiling.bound import bind
 from onnxfuse.profiling.settings import CUDA_GRAPH, Setting
+from onnxfuse.support.errors import DeviceError
 
 CPU = ["CPUExecutionProvider"]
 

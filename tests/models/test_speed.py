@@ -14,7 +14,7 @@ import models
 from models import rivals, vision
 from models.launches import kernels_of
 from models.speed import add_row, compare
-from onnxfuse.model.errors import DeviceError
+from onnxfuse.support.errors import DeviceError
 
 
 def test_the_row_of_a_model() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import models
 import onnxfuse
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.models import small
 from tests.rewrite.small import ops
 

@@ -8,7 +8,7 @@ import small
 import onnxfuse
 from models import vision
 from models.speed import write
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
 

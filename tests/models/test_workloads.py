@@ -9,7 +9,7 @@ import onnxfuse
 from figures.parts import FLOATS, OTHERS
 from models import vision, workloads
 from models.speed import write
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 
 MADE_BY_TORCH = ("bilstm", "dlrm")
 """Which need nothing but torch, and are small enough."""

@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnxfuse.model.normalize import normalize
+from onnxfuse.graph.normalize import normalize
 from onnxfuse.precision.write import constants_as_tensors
-from onnxfuse.verification.reference import float64_evaluator
+from onnxfuse.verification.reference.reference import float64_evaluator
 
 Arrays = dict[str, NDArray[Any]]
 

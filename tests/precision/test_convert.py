@@ -10,17 +10,18 @@ from onnx import TensorProto, numpy_helper
 
 import onnxfuse
 from models import traps
-from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import optimize
-from onnxfuse.api.options import Guarding, Options
-from onnxfuse.model import io, lowered
-from onnxfuse.model.errors import ModelError, UsageError
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.lowered import Lowered
-from onnxfuse.model.types import value_types
+from onnxfuse.api.optimize.lowering import lowering
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.api.request.options import Guarding, Options
+from onnxfuse.files import io
+from onnxfuse.model import precision_record
+from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.precision import ROUNDS, Lowering, convert
 from onnxfuse.precision.trial import Trial
-from onnxfuse.verification.comparison import FUSED_FAILS
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
 from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401 - fixtures
 from tests.precision.small import model_of, normalized
 
@@ -46,7 +47,7 @@ def test_two_runs_give_the_same_bytes(big: Path, onnxfuse_command: Command) -> N
     assert (big / "one.onnx").read_bytes() == (big / "two.onnx").read_bytes()
     assert onnxfuse_command("optimize", "one.onnx", "three.onnx", "--precision", "float16").code == 0
     assert (big / "one.onnx").read_bytes() == (big / "three.onnx").read_bytes()
-    said = lowered.read(onnx.load(big / "one.onnx"))
+    said = precision_record.read(onnx.load(big / "one.onnx"))
     assert said is not None
     assert [k.node for k in said.kept] == ["up", "root", "down"]
     assert (said.precision, said.truth, said.nodes) == ("float16", "float64", 4)
@@ -192,7 +193,7 @@ def test_a_node_that_is_named_stays_float32(big: Path, onnxfuse_command: Command
     onnx.save(model, big / "in.onnx")
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--precision", "float16", "--keep-fp32", word)
     assert f"Abs root stays float32: --keep-fp32 {word} says so" in result.out
-    said = lowered.read(onnx.load(big / "out.onnx"))
+    said = precision_record.read(onnx.load(big / "out.onnx"))
     assert said is not None
     assert [k.node for k in said.kept] == ["root"]
 
@@ -228,7 +229,7 @@ def test_real_inputs_decide(big: Path, onnxfuse_command: Command) -> None:  # no
     np.savez(big / "small.npz", x=np.linspace(0.001, 0.01, 16, dtype=np.float32).reshape(2, 8))
     result = onnxfuse_command("optimize", "big.onnx", "o.onnx", "--precision", "float16", "--inputs", "small.npz")
     assert result.code == 0
-    said = lowered.read(onnx.load(big / "o.onnx"))
+    said = precision_record.read(onnx.load(big / "o.onnx"))
     assert said is not None
     assert "given inputs (small.npz)" in said.inputs
     assert "next: onnxfuse verify big.onnx o.onnx --inputs small.npz\n" in result.out
@@ -297,9 +298,9 @@ def test_external_data_is_converted(tmp_path: Path) -> None:
 def test_metadata_that_is_not_ours_is_told() -> None:
     """A tool may have changed it."""
     model = model_of(BIG)
-    model.metadata_props.add(key=lowered.METADATA, value='{"precision": "float8"}')
+    model.metadata_props.add(key=precision_record.METADATA, value='{"precision": "float8"}')
     with pytest.raises(ModelError, match="is not as onnxfuse writes it"):
-        lowered.read(model)
+        precision_record.read(model)
 
 
 def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
@@ -349,7 +350,7 @@ def test_a_converted_file_that_fails_is_told_as_that() -> None:
     """And not as a fault of ours: the original runs where it does not."""
     plain = model_of("g (float[n,8] x) => (float[n,8] y) { y = Abs(x) }")
     wrong = model_of("g (float[n,8] x) => (float[n,8] y) <int64[2] two = {2, 8}> { r = Reshape(x, two) y = Abs(r) }")
-    lowered.write(wrong, Lowered("float16", 0.01, "", "", 1))
+    precision_record.write(wrong, PrecisionRecord("float16", 0.01, "", "", 1))
     report = onnxfuse.verify(plain, wrong, providers=CPU, isolate=False, shapes={"n": (2, 3)})
     assert not report.ok
     assert {case.shapes["x"][0]: case.note for case in report.cases} == {2: "", 3: FUSED_FAILS}

@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
-from onnxfuse.verification import sessions, verify
+from onnxfuse.verification import verify
+from onnxfuse.verification.run import sessions
 
 OUTPUTS = {
     "sequence": 'opset_import: ["":17]> g (float[N,4] x) => (seq(float[N,4]) s) '

@@ -6,11 +6,11 @@ import pytest
 import onnxfuse
 from models import traps
 from models.traps import TRAP, Trap
-from onnxfuse.api.lowering import lowering
-from onnxfuse.api.optimizing import optimize
-from onnxfuse.api.options import Options
-from onnxfuse.model.lowered import Kept
-from onnxfuse.precision.plan import FLOAT, opsets_of, places
+from onnxfuse.api.optimize.lowering import lowering
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.api.request.options import Options
+from onnxfuse.model.precision_record import HighPrecisionNode
+from onnxfuse.precision.plan import FLOAT, float_nodes, opsets_of
 from onnxfuse.precision.scopes import called, scopes_of
 from onnxfuse.precision.trial import Trial
 from tests.precision.small import normalized, true_outputs
@@ -49,14 +49,14 @@ def test_a_branch_that_never_ran_is_left_as_it_is() -> None:
     made = optimize(traps.planted(trap), Options(precision=lowering("float16", tuple(traps.feeds(trap, 1)))))
     assert made.lowered is not None
     idle = [k for k in made.lowered.kept if "/else/" in k.node]
-    assert idle == [Kept(n, op, "float32", "never ran on these inputs") for n, op in
+    assert idle == [HighPrecisionNode(n, op, "float32", "never ran on these inputs") for n, op in
                     (("trap1/else/Mul", "Mul"), ("trap1/else/Div", "Div"))]  # fmt: skip
 
 
 def test_every_node_of_a_trap_has_a_name_that_tells_it() -> None:
     """Else the tests above would say nothing."""
     model = normalized(traps.planted(traps.TRAPS[0]))
-    found = places(scopes_of(model), opsets_of(model))
+    found = float_nodes(scopes_of(model), opsets_of(model))
     assert sum(called(p.node).startswith(TRAP) for p in found.values()) == 4
     assert all(p.types or p.why for p in found.values())
     assert FLOAT == 1

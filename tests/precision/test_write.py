@@ -8,12 +8,12 @@ from onnx import TensorProto
 
 import models
 import onnxfuse
-from onnxfuse.model.inferred_types import infer
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.model.types import value_types
-from onnxfuse.precision.plan import converted, opsets_of, places
+from onnxfuse.precision.plan import converted, float_nodes, opsets_of
 from onnxfuse.precision.scopes import scopes_of
-from onnxfuse.precision.write import Writer
+from onnxfuse.precision.write import PrecisionWriter
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
 from tests.precision.small import model_of, normalized
 
 FLOAT16, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -21,12 +21,12 @@ FLOAT16, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
 
 def written(
     model: onnx.ModelProto, kept: dict[str, int] | None = None, low: int = FLOAT16, io: int = FLOAT
-) -> tuple[onnx.ModelProto, Writer]:
+) -> tuple[onnx.ModelProto, PrecisionWriter]:
     """Return the model in `low`, without any measuring."""
     normalized(model)
     main = scopes_of(model)
-    every = places(main, opsets_of(model))
-    writer = Writer(model, main, every, converted(every, kept or {}, low))
+    every = float_nodes(main, opsets_of(model))
+    writer = PrecisionWriter(model, main, every, converted(every, kept or {}, low))
     writer.run(io)
     onnx.checker.check_model(model, full_check=True)
     return model, writer
@@ -183,7 +183,7 @@ def test_what_draws_quantizes_or_takes_float_alone_stays() -> None:
             r = RandomNormalLike(d) y = Add(d, r)
             z = NonMaxSuppression(boxes, scores)
         }""")  # fmt: skip
-    why = {name: p.why for name, p in places(scopes_of(model), opsets_of(model)).items() if p.why}
+    why = {name: p.why for name, p in float_nodes(scopes_of(model), opsets_of(model)).items() if p.why}
     assert why == {
         "q": "is quantized", "d": "is quantized", "r": "draws random numbers", "z": "has no form for lower precision",
     }  # fmt: skip

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import onnx
 import pytest
 
-from onnxfuse.model.errors import DeviceError
 from onnxfuse.profiling import cupti
 from onnxfuse.profiling.cupti import Record, demangled, split
-from onnxfuse.profiling.kernels import Kernel, follow, joined
+from onnxfuse.profiling.kernels import TracedKernel, follow, kernels_with_nodes
 from onnxfuse.profiling.nodes import Ran, node_times, runs_of
-from onnxfuse.profiling.summary import each, kernel_rows, kinds, run_time, with_device_times
-from onnxfuse.profiling.traffic import ModelWork, count
+from onnxfuse.profiling.summary import kernel_rows, kinds, per_node, run_time, with_device_times
+from onnxfuse.profiling.traffic import ModelTraffic, count
+from onnxfuse.support.errors import DeviceError
 from tests.profiling import stand_in_cupti
 from tests.profiling.stand_in_cupti import StandInCupti
 
@@ -96,8 +96,8 @@ def ran(name: str, begin: float, duration: float, op: str = "Relu") -> Ran:
     return Ran(name, op, "CUDA", begin, duration, 32)
 
 
-def kernel(name: str, begin: float, duration: float, launched: float | None, **more: str) -> Kernel:
-    return Kernel(name, begin, duration, launched, **more)
+def kernel(name: str, begin: float, duration: float, launched: float | None, **more: str) -> TracedKernel:
+    return TracedKernel(name, begin, duration, launched, **more)
 
 
 def test_a_kernel_is_its_nodes_by_the_time_of_its_launch() -> None:
@@ -107,10 +107,10 @@ def test_a_kernel_is_its_nodes_by_the_time_of_its_launch() -> None:
         kernel("k1", 21, 1, 12), kernel("k2", 23, 1, 24.5), kernel("lost", 35, 1, 32), kernel("k3", 60, 1, 47),
         kernel("k4", 61, 1, 55), kernel("graph", 80, 1, None),
     ]  # fmt: skip
-    assert [k.node for k in joined(kernels, nodes)] == ["a", "b", "", "inner", "outer", ""]
+    assert [k.node for k in kernels_with_nodes(kernels, nodes)] == ["a", "b", "", "inner", "outer", ""]
 
 
-def named(*names: str) -> list[Kernel]:
+def named(*names: str) -> list[TracedKernel]:
     return [kernel(name, at, 1, None) for at, name in enumerate(names)]
 
 
@@ -143,13 +143,13 @@ def test_another_kernel_for_one_node_does_not_lose_the_others() -> None:
     assert [k.node for k in fewer] == ["n0", "n1", "n2", "n4", "n5", "n6", "n7"]
 
 
-def work() -> ModelWork:
+def work() -> ModelTraffic:
     """Two nodes, a of 64 bytes and b of 64 bytes."""
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[8] x) => (float[8] y) { [a] h = Relu(x) [b] y = Neg(h) }'
     return count(onnx.parser.parse_model(text), {})
 
 
-def two_runs() -> list[list[Kernel]]:
+def two_runs() -> list[list[TracedKernel]]:
     """One run: p for a, q twice for b with a gap of 3 us and one of 1 us; the second run's p takes 4 us, not 2."""
     return [
         [
@@ -180,7 +180,7 @@ def test_bytes_of_a_node_with_two_kernels_are_neithers() -> None:
 def test_the_time_of_a_run_is_work_and_gaps() -> None:
     """Kernels that overlap work once; copies are no launches."""
     run = [
-        kernel("p", 0, 4, 0, node="a"), kernel("q", 2, 4, 1, node="b"), Kernel("copy", 10, 1, 2, copy=True)
+        kernel("p", 0, 4, 0, node="a"), kernel("q", 2, 4, 1, node="b"), TracedKernel("copy", 10, 1, 2, copy=True)
     ]  # fmt: skip
     time_ = run_time([run])
     assert (time_.span, time_.busy, time_.idle, time_.launches, time_.unknown) == (11, 7, 4, 2, 1)
@@ -195,7 +195,7 @@ def test_time_per_node_is_that_of_its_kernels() -> None:
     assert [(k.kind, k.us, k.bytes) for k in kinds(work(), timed)] == [
         ("Relu", 3.0, 64), ("Neg", 2.0, 64), ("Reshape", 0.0, 32)
     ]  # fmt: skip
-    assert [k.kind for k in each(work(), timed)] == ["a (Relu)", "b (Neg)", "c (Reshape)"]
+    assert [k.kind for k in per_node(work(), timed)] == ["a (Relu)", "b (Neg)", "c (Reshape)"]
 
 
 def test_nodes_are_read_from_onnx_runtimes_profile() -> None:

@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import DeviceError, ModelError, UsageError
 from onnxfuse.profiling import device, profile
-from onnxfuse.profiling.kernels import Kernel
+from onnxfuse.profiling.kernels import TracedKernel
 from onnxfuse.profiling.trace import chrome_trace
+from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from tests.profiling import stand_in_cupti
 from tests.runtime import fused_models, stand_in_kernels
 from tests.runtime.conftest import FakeCuda
@@ -86,7 +86,10 @@ def test_the_trace_has_a_process_for_each_model() -> None:
 def test_the_trace_of_a_cuda_graph_has_kernels_alone() -> None:
     """The host launches it as a whole; each kernel still tells its node."""
     counted = profile(original(), time=False)
-    kernels = [Kernel("k1", 5.0, 2.0, None, node="a", op="Add"), Kernel("k2", 8.0, 1.0, None, node="b", op="Tanh")]
+    kernels = [
+        TracedKernel("k1", 5.0, 2.0, None, node="a", op="Add"),
+        TracedKernel("k2", 8.0, 1.0, None, node="b", op="Tanh"),
+    ]
     trace = chrome_trace(replace(counted, before=replace(counted.before, example=((), kernels))))
     events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert [(e["name"], e["ts"], e["dur"], e["args"]["node"]) for e in events] == [

@@ -6,7 +6,7 @@ import pytest
 import onnxfuse
 from onnxfuse.model.display_names import plain_name, short
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.profiling.traffic import ModelWork, NodeWork, count, pairs, removed, rows
+from onnxfuse.profiling.traffic import ModelTraffic, NodeTraffic, count, pairs, removed, rows
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -15,7 +15,7 @@ def parsed(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f"{HEAD} {text}")
 
 
-def counted(text: str, **shapes: tuple[int, ...]) -> ModelWork:
+def counted(text: str, **shapes: tuple[int, ...]) -> ModelTraffic:
     return count(parsed(text), shapes)
 
 
@@ -142,10 +142,10 @@ def test_rows_name_what_stands_in_whose_place() -> None:
 def test_a_node_that_nothing_stands_for_is_a_row_with_nothing_after() -> None:
     """Folded away: its bytes are saved."""
     relu, neg = (
-        NodeWork(name, op, op, (), counted(f"g (float[4] x) => (float[4] y) {{ y = {op}(x) }}").nodes[0].work)
+        NodeTraffic(name, op, op, (), counted(f"g (float[4] x) => (float[4] y) {{ y = {op}(x) }}").nodes[0].work)
         for name, op in (("a", "Relu"), ("b", "Neg"))
     )
-    found = rows(pairs(ModelWork((relu, neg), {}), ModelWork((relu,), {})))
+    found = rows(pairs(ModelTraffic((relu, neg), {}), ModelTraffic((relu,), {})))
     assert [(r.after, r.before, r.bytes_before, r.bytes_after) for r in found] == [
         ("Relu", "", 32, 32), ("", "Neg", 32, 0)
     ]  # fmt: skip

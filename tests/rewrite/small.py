@@ -13,11 +13,11 @@ import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.model.graph import bodies
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.rewrite.report import Report
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match.report import OptimizeReport
 
 EXTENTS = {"N": 3, "S": 5, "C": 4, "H": 2, "T": 5}
 """What the dimension names of the text models stand for when they run; any other name is 3."""
@@ -61,7 +61,7 @@ def rules(*names: str) -> tuple[rule_file.Rule, ...]:
     return tuple(r for r in on_the_cpu() if r.name in names) if names else rule_file.by_default(on_the_cpu())
 
 
-def optimize(model: ModelProto, *names: str) -> tuple[ModelProto, Report]:
+def optimize(model: ModelProto, *names: str) -> tuple[ModelProto, OptimizeReport]:
     """Return a copy of `model` optimized by the rules of these names (all without names), and the report."""
     copy = ModelProto()
     copy.CopyFrom(model)

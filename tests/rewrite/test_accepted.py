@@ -9,10 +9,10 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 import onnxfuse
-from onnxfuse.model.errors import ModelError
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.runtime.opening import refusal
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.runtime.session.opening import refusal
+from onnxfuse.support.errors import ModelError
 
 FLOAT, HALF, INT64, BOOL = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.BOOL
 ROW = np.linspace(0.5, 2, 4, dtype=np.float32)

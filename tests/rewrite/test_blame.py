@@ -8,14 +8,14 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxfuse.model.errors import ModelError, RuleError
+from onnxfuse.fusion.region import make_op
+from onnxfuse.graph.graph import Node
+from onnxfuse.graph.validity import complaint
 from onnxfuse.model.fused import DOMAIN, FusedOp
-from onnxfuse.model.graph import Node
-from onnxfuse.model.valid import complaint
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse import make_op
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.runtime.opening import refusal
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.runtime.session.opening import refusal
+from onnxfuse.support.errors import ModelError, RuleError
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 TEXT = """g (float[N,4] x) => (float[N,4] y, float[N,4] z) {
@@ -52,7 +52,7 @@ def no_type(body: onnx.FunctionProto) -> None:
     next(n for n in body.node if n.op_type == "Abs").op_type = "Not"
 
 
-def optimized(text: str, rules: tuple[rule_file.Rule, ...] = ()) -> tuple[onnx.ModelProto, pipeline.Report]:
+def optimized(text: str, rules: tuple[rule_file.Rule, ...] = ()) -> tuple[onnx.ModelProto, pipeline.OptimizeReport]:
     """Return the model as a command makes it, and the report."""
     made = parse(text)
     return made, pipeline.run(

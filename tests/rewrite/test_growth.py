@@ -7,7 +7,7 @@ from pathlib import Path
 
 import models
 import onnxfuse
-from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.optimize.optimizing import optimize
 
 FOUR, BOUND = 4, 9
 """Where each layer asks for what is of all layers, a function of four times the layers is called 16 times as often. One

@@ -5,7 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.rewrite.small import parse
 
 LEGACY = """g (float[N,S] x, int64[N,S] ids) => (float[N,S] y, int64[N,S] z, int64[N,S] below, bool[N,S] late,

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import ModelError
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.support.errors import ModelError
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
 ROOT = Path(__file__).parents[2]
@@ -386,7 +386,7 @@ def test_optimizing_what_was_unfused_gives_the_same_model() -> None:
 
 
 def _examples() -> list[str]:
-    from onnxfuse.rewrite.language import rule_file
+    from onnxfuse.rules.language import rule_file
 
     return [e.text for r in rule_file.shipped() for e in r.examples]
 

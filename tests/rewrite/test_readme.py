@@ -7,13 +7,13 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse import kernels
+from onnxfuse import cuda
 from onnxfuse.cli.main import main
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import predicate, rule_file
-from onnxfuse.rewrite.language.fuse_table import FUSE_KEYS
-from onnxfuse.runtime.ort_ops import with_library_ops
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import predicate, rule_file
+from onnxfuse.rules.language.fuse_table import FUSE_KEYS
+from onnxfuse.runtime.session.ort_ops import with_library_ops
 from tests.rewrite.small import assert_same_numbers, parse
 
 README = (rule_file.shipped_folder() / "README.md").read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def test_every_key_predicate_and_template_is_on_the_page() -> None:
     """The reference is whole."""
     for word in (*predicate.TESTS, *predicate.TERMS):
         assert f"`{word}(" in README, word
-    for template in kernels.TEMPLATES.values():
+    for template in cuda.TEMPLATES.values():
         assert f'`"{template.name}"` ({template.summary})' in README, template.name
     keys = (
         "summary rewrite from to where optional fuse pattern kernel cost let realize channels_last example model after"
@@ -107,7 +107,7 @@ def _trimmed(text: str) -> list[str]:
 
 
 def _launched(node: onnx.NodeProto) -> bool:
-    return node.op_type != "Constant" and not kernels.is_free(node.op_type, node.domain)
+    return node.op_type != "Constant" and not cuda.is_free(node.op_type, node.domain)
 
 
 def _launches(model: onnx.ModelProto) -> int:

@@ -10,8 +10,8 @@ from onnx import TensorProto, numpy_helper
 
 import onnxfuse
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.rewrite.small import assert_same_numbers, halved, ops, parse, signed_inputs
 
 EXAMPLES = [

@@ -2,10 +2,10 @@
 
 import onnx
 
-from onnxfuse.api.optimizing import optimize
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite.fuse.realize import realize
-from onnxfuse.rewrite.simplify.declared_extents import keep_declared_extents
+from onnxfuse.passes.shapes.declared_extents import keep_declared_extents
 from tests.rewrite.small import parse
 
 HEADS = """

@@ -33,8 +33,8 @@ def resident() -> int:
 
 def install() -> None:
     """Let plans be real and functions do nothing."""
-    from onnxfuse import kernels
-    from onnxfuse.kernels import Arch
+    from onnxfuse import cuda
+    from onnxfuse.cuda import Arch
     from tests.runtime.stand_in_kernels import HostKernel
 
     driver = ctypes.CDLL("libcuda.so.1")
@@ -42,11 +42,11 @@ def install() -> None:
     callback = HostKernel(lambda arguments: None)
     handle = driver.fake_function(b"nothing", callback)
     loaded = SimpleNamespace(kernel=SimpleNamespace(ptr=handle), callback=callback)
-    kernels.load = lambda kernel, device: loaded
-    kernels.compile = lambda kernel, arch: b""
-    kernels.is_compiled = lambda kernel, device: True
-    kernels.zeros = lambda size, device: SimpleNamespace(ptr=16)
-    kernels.arch_of = lambda device: Arch("sm_90a", 132)
+    cuda.load = lambda kernel, device: loaded
+    cuda.compile = lambda kernel, arch: b""
+    cuda.is_compiled = lambda kernel, device: True
+    cuda.zeros = lambda size, device: SimpleNamespace(ptr=16)
+    cuda.arch_of = lambda device: Arch("sm_90a", 132)
 
 
 def feeds(rows: int) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""A stand-in for `onnxfuse.kernels`: the "kernel" of an op runs its body on the host, by ONNX's reference evaluator.
+"""A stand-in for `onnxfuse.cuda`: the "kernel" of an op runs its body on the host, by ONNX's reference evaluator.
 
 It needs the stand-in driver of tests/fake_cuda, whose memory is host memory. So the outputs of a fused model are right
 exactly if the bridge passes the right pointers and parameters.
@@ -15,13 +15,13 @@ import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, TensorMap, Tuning
-from onnxfuse.kernels.programs.family import Key
-from onnxfuse.kernels.programs.graph import UnansweredError
-from onnxfuse.model.errors import NoPlanError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TensorMap, TileTuning
+from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime import ahead, interim, loader, loading, programs
+from onnxfuse.runtime.kernels import ahead_of_time, fallback_kernels, loader, loading, programs
+from onnxfuse.support.errors import NoPlanError
+from onnxfuse.symbolic.expressions import UnansweredError
 
 Shape = tuple[int, ...]
 HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))
@@ -38,7 +38,7 @@ class _Kernel(SimpleNamespace):
 
 @dataclass
 class StandInKernels:
-    """Has the functions of `onnxfuse.kernels` that the runtime calls, and remembers what it was asked."""
+    """Has the functions of `onnxfuse.cuda` that the runtime calls, and remembers what it was asked."""
 
     unsupported: dict[str, str] = field(default_factory=dict)
     """Op name -> why there is no kernel for it."""
@@ -60,7 +60,7 @@ class StandInKernels:
     """The scratch memory that was asked for."""
     on_plan: Callable[[str], None] = lambda name: None
     """Called with the op's name at the start of each plan; may raise."""
-    tunings: list[Tuning] = field(default_factory=list)
+    tunings: list[TileTuning] = field(default_factory=list)
     """The variant that each plan was asked for in."""
     asked_for: list[bool] = field(default_factory=list)
     """Whether each op that was asked for may round float32 to TF32."""
@@ -74,7 +74,7 @@ class StandInKernels:
         return self.unsupported.get(op.name)
 
     def fits(self, op: FusedOp, shapes: Sequence[Any], arch: Arch) -> str | None:
-        return kernels.fits(op, shapes, arch)
+        return cuda.fits(op, shapes, arch)
 
     def inplace(self, op: FusedOp) -> tuple[tuple[int, int], ...]:
         return tuple((i, 0) for i in range(len(op.inputs))) if len(op.outputs) == 1 else ()
@@ -83,10 +83,10 @@ class StandInKernels:
         assert device == 0, "the stand-in driver has one device"
         return Arch("sm_90a", 132)
 
-    def is_candidate(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch, tuning: Tuning) -> bool:
-        return kernels.is_candidate(op, shapes, arch, tuning)
+    def is_candidate(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch, tuning: TileTuning) -> bool:
+        return cuda.is_candidate(op, shapes, arch, tuning)
 
-    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Tuning) -> Any:
+    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> Any:
         self.tunings.append(tuning)
         self.planned.append((op.name, shapes, aligned))
         self.on_plan(op.name)
@@ -125,7 +125,7 @@ class StandInKernels:
         )
         return SimpleNamespace(**{**vars(one), "then": (one,) * (self.launches - 1)})
 
-    def kept_family(self, op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Any:
+    def cached_family(self, op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Any:
         return SimpleNamespace(learn=_learn)
 
     def zeros(self, size: int, device: int) -> Any:
@@ -189,7 +189,7 @@ def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
 def install(kind: type[StandInKernels] = StandInKernels, **settings: Any) -> StandInKernels:
     """Let the runtime of this process plan and load through a new stand-in, and return it."""
     stand_in = kind(**settings)
-    for module in (ahead, interim, loader, loading, programs):
-        module.kernels = stand_in  # type: ignore[attr-defined]
-    ahead.MOST_THREADS = 0  # what is planned is counted: nothing ahead
+    for module in (ahead_of_time, fallback_kernels, loader, loading, programs):
+        module.cuda = stand_in  # type: ignore[attr-defined]
+    ahead_of_time.MOST_THREADS = 0  # what is planned is counted: nothing ahead
     return stand_in

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.launch_plan import DEFAULT, Tuning
-from onnxfuse.kernels.measurements import key
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.plan.measurements import key
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.runtime import ahead as module
 from onnxfuse.runtime import session
-from onnxfuse.runtime.ahead import Ahead
-from onnxfuse.runtime.variants import Variants
+from onnxfuse.runtime.kernels import ahead_of_time as module
+from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
+from onnxfuse.runtime.kernels.variants import Variants
+from onnxfuse.support.errors import KernelError
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
@@ -46,7 +46,7 @@ class Compiler:
         monkeypatch.setattr(module.kernels, "arch_of", lambda device: H200)
         monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
 
-    def compile(self, kernel: kernels.KernelSource, arch: Arch) -> bytes:
+    def compile(self, kernel: cuda.KernelSource, arch: Arch) -> bytes:
         self.entries.append(kernel.entry)
         self.threads.add(threading.get_ident())
         self.now += 1
@@ -66,12 +66,12 @@ class Compiler:
         raise AssertionError(f"{len(self.entries)} kernels, expected {count}")
 
 
-def made(dims: str, variants: Variants = lambda device: {}) -> Ahead:
+def made(dims: str, variants: Variants = lambda device: {}) -> AheadOfTime:
     """Return what compiles ahead for three ops, one after the other, on inputs of these dimensions."""
     graph = f"""chain (float[{dims}, 8] x, float[8] b) => (float[{dims}, 8] y) {{
       s = onnxfuse.BiasRelu_1 (x, b) t = onnxfuse.Negate_3 (s) y = onnxfuse.BiasRelu_1 (t, b) }}"""
     model = models.model(graph, models.BIAS_RELU, models.NEGATE)
-    return Ahead(model, fused_ops(model), variants)
+    return AheadOfTime(model, fused_ops(model), variants)
 
 
 def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +84,14 @@ def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.Monk
     assert threading.get_ident() not in compiler.threads
     for op in ahead.ops.values():
         shapes = ((3, 8), (8,))[: len(op.inputs)]
-        assert ahead.plan(op, shapes, True, 0, DEFAULT) == kernels.plan(op, shapes, True, H200)
+        assert ahead.plan(op, shapes, True, 0, DEFAULT) == cuda.plan(op, shapes, True, H200)
     assert sorted(compiler.entries) == sorted(set(compiler.entries))
     assert len(compiler.entries) == 2
 
 
 def test_the_variant_that_was_measured_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    shapes, narrow = ((3, 8), (8,)), Tuning(width=1)
+    shapes, narrow = ((3, 8), (8,)), TileTuning(width=1)
     ahead = made("3", lambda device: {key("BiasRelu_1", shapes): narrow})
     ahead.start(0)
     compiler.wait_for(2)
@@ -110,7 +110,7 @@ def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytes
     assert not compiler.entries
     ahead.plan(first, ((5, 8), (8,)), True, 0, DEFAULT)
     compiler.wait_for(2)
-    assert ahead.plan(second, ((5, 8),), True, 0, DEFAULT) == kernels.plan(second, ((5, 8),), True, H200)
+    assert ahead.plan(second, ((5, 8),), True, 0, DEFAULT) == cuda.plan(second, ((5, 8),), True, H200)
 
 
 def test_plans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse import kernels, runtime
-from onnxfuse.kernels import Arch
-from onnxfuse.model.errors import NoPlanError
+from onnxfuse import cuda, runtime
+from onnxfuse.cuda import Arch
 from onnxfuse.model.fused import FusedOp, fused_ops
-from onnxfuse.runtime import loader
+from onnxfuse.runtime.kernels import loader
+from onnxfuse.support.errors import NoPlanError
 from tests.kernels import emulate
 from tests.rewrite.small import optimize, parse
 from tests.runtime import fused_models as models
@@ -31,12 +31,12 @@ IMAGES = """g (float[N,6,6,32] x, float[8,1,1,32] w, float[N,6,6,8] r) => (float
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[kernels.KernelSource]:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[cuda.KernelSource]:
     """Return what is loaded from here on; nothing is compiled."""
-    found: list[kernels.KernelSource] = []
-    monkeypatch.setattr(kernels, "arch_of", lambda device: Arch("sm_90a", 132))
+    found: list[cuda.KernelSource] = []
+    monkeypatch.setattr(cuda, "arch_of", lambda device: Arch("sm_90a", 132))
     function = SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00))
-    monkeypatch.setattr(kernels, "load", lambda kernel, device: (found.append(kernel), function)[1])
+    monkeypatch.setattr(cuda, "load", lambda kernel, device: (found.append(kernel), function)[1])
     return found
 
 
@@ -59,7 +59,7 @@ def the_op(text: str, *shapes: tuple[int, ...]) -> tuple[FusedOp, dict[str, tupl
     ],
 )
 def test_what_no_kernel_of_a_template_takes_the_general_one_does(
-    text: str, shapes: tuple[tuple[int, ...], ...], loaded: list[kernels.KernelSource]
+    text: str, shapes: tuple[tuple[int, ...], ...], loaded: list[cuda.KernelSource]
 ) -> None:
     """A residual that is given for one image alone, and one image with several residuals: right, and a warning."""
     op, named = the_op(text, *shapes)
@@ -67,7 +67,7 @@ def test_what_no_kernel_of_a_template_takes_the_general_one_does(
     given = tuple(named.values())
     with pytest.warns(UserWarning, match=r"no kernel for input shapes.*the kernel for all shapes runs"):
         launch = loader.planner(op)(given, True, 0)
-    plan = kernels.general(op, given, Arch("sm_90a", 132))
+    plan = cuda.general(op, given, Arch("sm_90a", 132))
     assert loaded == [plan.kernel] * 2
     parts = (launch, *launch.then)
     assert [(p.grid, p.parameters, p.passing) for p in parts] == [
@@ -82,7 +82,7 @@ def test_what_no_kernel_of_a_template_takes_the_general_one_does(
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-5)
 
 
-def test_shapes_that_the_body_does_not_take_are_an_error(loaded: list[kernels.KernelSource]) -> None:
+def test_shapes_that_the_body_does_not_take_are_an_error(loaded: list[cuda.KernelSource]) -> None:
     """4 rows and 7 residuals: nobody adds them."""
     op, named = the_op(LINEAR, (4, 5, 8), (8, 8), (7, 5, 8))
     with pytest.raises(NoPlanError, match=r"no kernel for input shapes .*4x5x8.*7x5x8"):

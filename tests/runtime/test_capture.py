@@ -12,8 +12,8 @@ import onnxruntime
 
 import onnxfuse
 from models.survey import samples
-from onnxfuse.runtime.capture import capture
-from onnxfuse.runtime.cuda import cuda_unusable
+from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
+from onnxfuse.runtime.session.capture import capture
 from tests.runtime.conftest import ROOT, FakeCuda
 
 HEAD = '<ir_version: 10, opset_import: ["" : 22]>'

@@ -13,14 +13,14 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.kernels import dispatch
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.pack import layout
-from onnxfuse.kernels.pack.layout import CUBIN, PTX, Entry, Stored, Target
-from onnxfuse.kernels.programs.family import Key
-from onnxfuse.kernels.programs.tape import written
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.launch_programs.tape import written
+from onnxfuse.cuda.pack import layout
+from onnxfuse.cuda.pack.layout import CUBIN, PTX, PackEntry, StoredProgram, Target
+from onnxfuse.cuda.plan.arch import Arch
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.bridge import LIBRARY
+from onnxfuse.runtime.engine.bridge import LIBRARY
 from tests.runtime import fused_models as models
 from tests.runtime import serving
 from tests.runtime.serving import right
@@ -57,9 +57,9 @@ def pack(image: bytes, targets: Sequence[Target] = (Target(H200),), kinds: Seque
         for place, target in enumerate(targets):
             for aligned in kinds:
                 tape, count = program(op, target, aligned)
-                programs.append(Stored(place, aligned, tuple(range(len(kernels), len(kernels) + count)), tape))
+                programs.append(StoredProgram(place, aligned, tuple(range(len(kernels), len(kernels) + count)), tape))
                 kernels += [(f"{op.name}_kernel", place, image)] * count
-        entries.append(Entry(op.name, bytes(32), op.inputs, op.outputs, (0,), tuple(programs)))
+        entries.append(PackEntry(op.name, bytes(32), op.inputs, op.outputs, (0,), tuple(programs)))
     return b"".join(layout.packed("{}", targets, entries, kernels, bytes(32))[1])
 
 
@@ -169,14 +169,16 @@ def test_shapes_beyond_the_programs_are_an_error_by_name(made: Path, fake_cuda: 
 
 def test_the_general_program_answers_where_no_other_does(made: Path, fake_cuda: Path, tmp_path: Path) -> None:
     """Unseen shapes run, as slowly as it is."""
-    entries: list[Entry] = []
+    entries: list[PackEntry] = []
     kernels: list[tuple[str, int, bytes]] = []
     for op in OPS:
         tape, count = program(op, Target(H200), False)
         numbers = tuple(range(len(kernels), len(kernels) + count))
         kernels += [(f"{op.name}_kernel", 0, image(made))] * count
         entries.append(
-            Entry(op.name, bytes(32), op.inputs, op.outputs, (0,), (Stored(0, False, numbers, tape, general=True),))
+            PackEntry(
+                op.name, bytes(32), op.inputs, op.outputs, (0,), (StoredProgram(0, False, numbers, tape, general=True),)
+            )
         )
     place = tmp_path / "general.kernels"
     place.write_bytes(b"".join(layout.packed("{}", [Target(H200)], entries, kernels, bytes(32))[1]))
@@ -202,7 +204,7 @@ def test_damaged_packs_are_refused(made: Path, fake_cuda: Path, tmp_path: Path) 
 def test_a_pack_that_lies_with_right_hashes_is_refused(made: Path, fake_cuda: Path, tmp_path: Path) -> None:
     """What is hashed right is checked against its bounds all the same."""
     tape, count = program(models.NEGATE, Target(H200), True)
-    good = Entry("Negate_3", bytes(32), (1,), (1,), (0,), (Stored(0, True, tuple(range(count)), tape),))
+    good = PackEntry("Negate_3", bytes(32), (1,), (1,), (0,), (StoredProgram(0, True, tuple(range(count)), tape),))
     lies = {
         "cut off": replace(good, programs=(replace(good.programs[0], tape=tape[:20]),)),
         "other kernels": replace(good, programs=(replace(good.programs[0], kernels=()),)),
@@ -224,8 +226,8 @@ def test_an_op_that_no_kernel_is_for_keeps_its_body(made: Path, fake_cuda: Path,
     tape, count = program(models.NEGATE, Target(H200), True)
     assert count == 1
     entries = [
-        Entry("Negate_3", bytes(32), (1,), (1,), (0,), (Stored(0, True, (0,), tape),)),
-        Entry("TwiceTanh_2", bytes(32), (1,), (1,), (0,), ()),
+        PackEntry("Negate_3", bytes(32), (1,), (1,), (0,), (StoredProgram(0, True, (0,), tape),)),
+        PackEntry("TwiceTanh_2", bytes(32), (1,), (1,), (0,), ()),
     ]
     place = tmp_path / "part.kernels"
     place.write_bytes(b"".join(layout.packed("{}", [Target(H200)], entries, kernels, bytes(32))[1]))

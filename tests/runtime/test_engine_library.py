@@ -5,9 +5,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from onnxfuse.runtime import abi
-from onnxfuse.runtime.abi import FUNCTIONS
-from onnxfuse.runtime.bridge import LIBRARY
+from onnxfuse.runtime.engine import abi
+from onnxfuse.runtime.engine.abi import FUNCTIONS
+from onnxfuse.runtime.engine.bridge import LIBRARY
 
 ENGINE = Path(__file__).parents[2] / "engine"
 HEADER = (ENGINE / "onnxfuse.h").read_text(encoding="utf-8")

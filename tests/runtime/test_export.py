@@ -13,11 +13,11 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels
+from onnxfuse import cuda
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.spread import Workers
-from onnxfuse.runtime import packing
-from onnxfuse.runtime.ort_ops import place_library_ops, with_library_ops
+from onnxfuse.runtime.packing import packing
+from onnxfuse.runtime.session.ort_ops import place_library_ops, with_library_ops
+from onnxfuse.support.process_pool import Workers
 from tests.rewrite.fuse.test_attention import attention
 from tests.rewrite.small import halved
 from tests.runtime import fused_models as models
@@ -34,13 +34,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     serving.build(folder)
 
-    def image(kernel: kernels.KernelSource, arch: kernels.Arch) -> bytes:
+    def image(kernel: cuda.KernelSource, arch: cuda.Arch) -> bytes:
         return serving.image(folder / ("general.so" if "general/general.cuh" in kernel.text else "kernels.so"))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "Workers", lambda processes: Workers(1))
         for name in ("compile", "portable"):
-            patch.setattr(kernels, name, image)
+            patch.setattr(cuda, name, image)
         for name, model in (("chain", models.chain()), ("other", other())):
             onnxfuse.export_library(model, folder / name, archs=["sm_90"], shapes={"N": (1, 8)})
     return folder
@@ -150,7 +150,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is compiled be nothing."""
     monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
     for name in ("compile", "portable"):
-        monkeypatch.setattr(kernels, name, lambda kernel, arch: b"none")
+        monkeypatch.setattr(cuda, name, lambda kernel, arch: b"none")
 
 
 def attention_with_tail() -> onnx.ModelProto:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels.build import gpu
-from onnxfuse.model.errors import DeviceError
+from onnxfuse import cuda
+from onnxfuse.cuda.build import gpu
+from onnxfuse.support.errors import DeviceError
 from tests.runtime.conftest import FakeCuda
 
 
 def facts() -> Any:
-    arch = kernels.arch_of(0)
+    arch = cuda.arch_of(0)
     return [arch.name, arch.sm_count, arch.threads_per_sm, "cupy" in sys.modules]
 
 

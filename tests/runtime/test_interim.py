@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxfuse import kernels, runtime
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.launch_plan import Tile
-from onnxfuse.model.errors import KernelError
-from onnxfuse.runtime import ahead, loader
-from onnxfuse.runtime.ahead import Ahead
-from onnxfuse.runtime.variants import Variants
+from onnxfuse import cuda, runtime
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.plan.launch_plan import Tile
+from onnxfuse.runtime.kernels import ahead_of_time, loader
+from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
+from onnxfuse.runtime.kernels.variants import Variants
+from onnxfuse.support.errors import KernelError
 from tests.kernels import products
 from tests.kernels.ops import HALF
 from tests.runtime import fused_models as models
@@ -29,20 +29,20 @@ class Compiler:
     """Compiles in other threads, when it is let."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.there: set[kernels.KernelSource] = set()
+        self.there: set[cuda.KernelSource] = set()
         self.let = threading.Event()
-        monkeypatch.setattr(kernels, "arch_of", lambda device: H200)
-        monkeypatch.setattr(kernels, "is_compiled", lambda kernel, device: kernel in self.there)
-        monkeypatch.setattr(kernels, "compile", self.compile)
-        monkeypatch.setattr(kernels, "load", self.load)
+        monkeypatch.setattr(cuda, "arch_of", lambda device: H200)
+        monkeypatch.setattr(cuda, "is_compiled", lambda kernel, device: kernel in self.there)
+        monkeypatch.setattr(cuda, "compile", self.compile)
+        monkeypatch.setattr(cuda, "load", self.load)
 
-    def compile(self, kernel: kernels.KernelSource, arch: Arch) -> bytes:
+    def compile(self, kernel: cuda.KernelSource, arch: Arch) -> bytes:
         if threading.current_thread().name == "onnxfuse compiles":
             self.let.wait(20)
         self.there.add(kernel)
         return b""
 
-    def load(self, kernel: kernels.KernelSource, device: int) -> Any:
+    def load(self, kernel: cuda.KernelSource, device: int) -> Any:
         self.compile(kernel, H200)
         return SimpleNamespace(kernel=SimpleNamespace(ptr=id(kernel)))
 
@@ -55,7 +55,11 @@ def gelu(rows: int, variants: Variants = no_variants, **options: Any) -> tuple[A
     """Return a product of so many rows with its shapes, and its planner."""
     fused, shapes = products.case(products.GELU, HALF, (rows,), 1024, 256)
     graph = "g (float[8] x) => (float[8] y) { y = Relu (x) }"
-    return fused, tuple(shapes), loader.planner(fused, variants, Ahead(models.model(graph), {}, variants), **options)
+    return (
+        fused,
+        tuple(shapes),
+        loader.planner(fused, variants, AheadOfTime(models.model(graph), {}, variants), **options),
+    )
 
 
 def test_a_kernel_of_the_same_bits_serves_until_the_own_one_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +67,7 @@ def test_a_kernel_of_the_same_bits_serves_until_the_own_one_is_there(monkeypatch
     fused, shapes, plan = gelu(2048, waits=False)
     first = plan(shapes, True, 0, None)
     assert not first.interim  # nothing else is there: it is compiled by whoever asks
-    own = kernels.plan(fused, ((200, 256), *shapes[1:]), True, H200)
+    own = cuda.plan(fused, ((200, 256), *shapes[1:]), True, H200)
     assert own.kernel not in compiler.there
     few = ((200, 256), *shapes[1:])
     serving = plan(few, True, 0, None)
@@ -87,15 +91,15 @@ def test_a_kernel_that_does_not_compile_is_told(monkeypatch: pytest.MonkeyPatch)
     fused, shapes, plan = gelu(2048, waits=False)
     plan(shapes, True, 0, None)
     few = ((200, 256), *shapes[1:])
-    own = kernels.plan(fused, few, True, H200).kernel
+    own = cuda.plan(fused, few, True, H200).kernel
     compile_all = compiler.compile
 
-    def refuses(kernel: kernels.KernelSource, arch: Arch) -> bytes:
+    def refuses(kernel: cuda.KernelSource, arch: Arch) -> bytes:
         if kernel == own:
             raise KernelError("NVRTC does not compile it", "")
         return compile_all(kernel, arch)
 
-    monkeypatch.setattr(kernels, "compile", refuses)
+    monkeypatch.setattr(cuda, "compile", refuses)
     monkeypatch.setattr(compiler, "compile", refuses)
     assert plan(few, True, 0, None).interim
     for thread in threading.enumerate():
@@ -122,15 +126,15 @@ def test_a_run_that_waits_has_its_own_kernel_compiled(monkeypatch: pytest.Monkey
     plan(shapes, True, 0, None)
     few = ((200, 256), *shapes[1:])
     assert not plan(few, True, 0, None).interim
-    assert kernels.plan(fused, few, True, H200).kernel in compiler.there
+    assert cuda.plan(fused, few, True, H200).kernel in compiler.there
 
 
 @pytest.mark.parametrize("rows", [4, 300, 4096])
 def test_what_serves_adds_in_the_same_order(rows: int) -> None:
     """Tiles that are not split for one that is not, blocks that share terms among as many warps; never the own one."""
     fused, shapes = products.case(products.GELU, HALF, (rows,), 1024, 256)
-    own = kernels.plan(fused, tuple(shapes), True, H200)
-    found = list(kernels.stand_ins(fused, tuple(shapes), True, H200))
+    own = cuda.plan(fused, tuple(shapes), True, H200)
+    found = list(cuda.stand_ins(fused, tuple(shapes), True, H200))
     assert own.kernel not in {p.kernel for p in found}
     assert {p.output_shapes for p in found} <= {own.output_shapes}
     assert len(found) >= (0 if rows == 4 else 5)  # warps of the block for few rows share the terms
@@ -141,11 +145,11 @@ def test_nothing_serves_for_a_tile_that_blocks_share() -> None:
     fused, shapes = products.case(products.GELU, HALF, (64,), 768, 3072)
     assert isinstance(_chosen(fused, tuple(shapes)), Tile)
     assert _chosen(fused, tuple(shapes)).split > 1
-    assert list(kernels.stand_ins(fused, tuple(shapes), True, H200)) == []
+    assert list(cuda.stand_ins(fused, tuple(shapes), True, H200)) == []
 
 
 def _chosen(fused: Any, shapes: Any) -> Any:
-    from onnxfuse.kernels.templates.gemm import plan as gemm
+    from onnxfuse.cuda.templates.gemm import plan as gemm
 
     return gemm.chosen(fused, shapes, H200)
 
@@ -157,7 +161,7 @@ def launches(wait: bool, scratch_bytes: int = 0) -> list[int]:
         others=1, scratch_bytes=scratch_bytes, compiled=lambda kernel: kernel.number == 1 or ready.is_set()
     )
     stand_in.compile = lambda kernel, arch: bytes(ready.wait(20))  # type: ignore[method-assign]
-    ahead.MOST_THREADS = 1
+    ahead_of_time.MOST_THREADS = 1
     session = runtime.session(models.chain(), CUDA, wait_for_kernels=wait)
     given = {"x": np.ones((3, 8), np.float32), "b": np.ones(8, np.float32)}
     first = [session.run(None, given)[0] for _ in range(2)]

@@ -9,9 +9,9 @@ import pytest
 from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from onnxfuse.model import external, io
-from onnxfuse.model.errors import ModelError
-from onnxfuse.runtime import opening
+from onnxfuse.files import external, io
+from onnxfuse.runtime.session import opening
+from onnxfuse.support.errors import ModelError
 
 SHOWN = 32
 """Bytes that are small in these tests: one float for each axis, as ONNX's own examples have them."""

@@ -10,9 +10,9 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from onnxfuse.runtime import registration
-from onnxfuse.runtime.bridge import LIBRARY
-from onnxfuse.runtime.launch import Row
+from onnxfuse.runtime.engine.bridge import LIBRARY
+from onnxfuse.runtime.engine.launch import Row
+from onnxfuse.runtime.session import registration
 
 HEADER = (Path(__file__).parents[2] / "engine" / "ort_api.h").read_text(encoding="utf-8")
 NAMES = {

@@ -10,25 +10,27 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from onnxfuse import kernels, runtime
-from onnxfuse.api import compiling
-from onnxfuse.api.options import Compiling
-from onnxfuse.kernels import dispatch, measurements
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Tuning
-from onnxfuse.kernels.measurements import Measured, Timed
-from onnxfuse.kernels.pack import file
-from onnxfuse.kernels.pack.layout import CUBIN, PTX, Stored, Target, best
-from onnxfuse.model import io
-from onnxfuse.model.errors import NoCompilerError
+from onnxfuse import cuda, runtime
+from onnxfuse.api.deploy import compiling
+from onnxfuse.api.request.options import Compiling
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.pack import file
+from onnxfuse.cuda.pack.layout import CUBIN, PTX, StoredProgram, Target, best
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import TileTuning
+from onnxfuse.cuda.plan.measurements import MeasuredVariants, Timed
+from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.spread import Workers
-from onnxfuse.runtime import ahead, packing
-from onnxfuse.runtime import variants as runtime_tuned
-from onnxfuse.runtime.bridge import bridge
-from onnxfuse.runtime.launch import Kernel, Program
-from onnxfuse.runtime.packs import pack_of
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.engine.launch import Kernel, Program
+from onnxfuse.runtime.kernels import ahead_of_time
+from onnxfuse.runtime.kernels import variants as runtime_tuned
+from onnxfuse.runtime.kernels.packs import pack_of
+from onnxfuse.runtime.packing import packing
+from onnxfuse.support.errors import NoCompilerError
+from onnxfuse.support.process_pool import Workers
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
@@ -38,13 +40,13 @@ from tests.runtime.test_tuned import HERE, WIDE, carrying
 H200 = Arch("sm_90a", 132)
 
 
-def image(kernel: kernels.KernelSource, arch: Arch) -> bytes:
+def image(kernel: cuda.KernelSource, arch: Arch) -> bytes:
     return f"{arch.name} {kernel.entry}".encode()
 
 
 def compiled(folder: Path, **how: Any) -> Path:
     """Write the chain of three ops and its pack, without a compiler; return the model's path."""
-    kernels.compile, kernels.portable = image, image  # type: ignore[assignment]
+    cuda.compile, cuda.portable = image, image  # type: ignore[assignment]
     path = folder / "chain.onnx"
     io.save(models.chain(), path)
     compiling.compile(path, Compiling(**{"archs": ("sm_90a",), "ranges": {"N": (1, 4096)}, **how}))
@@ -54,8 +56,8 @@ def compiled(folder: Path, **how: Any) -> Path:
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is compiled be the kernel's name."""
-    monkeypatch.setattr(kernels, "compile", image)
-    monkeypatch.setattr(kernels, "portable", image)
+    monkeypatch.setattr(cuda, "compile", image)
+    monkeypatch.setattr(cuda, "portable", image)
     monkeypatch.setattr(packing, "Workers", lambda processes: Workers(1))
 
 
@@ -65,7 +67,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def counted() -> SimpleNamespace:
     """Count from here on what a pack makes unneeded, and let kernels of a pack do nothing."""
     counts = SimpleNamespace(plans=0, builds=0, loads=0)
-    plan, loaded = kernels.plan, kernels.load(None, 0)  # type: ignore[arg-type]
+    plan, loaded = cuda.plan, cuda.load(None, 0)  # type: ignore[arg-type]
 
     def planned(*facts: Any) -> Any:
         counts.plans += 1
@@ -84,8 +86,8 @@ def counted() -> SimpleNamespace:
         counts.builds += 1
         return loaded
 
-    kernels.plan, nvrtc.build = planned, built  # type: ignore[assignment]
-    kernels.load_image, kernels.load = load_image, load
+    cuda.plan, nvrtc.build = planned, built  # type: ignore[assignment]
+    cuda.load_image, cuda.load = load_image, load
     return counts
 
 
@@ -110,8 +112,8 @@ def streams() -> Any:
     for kind, opened in (
         ("session", runtime.session(path, growth.CUDA)),
         ("register", onnxruntime.InferenceSession(path, options, providers=growth.CUDA)),
-        ("bytes", runtime.session(path.read_bytes(), growth.CUDA, kernels=file.beside(path))),
-        ("model", runtime.session(models.chain(), growth.CUDA, kernels=str(file.beside(path)))),
+        ("bytes", runtime.session(path.read_bytes(), growth.CUDA, kernels=file.pack_path_of(path))),
+        ("model", runtime.session(models.chain(), growth.CUDA, kernels=str(file.pack_path_of(path)))),
     ):
         before = vars(counts).copy()
         runtime.reset_counts()
@@ -144,8 +146,8 @@ def tuned() -> Any:
     model = carrying(HERE, 3)
     book = measurements.of_model(model)
     shapes = ((7, 8), (8,))
-    book[HERE]["BiasRelu_1".rpartition("_")[2], shapes] = Measured(
-        "BiasRelu_1", "by_hand", (), (), shapes, (Timed("fused", Tuning(), 1.0),)
+    book[HERE]["BiasRelu_1".rpartition("_")[2], shapes] = MeasuredVariants(
+        "BiasRelu_1", "by_hand", (), (), shapes, (Timed("fused", TileTuning(), 1.0),)
     )
     measurements.attach(model, book)
     io.save(model, path)
@@ -171,7 +173,7 @@ def test_what_was_measured_fastest_is_in_the_pack(on_fake_cuda: FakeCuda) -> Non
 
 def without() -> Any:
     path, counts = begin()
-    ahead.MOST_THREADS = 0
+    ahead_of_time.MOST_THREADS = 0
     ones = {
         "False": runtime.session(path, growth.CUDA, kernels=False),
         "bytes": runtime.session(path.read_bytes(), growth.CUDA),
@@ -189,13 +191,13 @@ def test_a_pack_is_taken_where_one_is_named_or_beside(on_fake_cuda: FakeCuda) ->
 
 def damaged() -> Any:
     path, counts = begin()
-    ahead.MOST_THREADS = 0
-    place = file.beside(path)
+    ahead_of_time.MOST_THREADS = 0
+    place = file.pack_path_of(path)
     whole = place.read_bytes()
     found = {}
     other = path.with_name("other.onnx")
     io.save(models.sum_softmax(), other)
-    file.beside(other).write_bytes(whole)
+    file.pack_path_of(other).write_bytes(whole)
     for kind, data in {
         "empty": b"", "text": b"hello", "cut": whole[:-1], "longer": whole + b"\0", "head": whole[:40],
         "index": whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], "kernel": whole[:-1] + b"?",
@@ -218,7 +220,7 @@ def damaged() -> Any:
     place.write_bytes(whole)
     place.chmod(0o666)
     found["open"] = told(path, counts)
-    kernels.arch_of = lambda device: Arch("sm_80", 108)  # type: ignore[assignment]
+    cuda.arch_of = lambda device: Arch("sm_80", 108)  # type: ignore[assignment]
     place.chmod(0o600)
     found["gpu"] = told(path, counts)
     return found
@@ -258,12 +260,12 @@ def test_what_is_no_pack_is_one_line_and_the_session_runs(on_fake_cuda: FakeCuda
 
 def no_nvrtc() -> Any:
     path, counts = begin()
-    ahead.MOST_THREADS = 0
+    ahead_of_time.MOST_THREADS = 0
 
     def load(*facts: Any) -> Any:
         raise NoCompilerError("NVRTC cannot be loaded")
 
-    kernels.load = load
+    cuda.load = load
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         right = run(runtime.session(path, growth.CUDA), [5000, 3, 5000, 70000])
@@ -284,7 +286,7 @@ def test_where_nothing_can_be_compiled_the_packs_general_kernels_run(on_fake_cud
 # ---- what a pack holds
 
 
-def launched(program: Stored, shapes: Any) -> Any:
+def launched(program: StoredProgram, shapes: Any) -> Any:
     numbered = tuple(Kernel(n + 1, True, None) for n in range(len(program.kernels)))
     return bridge().evaluated(Program(0, program.tape, numbered, (), lambda size: SimpleNamespace()), shapes)
 
@@ -305,8 +307,8 @@ def test_a_program_answers_what_the_planner_plans(tmp_path: Path) -> None:
         for program in entry.programs:
             for n in (1, 4096, *(chance.randint(1, 4096) for _ in range(20))):
                 shapes = ((n, 8), (8,))[: len(op.inputs)]
-                found, plan = launched(program, shapes), kernels.general(op, shapes, H200)
-                plan = plan if program.general else kernels.plan(op, shapes, program.aligned, H200)
+                found, plan = launched(program, shapes), cuda.general(op, shapes, H200)
+                plan = plan if program.general else cuda.plan(op, shapes, program.aligned, H200)
                 for name in ("parameters", "shared_bytes", "scratch_bytes", "passing"):
                     assert found[name] == getattr(plan, name)
                 assert [tuple(found[f]) for f in ("grid", "block")] == [plan.grid, plan.block]
@@ -317,14 +319,14 @@ def test_a_program_answers_what_the_planner_plans(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_compiler")
 def test_the_same_model_gives_the_same_pack(tmp_path: Path) -> None:
-    first = file.beside(compiled(tmp_path)).read_bytes()
-    assert file.beside(compiled(tmp_path)).read_bytes() == first
+    first = file.pack_path_of(compiled(tmp_path)).read_bytes()
+    assert file.pack_path_of(compiled(tmp_path)).read_bytes() == first
 
 
 @pytest.mark.usefixtures("no_compiler")
 def test_a_pack_of_several_gpus(tmp_path: Path) -> None:
     path = compiled(tmp_path, archs=("sm_80", "sm_90"), ptx=True)
-    pack = file.opened(file.beside(path), named=False)
+    pack = file.opened(file.pack_path_of(path), named=False)
     assert [t.name for t in pack.index.targets] == ["sm_80", "sm_90a", "compute_86"]
     for n, target in enumerate(pack.index.targets):
         mine = [k for k in pack.index.kernels if k.target == n]

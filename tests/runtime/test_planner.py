@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import limits
-from onnxfuse.runtime import loader
+from onnxfuse import cuda
+from onnxfuse.cuda.plan import limits
+from onnxfuse.runtime.kernels import loader
 from tests.runtime import fused_models as models
 
 
 def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grid, block, parameters and shapes come from the plan; the function from the device; the module stays alive."""
-    arch = kernels.Arch("sm_90a", 132)
+    arch = cuda.Arch("sm_90a", 132)
     loaded = SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00))
     asked: list[Any] = []
 
-    def load(kernel: kernels.KernelSource, device: int) -> Any:
+    def load(kernel: cuda.KernelSource, device: int) -> Any:
         asked.append((kernel, device))
         return loaded
 
-    monkeypatch.setattr(kernels, "arch_of", lambda device: arch)
-    monkeypatch.setattr(kernels, "load", load)
+    monkeypatch.setattr(cuda, "arch_of", lambda device: arch)
+    monkeypatch.setattr(cuda, "load", load)
     shapes = ((3, 8), (8,))
     launch = loader.planner(models.BIAS_RELU)(shapes, True, 1)
-    plan = kernels.plan(models.BIAS_RELU, shapes, True, arch)
+    plan = cuda.plan(models.BIAS_RELU, shapes, True, arch)
     assert asked == [(plan.kernel, 1)]
     assert (launch.grid, launch.block, launch.shared_bytes) == (plan.grid, plan.block, plan.shared_bytes)
     assert (launch.function, launch.parameters, launch.module) == (0xF00, plan.parameters, loaded)
@@ -43,9 +43,9 @@ def test_each_stream_gets_scratch_memory_of_its_own(monkeypatch: pytest.MonkeyPa
         made.append(SimpleNamespace(ptr=1000 + len(made), size=size, device=device))
         return made[-1]
 
-    monkeypatch.setattr(kernels, "arch_of", lambda device: kernels.Arch("sm_90a", 132))
-    monkeypatch.setattr(kernels, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00)))
-    monkeypatch.setattr(kernels, "zeros", zeros)
+    monkeypatch.setattr(cuda, "arch_of", lambda device: cuda.Arch("sm_90a", 132))
+    monkeypatch.setattr(cuda, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00)))
+    monkeypatch.setattr(cuda, "zeros", zeros)
     text = "Sum_1 (x) => (y) { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }"
     op = models.fused_op(text, inputs=1, template="row")
     launch = loader.planner(op)(((50_000, 64),), True, 0)
@@ -61,7 +61,7 @@ def test_the_bridge_has_room_for_the_tensor_maps_that_a_plan_may_have() -> None:
 
 @pytest.mark.parametrize(("name", "early"), [("sm_80", False), ("sm_89", False), ("sm_90a", True), ("sm_120a", True)])
 def test_kernels_start_early_where_the_gpu_can(name: str, early: bool) -> None:
-    assert kernels.Arch(name, 1).starts_early == early
+    assert cuda.Arch(name, 1).starts_early == early
 
 
 def test_the_ops_of_these_tests_have_kernels() -> None:

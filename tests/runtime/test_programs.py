@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels, runtime
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.launch_plan import LaunchPlan
-from onnxfuse.kernels.measurements import key
-from onnxfuse.kernels.programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
-from onnxfuse.runtime import ahead, loader
-from onnxfuse.runtime.bridge import bridge
-from onnxfuse.runtime.launch import Kernel, Program
+from onnxfuse import cuda, runtime
+from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.plan.measurements import key
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.engine.launch import Kernel, Program
+from onnxfuse.runtime.kernels import ahead_of_time, loader
 from tests.kernels import products, programs, rows
 from tests.kernels.ops import HALF
 from tests.rewrite.small import optimize, parse
@@ -142,7 +142,7 @@ def test_what_every_instruction_reads_is_in_its_bounds(tape: bytes, told: str) -
 
 def some_by_the_general_kernel() -> Any:
     growth.install()
-    ahead.MOST_THREADS = 0
+    ahead_of_time.MOST_THREADS = 0
     session = runtime.session(optimize(parse(LINEAR))[0], growth.CUDA)
 
     def run(batch: int, beside: int) -> tuple[int, ...]:
@@ -176,10 +176,10 @@ def test_what_the_general_kernel_takes_is_in_no_program_of_another(on_fake_cuda:
 
 def many_shapes() -> Any:
     growth.install()
-    ahead.MOST_THREADS = 0  # what is asked for is counted, not what is planned ahead
+    ahead_of_time.MOST_THREADS = 0  # what is asked for is counted, not what is planned ahead
     asked = []
-    plan = kernels.plan
-    kernels.plan = lambda op, *rest: (asked.append(op.name), plan(op, *rest))[1]  # type: ignore[assignment]
+    plan = cuda.plan
+    cuda.plan = lambda op, *rest: (asked.append(op.name), plan(op, *rest))[1]  # type: ignore[assignment]
     session = runtime.session(models.chain(), growth.CUDA)
     chance = random.Random(1)
     shapes = [session.run(None, growth.feeds(chance.randint(1, 4096)))[0].shape for _ in range(300)]
@@ -247,8 +247,8 @@ def test_a_node_whose_shapes_stay_is_not_recorded(same: bool, on_fake_cuda: Fake
 def _programs(lengths: list[int]) -> Any:
     growth.install()
     made = []
-    family = kernels.kept_family
-    kernels.kept_family = lambda *facts: (made.append(facts), family(*facts))[1]  # type: ignore[assignment]
+    family = cuda.cached_family
+    cuda.cached_family = lambda *facts: (made.append(facts), family(*facts))[1]  # type: ignore[assignment]
     session = runtime.session(models.chain(), growth.CUDA)
     for length in lengths:
         session.run(None, growth.feeds(length))
@@ -277,9 +277,9 @@ def test_shapes_with_a_measured_variant_are_planned() -> None:
 def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The variant that was fastest for some shapes runs for them, also where a program knows all others."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kernels, "arch_of", lambda device: H200)
-    monkeypatch.setattr(kernels, "is_compiled", lambda kernel, device: True)
-    monkeypatch.setattr(kernels, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=1)))
+    monkeypatch.setattr(cuda, "arch_of", lambda device: H200)
+    monkeypatch.setattr(cuda, "is_compiled", lambda kernel, device: True)
+    monkeypatch.setattr(cuda, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=1)))
     unnamed, first = products.case(products.GELU, HALF, (2, 33), 768, 768)
     op = dataclasses.replace(unnamed, name="Gelu_0123456789")
 
@@ -287,7 +287,7 @@ def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest
         return tuple(tuple(count if n == 33 else n for n in s) for s in first)
 
     varied = tuple(tuple(n == 33 for n in s) for s in first)
-    variant = kernels.candidates(op, rows(33), H200)[1]
+    variant = cuda.candidates(op, rows(33), H200)[1]
     plan = loader.planner(op, lambda device: {key(op.name, rows(33)): variant})
     learned = plan(rows(40), True, 0, varied).program
     assert learned is not None
@@ -295,4 +295,4 @@ def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest
     assert bridge().evaluated(learned, rows(33)) is None
     measured = plan(rows(33), True, 0, varied)
     assert measured.program is None
-    assert measured.parameters == kernels.plan(op, rows(33), True, H200, variant).parameters
+    assert measured.parameters == cuda.plan(op, rows(33), True, H200, variant).parameters

@@ -4,14 +4,14 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.dispatch import family
-from onnxfuse.kernels.programs import cover as covering
-from onnxfuse.kernels.programs.cover import Domain, cover
-from onnxfuse.kernels.programs.family import Key
-from onnxfuse.model.inference import may_multiply
-from onnxfuse.runtime import ranges
-from onnxfuse.runtime.bridge import bridge
+from onnxfuse.cuda.dispatch.dispatch import family
+from onnxfuse.cuda.launch_programs import cover as covering
+from onnxfuse.cuda.launch_programs.cover import Domain, cover
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.packing import ranges
+from onnxfuse.shapes.onnx_inference import may_multiply
 from tests.kernels import products
 from tests.kernels.ops import HALF
 from tests.runtime import fused_models as models

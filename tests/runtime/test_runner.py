@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from onnxfuse import runtime
-from onnxfuse.model.errors import DeviceError, ModelError
+from onnxfuse.support.errors import DeviceError, ModelError
 from tests.runtime import fused_models as models
 
 CPU = ["CPUExecutionProvider"]

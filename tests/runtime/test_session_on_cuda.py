@@ -19,13 +19,13 @@ import onnx
 import onnxruntime
 
 from onnxfuse import runtime
-from onnxfuse.kernels import Arch, TensorMap, Tuning
-from onnxfuse.kernels import plan as real_plan
-from onnxfuse.model.errors import DeviceError, KernelError, UsageError
+from onnxfuse.cuda import Arch, TensorMap, TileTuning
+from onnxfuse.cuda import plan as real_plan
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.model.host import READ_ON_HOST
+from onnxfuse.model.host_values import READ_ON_HOST
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
+from onnxfuse.support.errors import DeviceError, KernelError, UsageError
 from tests.rewrite import shared_input
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
@@ -100,7 +100,7 @@ def count_maps_of_real_plans(kernels: stand_in_kernels.StandInKernels) -> list[i
     """Give each op the plan that a GPU would get, with a kernel that evaluates the body; return the maps of each."""
     evaluated, maps = kernels.plan, list[int]()
 
-    def planned(op: FusedOp, shapes: Any, aligned: bool, arch: Arch, tuning: Tuning) -> Any:
+    def planned(op: FusedOp, shapes: Any, aligned: bool, arch: Arch, tuning: TileTuning) -> Any:
         mine = real_plan(op, shapes, aligned, arch, tuning)
         maps.append(len(mine.tensor_maps))
         asked = {f: getattr(mine, f) for f in ("grid", "block", "shared_bytes", "parameters", "tensor_maps")}
@@ -597,7 +597,7 @@ def errors_of_the_environment() -> Any:
 
 
 def _hide_bridge() -> None:
-    from onnxfuse.runtime import bridge
+    from onnxfuse.runtime.engine import bridge
 
     bridge.LIBRARY = Path("libnot_built.so")
 

@@ -8,31 +8,31 @@ import onnx
 import pytest
 
 from onnxfuse import runtime
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.launch_plan import Tuning
-from onnxfuse.kernels.measurements import Book, Machine, Measured, Timed
-from onnxfuse.model.errors import ModelError
-from onnxfuse.runtime import variants as runtime_tuned
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.launch_plan import TileTuning
+from onnxfuse.cuda.plan.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.runtime.kernels import variants as runtime_tuned
+from onnxfuse.support.errors import ModelError
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 HERE, THERE = Machine("Stand-in", "1.0", "1.31.1"), Machine("Another", "1.0", "1.31.1")
-WIDE = Tuning(pointwise_threads=512)
+WIDE = TileTuning(pointwise_threads=512)
 
 
-def carrying(machine: Machine, rows: int, variant: Tuning = WIDE) -> onnx.ModelProto:
+def carrying(machine: Machine, rows: int, variant: TileTuning = WIDE) -> onnx.ModelProto:
     """The chain, whose first op was fastest in another variant at so many rows."""
     model = models.chain()
     shapes = ((rows, 8), (8,))
-    times = (Timed("fused", Tuning(), 2.0), Timed("fused", variant, 1.0))
-    book: Book = {machine: {("BiasRelu_1", shapes): Measured("BiasRelu_1", "by_hand", (), (), shapes, times)}}
+    times = (Timed("fused", TileTuning(), 2.0), Timed("fused", variant, 1.0))
+    book: Book = {machine: {("BiasRelu_1", shapes): MeasuredVariants("BiasRelu_1", "by_hand", (), (), shapes, times)}}
     measurements.attach(model, book)
     return model
 
 
-def planned(machine: Machine, variant: Tuning = WIDE) -> Any:
+def planned(machine: Machine, variant: TileTuning = WIDE) -> Any:
     runtime_tuned.machine_of = lambda device: HERE
     stand_in = stand_in_kernels.install()
     with warnings.catch_warnings(record=True) as told:
@@ -52,7 +52,7 @@ def on_the_same_machine() -> Any:
 
 
 def of_no_kernel_of_ours() -> Any:
-    return planned(HERE, Tuning(min_blocks=7))
+    return planned(HERE, TileTuning(min_blocks=7))
 
 
 def on_another_machine() -> Any:

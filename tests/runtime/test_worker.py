@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from benchmarks.worker import Worker
-from onnxfuse.runtime.bridge import LIBRARY
+from onnxfuse.runtime.engine.bridge import LIBRARY
 from tests.runtime import fused_models as models
 from tests.runtime import serving
 from tests.runtime.test_cpp import pack

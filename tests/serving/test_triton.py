@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.model.spread import Workers
-from onnxfuse.runtime import packing
+from onnxfuse import cuda
+from onnxfuse.runtime.packing import packing
+from onnxfuse.support.process_pool import Workers
 from tests.runtime import fused_models as models
 from tests.runtime import serving
 from tests.serving.ports import free_port
@@ -44,7 +44,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "Workers", lambda processes: Workers(1))
         for name in ("compile", "portable"):
-            patch.setattr(kernels, name, lambda kernel, arch: serving.image(folder / "kernels.so"))
+            patch.setattr(cuda, name, lambda kernel, arch: serving.image(folder / "kernels.so"))
         onnxfuse.export_library(model, folder / "models" / "twice", archs=["sm_90"], shapes={"N": (1, 16)})
     return folder / "models"
 

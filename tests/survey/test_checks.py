@@ -12,7 +12,7 @@ import pytest
 import onnxfuse
 from models.survey import as_run, inputs, racing
 from models.survey.checks import (
-    ONE_SHAPE,  # fmt: skip
+    ONE_SHAPE,
     Broken,
     Examined,
     changing,
@@ -23,11 +23,11 @@ from models.survey.checks import (
     planned,
 )
 from models.survey.racing import contenders
-from onnxfuse.model.isolation import Crash, Progress, apart
 from onnxfuse.profiling.bound import opened
 from onnxfuse.profiling.settings import Setting
-from onnxfuse.verification import sessions
-from onnxfuse.verification.sessions import CPU
+from onnxfuse.support.isolation import Crash, Progress, apart
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.sessions import CPU
 
 
 def written(nodes: str, folder: Path) -> Path:
@@ -137,7 +137,7 @@ def test_outputs_whose_bits_change_are_named(tmp_path: Path) -> None:
     model.graph.output.add(name="z").CopyFrom(model.graph.output[0])
     model.graph.output[1].name = "z"
     model.graph.node.add(op_type="Neg", input=["x"], output=["z"])
-    session = sessions.plain(model, ["CPUExecutionProvider"])
+    session = sessions.ort_session(model, ["CPUExecutionProvider"])
     cases = [{"x": np.ones((rows, 4), np.float32)} for rows in (0, 3)]
     assert changing(session, cases, 2) == {"y"}
     assert changing(session, cases[:1], 2) == set()

@@ -7,12 +7,12 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.measurements import Kind, Machine, Timed
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.measurements import Kind, Machine, Timed
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 
 HERE = Machine("Some GPU", "580.1", "1.2.3")
 H200 = Arch("sm_90a", 132)
@@ -73,13 +73,13 @@ def short_attention(sequence: int, *, causal: bool = False, element: str = "floa
     }}""")
 
 
-Times = Callable[[Work, Candidate], float | None]
+Times = Callable[[TuningTask, Candidate], float | None]
 
 
-def stopwatch(times: Times, seen: list[Work] | None = None) -> Stopwatch:
+def stopwatch(times: Times, seen: list[TuningTask] | None = None) -> Stopwatch:
     """Return a stopwatch that takes its times from a function, None where a candidate fails; `seen` gets the work."""
 
-    def time(work: Work, candidates: Sequence[Candidate]) -> list[Timed]:
+    def time(work: TuningTask, candidates: Sequence[Candidate]) -> list[Timed]:
         if seen is not None:
             seen.append(work)
         found = [(c, times(work, c)) for c in candidates]
@@ -95,7 +95,7 @@ def by_kind(**times: float | None) -> Times:
     """Return times that depend on the kind of a candidate alone; of variants the plan's own choice is fastest."""
     kinds: dict[Kind, float | None] = {k: times.get(k) for k in get_args(Kind)}
 
-    def of(_: Work, candidate: Candidate) -> float | None:
+    def of(_: TuningTask, candidate: Candidate) -> float | None:
         time = kinds[candidate.kind]
         return None if time is None else time + bool(measurements.changed(candidate.tuning))
 

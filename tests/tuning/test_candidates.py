@@ -7,14 +7,14 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.kernels import measurements
+from onnxfuse.cuda.plan import measurements
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from onnxfuse.tuning import reuse, tune
 from onnxfuse.tuning import stopwatch as watches
 from onnxfuse.tuning.candidates import Candidate, candidates
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 from tests.tuning.small import H200, HERE, block, by_kind, short_attention, stopwatch
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
@@ -22,14 +22,14 @@ RULES = rule_file.by_default(rule_file.shipped())
 
 
 @pytest.fixture(scope="module")
-def works() -> dict[str, Work]:
+def works() -> dict[str, TuningTask]:
     """All that there is to measure in the block, by rule and the operators of the nodes left alone."""
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     tune(block(4), RULES, {}, stopwatch=stopwatch(by_kind(fused=2, split=1, alone=3), seen))
     return {f"{w.op.rule}: {' '.join(n.op_type for n in w.plain.graph.node)}": w for w in seen}
 
 
-def test_the_nodes_left_alone_are_those_of_the_model(works: dict[str, Work]) -> None:
+def test_the_nodes_left_alone_are_those_of_the_model(works: dict[str, TuningTask]) -> None:
     """A bias that was taken out of a Gemm is in it again; a product that the library computes for an op is there."""
     assert sorted(works) == [
         "gemm: Gemm Gelu",
@@ -54,7 +54,7 @@ def run(model: onnx.ModelProto, inputs: watches.Arrays) -> list[np.ndarray]:
     return session.run(None, inputs)
 
 
-def test_every_candidate_computes_what_the_nodes_do(works: dict[str, Work]) -> None:
+def test_every_candidate_computes_what_the_nodes_do(works: dict[str, TuningTask]) -> None:
     """With the same names of inputs and outputs; float16 sums may round once more in between."""
     for work in works.values():
         inputs = watches._inputs(work.plain)
@@ -68,7 +68,7 @@ def test_every_candidate_computes_what_the_nodes_do(works: dict[str, Work]) -> N
                 np.testing.assert_allclose(mine.astype(float), theirs.astype(float), rtol=2**-9, atol=2**-9)
 
 
-def test_kinds_of_candidates(works: dict[str, Work]) -> None:
+def test_kinds_of_candidates(works: dict[str, TuningTask]) -> None:
     """The plan's own choice first, its variants, one split with the product by itself, the nodes last."""
     found = candidates(works["gemm: Gemm Gelu"], RULES, HERE, H200)
     kinds = [c.kind for c in found]
@@ -86,7 +86,7 @@ def test_a_computed_factor_is_measured_against_a_kernel_before_the_product() -> 
       a = Gelu (x)  f = Mul (a, g)  m = MatMul (f, w)  y = Relu (m)
     }}""")
     model.graph.initializer.append(weight)
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     found = tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=2, split=1, alone=3), seen))
     assert [w.op.rule for w in seen][:3] == ["computed_factor", "pointwise", "gemm"]
     *variants, split, alone = candidates(seen[0], RULES, HERE, H200)
@@ -97,7 +97,7 @@ def test_a_computed_factor_is_measured_against_a_kernel_before_the_product() -> 
     assert "computed_factor" not in report.by_rule()
 
 
-def test_a_variant_is_carried_by_its_model(works: dict[str, Work]) -> None:
+def test_a_variant_is_carried_by_its_model(works: dict[str, TuningTask]) -> None:
     """As by every tuned model, so what is timed takes the way of what runs."""
     work = works["gemm: Gemm Gelu"]
     own, *others = [c for c in candidates(work, RULES, HERE, H200) if c.kind == "fused"]
@@ -106,7 +106,7 @@ def test_a_variant_is_carried_by_its_model(works: dict[str, Work]) -> None:
         assert measurements.variants(measurements.of_model(candidate.model)[HERE]) == {work.key: candidate.tuning}
 
 
-def test_copies_share_no_value(works: dict[str, Work]) -> None:
+def test_copies_share_no_value(works: dict[str, TuningTask]) -> None:
     """Each copy computes the same from inputs of its own."""
     model = works["gemm: Gemm Gelu"].fused
     many = watches.replicated(model, 3)
@@ -166,7 +166,7 @@ def test_what_has_no_variants_has_one_candidate_beside_its_nodes() -> None:
       d = Constant <value = float16 {{12288}}> ()
       s = MatMul (q, k)  t = Mul (s, d)  p = Softmax <axis = -1> (t)  y = MatMul (p, v)
     }}"""
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     model = onnx.parser.parse_model(text)
     tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=1, split=2, alone=3), seen))
     work = next(w for w in seen if w.op.library is not None)
@@ -176,7 +176,7 @@ def test_what_has_no_variants_has_one_candidate_beside_its_nodes() -> None:
 
 def test_a_kernel_is_measured_against_the_librarys_op_and_the_nodes() -> None:
     """Attention has a kernel of its own and an op of ONNX Runtime's; the rule alone would choose by the length."""
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     tune(short_attention(320), RULES, {}, stopwatch=stopwatch(by_kind(fused=1, library=2, split=3, alone=4), seen))
     work = next(w for w in seen if w.op.rule == "attention")
     found = candidates(work, RULES, HERE, H200)
@@ -190,7 +190,7 @@ def test_a_kernel_is_measured_against_the_librarys_op_and_the_nodes() -> None:
 @pytest.mark.parametrize("sequence", [320, 4096])
 def test_in_float32_the_librarys_op_is_no_way(sequence: int) -> None:
     """The kernel is measured against the nodes, also where the rule alone would leave it out."""
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     model = short_attention(sequence, element="float")
     found = tune(model, RULES, {}, stopwatch=stopwatch(by_kind(fused=1, split=2, alone=3), seen))
     work = next(w for w in seen if w.op.rule == "attention")
@@ -203,7 +203,7 @@ def test_in_float32_the_librarys_op_is_no_way(sequence: int) -> None:
 
 def test_what_a_mask_is_known_to_be_it_is_in_the_work_too() -> None:
     """A causal mask that the graph computes of shapes is no input, for which any numbers would be drawn."""
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     tune(
         short_attention(320, causal=True),
         RULES,
@@ -234,7 +234,7 @@ def test_the_fastest_way_runs(
     of_library_alone = {**times, "fused": times["library"]}
     model = short_attention(sequence)
 
-    def of(work: Work, candidate: Candidate) -> float | None:
+    def of(work: TuningTask, candidate: Candidate) -> float | None:
         return by_kind(**(times if work.op.template == "attention" else of_library_alone))(work, candidate)
 
     found = tune(model, RULES, {}, stopwatch=stopwatch(of))

@@ -10,17 +10,17 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.measurements import Book, Machine, Measured, Timed
-from onnxfuse.model.errors import DeviceError, UsageError
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.files.io import without_weights
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.io import without_weights
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.runtime import variants as runtime_tuned
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.runtime.kernels import variants as runtime_tuned
+from onnxfuse.support.errors import DeviceError, UsageError
 from onnxfuse.tuning import Tuned, on_gpu, reuse, tune
 from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 from tests.tuning.small import HERE, Times, block, by_kind, stopwatch
 
 RULES = rule_file.by_default(rule_file.shipped())
@@ -42,7 +42,7 @@ STATIC = ["<gemm>", "MatMul", "<linear>", "<plain_product>", "<layer_norm>"]
 
 
 def by_rule(**rules: Mapping[str, float]) -> Times:
-    def of(work: Work, candidate: Candidate) -> float:
+    def of(work: TuningTask, candidate: Candidate) -> float:
         known = {"fused": 10.0, "split": 20.0, "alone": 20.0} | dict(rules.get(work.op.rule, {}))
         return known[candidate.kind]
 
@@ -120,7 +120,7 @@ def test_equal_times_keep_the_kernel_and_a_failed_one_never_stays() -> None:
 
 def test_each_work_is_measured_once() -> None:
     """Layers with one body and one shape share their times; a second tuning measures nothing, and decides the same."""
-    seen: list[Work] = []
+    seen: list[TuningTask] = []
     model = two_blocks()
     watch = stopwatch(by_kind(fused=1, split=2, alone=3), seen)
     first = tune(model, RULES, {}, stopwatch=watch)
@@ -142,7 +142,7 @@ def test_each_size_is_measured_and_the_kernel_has_to_win_at_all() -> None:
     """At the geometric mean the kernel would win by far; at one size it is slower, so it does not stay."""
     model = block()
 
-    def times(work: Work, candidate: Candidate) -> float:
+    def times(work: TuningTask, candidate: Candidate) -> float:
         rows = work.shapes[0][0]
         return {"fused": 1.0 if rows == 8 else 5.0, "split": 50.0, "alone": 4.0}[candidate.kind]
 
@@ -170,7 +170,7 @@ def test_what_is_known_of_a_shape_tells_which_times_hold(monkeypatch: pytest.Mon
       m = MatMul (x, w)  y = Relu (m)  n = MatMul (y, v)  z = Relu (n)
     }""")
 
-    def times(work: Work, candidate: Candidate) -> float:
+    def times(work: TuningTask, candidate: Candidate) -> float:
         return {"fused": 3.0 if work.shapes[1] == (64, 256) else 1.0, "split": 2.5, "alone": 2.0}[candidate.kind]
 
     found = tune(model, RULES, {}, ({"N": 8},), stopwatch(times))
@@ -240,9 +240,9 @@ def test_an_optimized_model_is_decided_anew(tmp_path: Path) -> None:
     assert set(found.book[HERE]) == set(tune(model, RULES, {}, stopwatch=watch).book[HERE])
 
 
-def measured(fused: float | None, split: float | None, alone: float | None) -> Measured:
+def measured(fused: float | None, split: float | None, alone: float | None) -> MeasuredVariants:
     times = {"fused": fused, "split": split, "alone": alone}
-    return Measured("op", "rule", (), (), ((1,),), tuple(Timed(k, microseconds=t) for k, t in times.items()))  # type: ignore[arg-type]
+    return MeasuredVariants("op", "rule", (), (), ((1,),), tuple(Timed(k, microseconds=t) for k, t in times.items()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

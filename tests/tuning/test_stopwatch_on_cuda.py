@@ -6,15 +6,15 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.kernels import measurements
-from onnxfuse.kernels.launch_plan import DEFAULT
-from onnxfuse.kernels.measurements import Timed
-from onnxfuse.model.errors import KernelError
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.runtime import variants as runtime_tuned
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.launch_plan import DEFAULT
+from onnxfuse.cuda.plan.measurements import Timed
+from onnxfuse.rules.language import rule_file
+from onnxfuse.runtime.kernels import variants as runtime_tuned
+from onnxfuse.support.errors import KernelError
 from onnxfuse.tuning import decide, stopwatch
 from onnxfuse.tuning.candidates import Candidate, candidates
-from onnxfuse.tuning.work import Work
+from onnxfuse.tuning.work import TuningTask
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 from tests.tuning.small import H200, HERE
@@ -23,12 +23,12 @@ HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
 CHAIN = f"{HEAD} g (float[64, 8] x, float[8] b) => (float[64, 8] y) {{ s = Add (x, b)  r = Relu (s)  y = Add (r, x) }}"
 
 
-def work_of(text: str) -> Work:
-    found: list[Work] = []
+def work_of(text: str) -> TuningTask:
+    found: list[TuningTask] = []
 
-    def keep(work: Work) -> measurements.Measured:
+    def keep(work: TuningTask) -> measurements.MeasuredVariants:
         found.append(work)
-        return measurements.Measured(
+        return measurements.MeasuredVariants(
             work.op.name, "", (), (), work.shapes, (measurements.Timed("fused", DEFAULT, 1.0),)
         )
 

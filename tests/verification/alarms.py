@@ -17,9 +17,9 @@ from pathlib import Path
 import click
 
 import models
-from onnxfuse.model.errors import DeviceError
-from onnxfuse.rewrite import pipeline
-from onnxfuse.verification import Report, verify
+from onnxfuse.passes import pipeline
+from onnxfuse.support.errors import DeviceError
+from onnxfuse.verification import VerifyReport, verify
 
 DTYPES = ("float32", "float16")
 PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
@@ -53,7 +53,7 @@ class Row:
         return f"| {' | '.join((self.model, self.dtype, self.verdict, *numbers, f'{self.seconds:.0f}'))} |"
 
 
-def report_of(name: str, dtype: str, seeds: range, provider: str, sizes: dict[str, int]) -> Report:
+def report_of(name: str, dtype: str, seeds: range, provider: str, sizes: dict[str, int]) -> VerifyReport:
     """Return the verification of a sample model against its optimized self; `sizes` that it does not have are left."""
     own = {size: n for size, n in sizes.items() if size in models.ARCHITECTURES[name].__dataclass_fields__}
     plain, fused = (models.build(name, dtype=dtype, **own) for _ in range(2))

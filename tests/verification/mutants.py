@@ -14,8 +14,8 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, helper, numpy_helper
 
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 
 SIDE = 32
 """Rows and columns: square, so that what is transposed or broadcast along the wrong axis still runs."""

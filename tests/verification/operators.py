@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxfuse.verification import sessions
-from onnxfuse.verification.reference import float64_evaluator
+from onnxfuse.verification.reference.reference import float64_evaluator
+from onnxfuse.verification.run import sessions
 
 OLDEST, NEWEST = 7, 25
 """The opsets that are looked at: ONNX Runtime 1.31 opens no newer ones."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import onnx
 
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from onnxfuse.verification import verify
 from tests.verification import mutants
 from tests.verification.mutants import MUTANTS

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from onnxfuse.verification import verify
 
 CPU = ["CPUExecutionProvider"]

@@ -4,9 +4,9 @@ import onnx
 import pytest
 
 import models
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.unfuse import unfuse
-from onnxfuse.verification.guard import guard
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.passes import pipeline
+from onnxfuse.verification.localize.guard import guard
 from tests.verification.alarms import Row, in_a_process, longest_unseen_first, report_of
 
 CPU = ["CPUExecutionProvider"]

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxfuse.verification.reference import float64_evaluator
-from onnxfuse.verification.witness import Witness
+from onnxfuse.verification.reference.ort_reference import OrtReference
+from onnxfuse.verification.reference.reference import float64_evaluator
 
 FORMS = list(itertools.product((23, 24), (0, 1, 2, 3), (0.0, 2.0), ("", "float", "bool")))
 
@@ -37,7 +37,7 @@ def test_scores_are_those_of_the_mode(opset: int, mode: int, softcap: float, mas
         outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "qk")]
         graph = helper.make_graph([node], "g", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-        witness = Witness()
+        witness = OrtReference()
         with np.errstate(all="ignore"):
             _, scores = float64_evaluator(model, witness=witness).run(None, feeds)
         assert scores.shape == (2, 4, 5, 5 + past)
@@ -47,7 +47,7 @@ def test_scores_are_those_of_the_mode(opset: int, mode: int, softcap: float, mas
 
 def test_what_stands_in_for_an_operator_gives_each_output_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the reference is not believed, ONNX Runtime's outputs stand at the positions that the node names."""
-    from onnxfuse.verification import attention
+    from onnxfuse.verification.reference import attention
 
     right = attention.ONNX_ATTENTION
     monkeypatch.setattr(attention, "ONNX_ATTENTION", lambda *x, **how: tuple(2 * y for y in right(*x, **how)))
@@ -55,7 +55,7 @@ def test_what_stands_in_for_an_operator_gives_each_output_its_place(monkeypatch:
         '<ir_version: 10, opset_import: ["": 23]> g (float[1, 2, 3, 4] q) => (float[1, 2, 3, 4] y, '
         "float[1, 2, 3, 3] s) { y, , , s = Attention <scale = 0.75> (q, q, q) }"
     )
-    witness = Witness()
+    witness = OrtReference()
     q = np.random.default_rng(0).standard_normal((1, 2, 3, 4))
     y, scores = float64_evaluator(model, witness=witness).run(None, {"q": q})
     assert witness.doubts

@@ -2,8 +2,8 @@
 
 import math
 
-from onnxfuse.verification.bisect import CASES, to_try
-from onnxfuse.verification.inputs import KINDS, Case
+from onnxfuse.verification.inputs.inputs import KINDS, Case
+from onnxfuse.verification.localize.bisect import CASES, to_try
 
 
 def _case(kind: str, batch: int, seed: int = 0) -> Case:

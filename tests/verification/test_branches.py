@@ -6,7 +6,7 @@ import pytest
 from onnx import ModelProto
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.bisect import investigate
+from onnxfuse.verification.localize.bisect import investigate
 
 CPU = ["CPUExecutionProvider"]
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'

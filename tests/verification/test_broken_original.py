@@ -8,7 +8,7 @@ from onnxfuse.reporting.annotations import annotations
 from onnxfuse.reporting.checks import checks, notes
 from onnxfuse.reporting.markdown import markdown
 from onnxfuse.verification import verify
-from onnxfuse.verification.broken_original import Unoptimized
+from onnxfuse.verification.variants.broken_original import Unoptimized
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -74,7 +74,7 @@ def test_a_session_that_does_not_open_judges_nothing() -> None:
     def never() -> object:
         raise onnx_error
 
-    from onnxfuse.model.errors import ModelError
+    from onnxfuse.support.errors import ModelError
 
     onnx_error = ModelError("cannot be opened", "")
     x, far = np.ones(4, np.float32), {"y": np.zeros(4)}

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from onnxfuse.verification import budget
-from onnxfuse.verification.budget import measure, rounding_step
-from onnxfuse.verification.measured import Measure
+from onnxfuse.verification.tolerance import error_budget
+from onnxfuse.verification.tolerance.error_budget import measure, rounding_step
+from onnxfuse.verification.tolerance.output_error import Measure
 
 INF, NAN = math.inf, math.nan
 
@@ -76,7 +76,7 @@ def test_the_original_is_judged_by_its_worst_run() -> None:
     assert not measure(fused, [lucky, unlucky], truth).fault
     other = measure(np.array([100.0], np.float32), [np.array([100.0 + 2**-13], np.float32)], np.array([100.0]))
     alone = measure(fused, [lucky], truth)
-    widened = budget.widened(alone, [other])
+    widened = error_budget.with_worst_error(alone, [other])
     assert alone.fault
     assert not widened.fault
     assert widened.own == pytest.approx(2**-13 / 100)
@@ -192,8 +192,10 @@ def test_what_is_blunt_widens_no_budget() -> None:
     lucky = measure(np.array([1.01, 2.0], np.float32), [truth.astype("f")], truth)
     blunt = measure(truth.astype("f"), [np.array([1.05, 2.0], np.float32)], truth)
     assert lucky.fault
-    assert budget.widened(lucky, [blunt]).fault
-    assert not budget.widened(lucky, [measure(truth.astype("f"), [np.array([1.015, 2.0], np.float32)], truth)]).fault
+    assert error_budget.with_worst_error(lucky, [blunt]).fault
+    assert not error_budget.with_worst_error(
+        lucky, [measure(truth.astype("f"), [np.array([1.015, 2.0], np.float32)], truth)]
+    ).fault
 
 
 def test_what_is_the_same_in_every_element_needs_no_judge() -> None:
@@ -233,7 +235,7 @@ def test_how_many_there_are_may_hang_on_a_rounding() -> None:
 )
 def test_an_original_far_from_the_truth_is_told(original: np.ndarray, truth: np.ndarray, far: bool) -> None:
     """Further than it rounds: the operators of the truth are looked at again."""
-    assert budget.apart(original, truth) is far
+    assert error_budget.exceeds_rounding(original, truth) is far
 
 
 def test_differences_are_those_that_a_user_sees() -> None:

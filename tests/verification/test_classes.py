@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 import models
 from onnxfuse.cli.main import main
-from onnxfuse.verification.class_outputs import class_outputs
+from onnxfuse.verification.tolerance.class_outputs import class_outputs
 from tests.verification.small_models import model, text_model
 
 LINEAR = "m = MatMul(x, w)  n = Add(m, b)  "

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from onnxfuse.model.errors import ModelError
-from onnxfuse.verification import sessions
-from onnxfuse.verification.counting_inputs import ENTRIES, MICROSOFT, PLAIN
-from onnxfuse.verification.inputs import cases, input_specs
+from onnxfuse.support.errors import ModelError
+from onnxfuse.verification.inputs.counting_inputs import ENTRIES, MICROSOFT, PLAIN
+from onnxfuse.verification.inputs.inputs import cases, input_specs
+from onnxfuse.verification.run import sessions
 
 FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"}
 INTEGERS = {"tensor(int32)", "tensor(int64)"}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.model import io
-from onnxfuse.model.errors import ModelError, UsageError
+from onnxfuse.files import io
+from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification import verify
-from onnxfuse.verification.input_files import case_of, given_cases, save_cases
-from onnxfuse.verification.input_roles import Role
-from onnxfuse.verification.inputs import InputSpec, cases, input_specs
+from onnxfuse.verification.inputs.input_files import case_of, load_cases, save_cases
+from onnxfuse.verification.inputs.input_roles import Role
+from onnxfuse.verification.inputs.inputs import InputSpec, cases, input_specs
 from tests.verification.small_models import text_model
 
 SPECS = [
@@ -29,7 +29,7 @@ ADD = "g (float[n, 4] x, int64[n] ids) => (float[n, 4] y, int64[n] z) { y = Relu
 def test_an_npz_is_one_case(tmp_path: Path) -> None:
     """Arrays by input name, in any order."""
     np.savez(tmp_path / "in.npz", ids=IDS, x=X)
-    (case,) = given_cases(tmp_path / "in.npz", SPECS)
+    (case,) = load_cases(tmp_path / "in.npz", SPECS)
     assert (case.name, case.seed, case.shapes) == ("in.npz", None, {"x": (2, 4), "ids": (2,)})
     np.testing.assert_array_equal(case.make()["x"], X)
 
@@ -39,7 +39,7 @@ def test_an_npz_may_hold_bfloat16(tmp_path: Path) -> None:
     spec = InputSpec("x", TensorProto.BFLOAT16, (3,), Role("number"))
     values = np.array([1, 2, 3], ml_dtypes.bfloat16)
     np.savez(tmp_path / "in.npz", x=values)
-    (case,) = given_cases(tmp_path / "in.npz", [spec])
+    (case,) = load_cases(tmp_path / "in.npz", [spec])
     np.testing.assert_array_equal(case.make()["x"], values)
 
 
@@ -47,10 +47,10 @@ def test_test_data_sets_are_a_case_each(tmp_path: Path) -> None:
     """A folder of test_data_set_* in the order of their numbers, or one of them; outputs in them are not needed."""
     for n in (10, 2):
         _save(tmp_path / f"test_data_set_{n}", ("x", X + n), ("", IDS))
-    found = given_cases(tmp_path, SPECS)
+    found = load_cases(tmp_path, SPECS)
     assert [c.name for c in found] == ["test_data_set_2", "test_data_set_10"]
     assert [float(c.make()["x"][0, 0]) for c in found] == [2.0, 10.0]
-    assert [c.name for c in given_cases(tmp_path / "test_data_set_10", SPECS)] == ["test_data_set_10"]
+    assert [c.name for c in load_cases(tmp_path / "test_data_set_10", SPECS)] == ["test_data_set_10"]
 
 
 def test_real_inputs_take_the_place_of_made_up_ones(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_every_form_of_a_file_gives_the_same_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "arrays" / "ids.npy", IDS)
     _save(tmp_path / "tensors", ("x", X), ("ids", IDS))
     for name, count in (("both.npz", 1), ("both.json", 1), ("twice.json", 2), ("arrays", 1), ("tensors", 1)):
-        cases = given_cases(tmp_path / name, SPECS)
+        cases = load_cases(tmp_path / name, SPECS)
         assert len(cases) == count
         for case in cases:
             made = case.make()
@@ -113,7 +113,7 @@ def test_every_form_of_a_file_gives_the_same_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     (tmp_path / "x.pb").write_bytes(numpy_helper.from_array(X, "x").SerializeToString())
     for name in ("x.npy", "x.pb"):
-        np.testing.assert_array_equal(given_cases(tmp_path / name, SPECS[:1])[0].make()["x"], X)
+        np.testing.assert_array_equal(load_cases(tmp_path / name, SPECS[:1])[0].make()["x"], X)
 
 
 @pytest.mark.parametrize("name", ["saved", "saved.npz"])
@@ -122,7 +122,7 @@ def test_what_is_saved_is_read_again(name: str, tmp_path: Path) -> None:
     specs = [*SPECS, InputSpec("b", TensorProto.BFLOAT16, ("n", 3), Role("number"))]
     plan = cases(specs, (0,))[: 1 if name.endswith("npz") else None]
     save_cases(tmp_path / name, plan)
-    back = given_cases(tmp_path / name, specs)
+    back = load_cases(tmp_path / name, specs)
     assert len(back) == len(plan)
     for ours, theirs in zip(plan, back, strict=True):
         for key, array in ours.make().items():
@@ -183,7 +183,7 @@ def test_json_that_does_not_suit_the_model(text: str, message: str, tmp_path: Pa
     """Nothing is guessed: what is not the model's is told."""
     (tmp_path / "in.json").write_text(text)
     with pytest.raises(UsageError, match=message):
-        given_cases(tmp_path / "in.json", SPECS)
+        load_cases(tmp_path / "in.json", SPECS)
 
 
 def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
         ("broken", "input_1.pb: does not hold a tensor"),
     ):
         with pytest.raises(UsageError, match=message) as caught:
-            given_cases(tmp_path / name, SPECS)
+            load_cases(tmp_path / name, SPECS)
         assert name in str(caught.value)
         assert caught.value.hint
 
@@ -225,7 +225,7 @@ def test_strings_come_from_every_form_that_has_them(tmp_path: Path) -> None:
     np.save(tmp_path / "s.npy", strings.astype(str))
     save_cases(tmp_path / "sets", [case_of("x", {"s": strings}, input_specs(made))])
     for name in ("s.json", "s.npz", "s.npy", "sets"):
-        (case,) = given_cases(tmp_path / name, input_specs(made))
+        (case,) = load_cases(tmp_path / name, input_specs(made))
         np.testing.assert_array_equal(case.make()["s"], strings)
         assert verify(made, made, inputs=tmp_path / name, providers=["CPUExecutionProvider"]).ok
     other = text_model("g (string[n] s) => (string[n] t) { e = Identity(s)  t = Identity(e) }")

@@ -10,13 +10,14 @@ import onnx
 import pytest
 
 from onnxfuse.cli.main import main
-from onnxfuse.model.errors import UsageError
+from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.rewrite.unfuse import unfuse
-from onnxfuse.verification import sessions, verify
-from onnxfuse.verification.guard import guard
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification import verify
+from onnxfuse.verification.localize.guard import guard
+from onnxfuse.verification.run import sessions
 from tests.verification import mutants
 from tests.verification.mutants import MUTANTS, Mutant
 

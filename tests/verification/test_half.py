@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.compare import compare
-from onnxfuse.verification.judging import Judging
-from onnxfuse.verification.truth import as_half
+from onnxfuse.verification.compare.compare import compare
+from onnxfuse.verification.compare.judging import Judging
+from onnxfuse.verification.reference.float64_reference import as_half
 from tests.verification import mutants
 
 CPU = ["CPUExecutionProvider"]

@@ -6,10 +6,10 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.input_roles import Role, roles
-from onnxfuse.verification.inputs import cases, input_specs, large_case, large_tops
-from onnxfuse.verification.reference import OutOfRange
-from onnxfuse.verification.truth import truth_of
+from onnxfuse.verification.inputs.input_roles import Role, roles
+from onnxfuse.verification.inputs.inputs import cases, input_specs, large_case, large_tops
+from onnxfuse.verification.reference.float64_reference import reference_for
+from onnxfuse.verification.reference.reference import OutOfRange
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -149,7 +149,7 @@ def test_a_bounded_truth_tells_where_a_value_leaves_its_bound() -> None:
     model = text_model(
         "g (float[4] x) => (float[4] y) { m = Mul(x, mask)  y = Mul(x, x) }", mask=np.array(np.finfo("f").min)
     )
-    truth = truth_of(model, "auto", [])
+    truth = reference_for(model, "auto", [])
     x = {"x": np.ones(4, np.float32)}
     with truth.within(1e30):
         assert truth.evaluate(x)["y"].tolist() == [1.0] * 4

@@ -9,9 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.verification import comparison, limits, reference, verify
-from onnxfuse.verification.limits import at_most, peak
-from onnxfuse.verification.reference import Float64
+from onnxfuse.verification import verify
+from onnxfuse.verification.cases import limits
+from onnxfuse.verification.cases.limits import at_most, peak
+from onnxfuse.verification.compare import case_comparison
+from onnxfuse.verification.reference import reference
+from onnxfuse.verification.reference.reference import Float64
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -55,7 +58,7 @@ def test_a_truth_that_takes_the_time_away_is_left(
         return inputs
 
     clock = types.SimpleNamespace(perf_counter=lambda: time.perf_counter() + ahead[0], thread_time=time.thread_time)
-    for module in (reference, limits, comparison):
+    for module in (reference, limits, case_comparison):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(Float64, "read", read)
     report = verify(WIDE, WIDE, providers=CPU, seconds=60.0)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.verification.precision import is_narrower
+from onnxfuse.verification.reference.promoted import is_narrower
 
 SIDE = 3584
 """Rows and columns of each of the four weights: 51 MB in float32."""

@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import metrics
-from onnxfuse.verification.budget import measure
-from onnxfuse.verification.metrics import Quantiles, difference, ulp_distances
-from onnxfuse.verification.tolerance import Tolerances, tolerated
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.tolerance import metrics
+from onnxfuse.verification.tolerance.error_budget import measure
+from onnxfuse.verification.tolerance.metrics import Quantiles, difference, ulp_distances
+from onnxfuse.verification.tolerance.tolerance import Tolerances, tolerated
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((37, 41)).astype(np.float32)

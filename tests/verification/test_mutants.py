@@ -9,9 +9,9 @@ import onnxruntime
 import pytest
 
 from onnxfuse.cli.main import main
-from onnxfuse.model import io
+from onnxfuse.files import io
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.verification import mutants
 from tests.verification.mutants import MUTANTS, Mutant
 

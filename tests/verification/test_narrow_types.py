@@ -5,8 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfuse.verification import sessions, verify
-from onnxfuse.verification.narrow import carrier, of_bytes
+from onnxfuse.verification import verify
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.ml_types import carrier, of_bytes
 
 CPU = ["CPUExecutionProvider"]
 NARROW = ("FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E4M3FNUZ", "FLOAT8E5M2FNUZ", "INT4", "UINT4", "BFLOAT16", "FLOAT16")

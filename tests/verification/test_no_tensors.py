@@ -11,11 +11,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.cli.main import main
-from onnxfuse.verification import sessions, verify
-from onnxfuse.verification.bisect import bisect, faults
-from onnxfuse.verification.opened_values import fed
-from onnxfuse.verification.report import Report
-from onnxfuse.verification.tensors import element, tensors_of
+from onnxfuse.verification import verify
+from onnxfuse.verification.localize.bisect import bisect, faults
+from onnxfuse.verification.report.report import VerifyReport
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.opened_values import fed
+from onnxfuse.verification.run.tensors import element, tensors_of
 
 CPU = ["CPUExecutionProvider"]
 Change = Callable[[str], str]
@@ -53,7 +54,7 @@ def scaled(text: str) -> str:
     return text.replace("k = {2}", "k = {2.02}").replace("k = {16384}", "k = {16394}")
 
 
-def wrong(report: Report) -> set[str]:
+def wrong(report: VerifyReport) -> set[str]:
     """Return the tensors that are wrong."""
     return {r.output for r in report.rows if r.verdict == "mismatch"}
 
@@ -189,7 +190,9 @@ def test_a_place_that_reads_a_sequence_is_guarded(name: str, tmp_path: Path) -> 
     assert found[0] is not None
     assert found[0].window.outputs == ("y",)
     assert bisect(original, fused, inputs, CPU, folder=tmp_path / "report").fault
-    assert sessions.run(sessions.plain(tmp_path / "report" / "original.onnx", CPU), found[0].feeds).keys() == {"y"}
+    assert sessions.run(sessions.ort_session(tmp_path / "report" / "original.onnx", CPU), found[0].feeds).keys() == {
+        "y"
+    }
 
 
 def test_what_cannot_be_given_is_told() -> None:

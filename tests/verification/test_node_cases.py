@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from onnx.backend.test.case import node as node_cases
 
-from onnxfuse.verification.narrow import whole
-from onnxfuse.verification.reference import float64_evaluator
-from onnxfuse.verification.truth import in_type
+from onnxfuse.verification.reference.float64_reference import in_type
+from onnxfuse.verification.reference.reference import float64_evaluator
+from onnxfuse.verification.run.ml_types import whole
 
 MODULES = sorted(m.name for m in pkgutil.iter_modules(node_cases.__path__))
 

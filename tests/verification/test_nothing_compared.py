@@ -11,7 +11,7 @@ from onnxfuse.reporting.checks import checks, word
 from onnxfuse.reporting.junit import junit
 from onnxfuse.reporting.markdown import markdown
 from onnxfuse.verification import verify
-from onnxfuse.verification.branches import SIGNS
+from onnxfuse.verification.inputs.branches import SIGNS
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]

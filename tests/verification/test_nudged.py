@@ -7,7 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 import onnxfuse
-from onnxfuse.verification.nudged import with_nudged_tables, with_nudged_weights
+from onnxfuse.verification.variants.perturbed import with_perturbed_tables, with_perturbed_weights
 
 RNG = np.random.default_rng(5)
 TABLE = RNG.standard_normal((50, 256)).astype(np.float32)
@@ -39,14 +39,14 @@ def test_another_order_of_a_sum_is_right_and_another_weight_is_not(factor: float
 
 def test_tables_alone_are_moved_by_one_step() -> None:
     """Weights stay; a model without tables has nothing to move."""
-    moved = with_nudged_tables(looking_up(WHOLE), 0)
+    moved = with_perturbed_tables(looking_up(WHOLE), 0)
     assert moved is not None
     table, weight = (numpy_helper.to_array(t) for t in moved.graph.initializer)
     assert np.array_equal(weight, WEIGHT)
     assert 0 < np.abs(table - TABLE).max() <= np.spacing(np.abs(TABLE)).max()
     plain = looking_up(WHOLE)
     plain.graph.node[0].op_type = "Other"
-    assert with_nudged_tables(plain, 0) is None
+    assert with_perturbed_tables(plain, 0) is None
 
 
 ROWS = 2000
@@ -137,7 +137,7 @@ def test_scales_and_halves_stay_as_they_are() -> None:
     model = outweighed(SHIFT)
     model.graph.initializer.append(numpy_helper.from_array(np.float32([1.5, 2.5]), "scales"))
     model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 2), np.float16), "half"))
-    one, other = with_nudged_weights(model, 0), with_nudged_weights(model, 1)
+    one, other = with_perturbed_weights(model, 0), with_perturbed_weights(model, 1)
     assert one is not None
     assert other is not None
     v, scales, half = (numpy_helper.to_array(t) for t in one.graph.initializer)
@@ -151,4 +151,4 @@ def test_scales_and_halves_stay_as_they_are() -> None:
     half_alone.CopyFrom(looking_up(WHOLE, WEIGHT))
     for tensor in half_alone.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    assert with_nudged_weights(half_alone, 0) is None
+    assert with_perturbed_weights(half_alone, 0) is None

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.model.errors import ModelError
-from onnxfuse.verification import sessions
-from onnxfuse.verification.compare import compare
+from onnxfuse.support.errors import ModelError
+from onnxfuse.verification.compare.compare import compare
+from onnxfuse.verification.run import sessions
 
 SIZES = {"n": (7, 64, 128)}
 
@@ -32,11 +32,11 @@ def as_if_on_cuda(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def on_cpu(model: Any, providers: Any) -> Any:
         found["asked"] += 1
-        return sessions.plain(found["original"], providers)
+        return sessions.ort_session(found["original"], providers)
 
     monkeypatch.setattr(sessions, "CUDA", "CPUExecutionProvider")
     monkeypatch.setattr(sessions.runtime, "cuda_unusable", lambda: None)
-    monkeypatch.setattr(sessions, "for_few_runs", on_cpu)
+    monkeypatch.setattr(sessions, "low_memory_session", on_cpu)
     return found
 
 
@@ -66,12 +66,12 @@ def test_an_original_that_the_cpu_does_not_run_is_judged_by_the_gpu_alone(
     def refuses(model: Any, providers: Any) -> Any:
         raise ModelError("no kernel for this operator", "")
 
-    monkeypatch.setattr(sessions, "for_few_runs", refuses)
+    monkeypatch.setattr(sessions, "low_memory_session", refuses)
     assert "mismatch" in verdict(mean_apart("0.0"), mean_apart("1.0"))
 
 
 def test_on_the_cpu_there_is_nothing_else_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "for_few_runs", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(sessions, "low_memory_session", lambda *_: pytest.fail("asked"))
     assert "mismatch" in verdict(mean_apart("0.0"), mean_apart("1.0"))
 
 
@@ -89,8 +89,8 @@ def test_a_provider_that_does_not_run_the_original_says_nothing(monkeypatch: pyt
         twins[:] = opened[1:]
         return opened[-1]
 
-    real, opened = sessions.plain, list[Any]()
-    monkeypatch.setattr(sessions, "plain", plain)
+    real, opened = sessions.ort_session, list[Any]()
+    monkeypatch.setattr(sessions, "ort_session", plain)
     monkeypatch.setattr(sessions, "run", runs)
     model, cpu = mean_apart("0.0"), ["CPUExecutionProvider"]
     assert compare(model, model, shapes=SIZES, providers=cpu, fused_providers=cpu).ok

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxfuse.model.errors import UsageError
-from onnxfuse.verification.compare import compare
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.compare.compare import compare
 from tests.runtime import fused_models, stand_in_kernels
 from tests.runtime.conftest import FakeCuda
 

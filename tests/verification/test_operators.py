@@ -7,12 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.kernels.ir.movement_ops import FREE, MOVEMENT
-from onnxfuse.kernels.ir.pointwise_ops import POINTWISE
-from onnxfuse.kernels.ir.reduction_ops import REDUCTIONS
-from onnxfuse.rewrite.language.rule_file import parts_file, shipped_files
-from onnxfuse.rewrite.nhwc.convolutions import CONVOLUTIONS
-from onnxfuse.rewrite.nhwc.ops import _FORMS
+from onnxfuse.codegen.operators.movement_ops import FREE, MOVEMENT
+from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
+from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
+from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
+from onnxfuse.passes.layout.ops import _FORMS
+from onnxfuse.rules.language.rule_file import parts_file, shipped_files
 from tests.verification.operator_rows import ROWS
 from tests.verification.operators import NotHereError, Row, peer, versions
 
@@ -63,7 +63,7 @@ def test_the_truth_agrees_with_onnx_runtime(op: str) -> None:
 
 def test_a_truth_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break one and see it: a table that cannot fail holds nothing."""
-    from onnxfuse.verification.operators import BatchNormalization
+    from onnxfuse.verification.reference.operators import BatchNormalization
 
     right = BatchNormalization._run
     monkeypatch.setattr(

@@ -11,12 +11,16 @@ from onnx import numpy_helper
 
 import onnxfuse
 from onnxfuse import runtime
-from onnxfuse.model import io, lowered
-from onnxfuse.model.errors import DeviceError, ModelError, UsageError
-from onnxfuse.model.lowered import Lowered
+from onnxfuse.files import io
+from onnxfuse.model import precision_record
+from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.reporting.checks import checks
-from onnxfuse.verification import Report, branches, launched, sessions, verify
-from onnxfuse.verification.rows import KernelRow
+from onnxfuse.support.errors import DeviceError, ModelError, UsageError
+from onnxfuse.verification import VerifyReport, verify
+from onnxfuse.verification.inputs import branches
+from onnxfuse.verification.report import kernel_counts
+from onnxfuse.verification.report.rows import KernelRow
+from onnxfuse.verification.run import sessions
 from tests.verification.small_models import model, text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -324,12 +328,12 @@ def test_on_cuda_a_fused_op_that_was_not_launched_is_a_problem() -> None:
     empty = KernelRow("D_4", "pointwise", 2, "kernel", "", 3, 0)
     body = KernelRow("B_2", "row", 1, "function", "no kernel for float64", 0, 0)
     idle = KernelRow("C_3", "row", 1, "kernel", "", 0, 0)
-    assert launched.launch_problems([ran, empty]) == []
-    assert launched.launch_problems([ran, body, idle]) == [
+    assert kernel_counts.launch_problems([ran, empty]) == []
+    assert kernel_counts.launch_problems([ran, body, idle]) == [
         "fused op B_2 ran as its body, not as a kernel: no kernel for float64",
         "fused op C_3 was never called",
     ]
-    assert launched.launch_problems([ran, idle], excused={"C_3"}) == []
+    assert kernel_counts.launch_problems([ran, idle], excused={"C_3"}) == []
 
 
 @pytest.mark.parametrize(("called", "launched"), [(0, 0), (3, 0), (3, 6)])
@@ -337,11 +341,11 @@ def test_a_run_on_cuda_counts_calls(called: int, launched: int, monkeypatch: pyt
     """The report of a CUDA run is ok only if the kernels were called; CPU sessions stand in."""
     plain = model("y = Relu(x)")
     placed = runtime.Placement("Relu_1", "pointwise", 1, "kernel", "")
-    on_cpu = sessions.plain
+    on_cpu = sessions.ort_session
     fused = on_cpu(plain, CPU)
     fused.fused = (placed,)
     monkeypatch.setattr(sessions, "chosen_providers", list)
-    monkeypatch.setattr(sessions, "plain", lambda source, providers, cuda: on_cpu(source, CPU))
+    monkeypatch.setattr(sessions, "ort_session", lambda source, providers, cuda: on_cpu(source, CPU))
     monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, rules: fused)
     monkeypatch.setattr(runtime, "calls", lambda: {"Relu_1": called})
     monkeypatch.setattr(runtime, "launches", lambda: {"Relu_1": launched})
@@ -375,13 +379,13 @@ def test_an_op_of_a_branch_that_never_ran_is_told_as_that_branch(
     made, same = onnxfuse.optimize(plain), text_model(BRANCHED)
     if precision:
         for one in (made, same):
-            lowered.write(one, Lowered(precision, 0.01, "", "", 1))
+            precision_record.write(one, PrecisionRecord(precision, 0.01, "", "", 1))
     (name,) = branches.only_in_bodies(made)
-    on_cpu = sessions.plain
+    on_cpu = sessions.ort_session
     fused = on_cpu(made, CPU)
     fused.fused = (runtime.Placement(name, "pointwise", 1, "kernel", ""),)
     monkeypatch.setattr(sessions, "chosen_providers", list)
-    monkeypatch.setattr(sessions, "plain", lambda source, providers, options=None, cuda=None: on_cpu(source, CPU))
+    monkeypatch.setattr(sessions, "ort_session", lambda source, providers, options=None, cuda=None: on_cpu(source, CPU))
     monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda=None, rules=(): fused)
     monkeypatch.setattr(runtime, "calls", dict)
     monkeypatch.setattr(runtime, "launches", dict)
@@ -400,7 +404,7 @@ def test_bfloat16_goes_in_and_out() -> None:
         "g (bfloat16[n] x) => (bfloat16[n] y) { f = Cast <to = 1> (x)  g = Neg(f)  y = Cast <to = 16> (g) }"
     )
     x = np.array([1.5, -3.0, 0.0], ml_dtypes.bfloat16)
-    got = sessions.run(sessions.plain(made, CPU), {"x": x})["y"]
+    got = sessions.run(sessions.ort_session(made, CPU), {"x": x})["y"]
     assert got.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(got, -x)
     assert _run(made, made).ok
@@ -417,7 +421,7 @@ def test_own_weights_are_not_changed() -> None:
     assert numpy_helper.to_array(plain.graph.initializer[0]).dtype == np.float16
 
 
-def _run(plain: onnx.ModelProto, fused: onnx.ModelProto, **options: object) -> Report:
+def _run(plain: onnx.ModelProto, fused: onnx.ModelProto, **options: object) -> VerifyReport:
     return verify(plain, fused, providers=CPU, **options)  # type: ignore[arg-type]
 
 
@@ -425,14 +429,14 @@ def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> No
     """The original runs on both: its own error is the worse one, and both providers are told. The CPU stands in."""
     plain, fused = model(LINEAR + "y = Relu(n)"), model(LINEAR + "y = Relu(n)")
     opened: list[str] = []
-    on_cpu = sessions.plain
+    on_cpu = sessions.ort_session
 
     def record(source: sessions.Model, providers: list[str], **_options: object) -> object:
         opened.append(providers[0])
         return on_cpu(source, CPU)
 
     monkeypatch.setattr(sessions, "chosen_providers", list)
-    monkeypatch.setattr(sessions, "plain", record)
+    monkeypatch.setattr(sessions, "ort_session", record)
     monkeypatch.setattr(sessions, "with_kernels", lambda source, providers, cuda, rules: _bare(on_cpu(source, CPU)))
     report = verify(plain, fused, providers=CPU, fused_providers=["CUDAExecutionProvider"])
     assert opened == ["CPUExecutionProvider", "CUDAExecutionProvider"]
@@ -456,7 +460,7 @@ def test_cases_of_the_same_shapes_run_one_after_another() -> None:
 def test_sessions_leave_the_cores_to_the_truth() -> None:
     """No session's threads spin while another one, or the truth, computes."""
     made = model("y = Relu(x)")
-    for session in (sessions.plain(made, CPU), sessions.with_kernels(made, CPU), sessions.unoptimized(made)):
+    for session in (sessions.ort_session(made, CPU), sessions.with_kernels(made, CPU), sessions.unoptimized(made)):
         assert session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 

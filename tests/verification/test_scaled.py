@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from onnxfuse.verification import verify
 from tests.verification import detectors, scaled
 from tests.verification.scaled import CPU, NETS, Net

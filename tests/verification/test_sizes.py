@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from onnxfuse.model.errors import UsageError
+from onnxfuse.support.errors import UsageError
 from onnxfuse.verification import verify
-from onnxfuse.verification.guard import guard
+from onnxfuse.verification.localize.guard import guard
 from tests.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]

@@ -8,10 +8,11 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.verification import sessions, verify
-from onnxfuse.verification.bisect import investigate
-from onnxfuse.verification.reference import to_tf32
-from onnxfuse.verification.truth import as_tf32
+from onnxfuse.verification import verify
+from onnxfuse.verification.localize.bisect import investigate
+from onnxfuse.verification.reference.float64_reference import as_tf32
+from onnxfuse.verification.reference.reference import to_tf32
+from onnxfuse.verification.run import sessions
 
 CPU = ["CPUExecutionProvider"]
 WEIGHT = np.random.default_rng(0).standard_normal((64, 48)) / 8

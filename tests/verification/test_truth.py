@@ -12,11 +12,13 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from onnxfuse.model.errors import UsageError
-from onnxfuse.verification import control_flow, operators, sessions, truth, verify, windows, witness
-from onnxfuse.verification.precision import widened
-from onnxfuse.verification.reference import float64_evaluator
-from onnxfuse.verification.windows import AveragePool, Conv, ConvTranspose, MaxPool
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification import verify
+from onnxfuse.verification.reference import control_flow, float64_reference, operators, ort_reference, windows
+from onnxfuse.verification.reference.promoted import promoted
+from onnxfuse.verification.reference.reference import float64_evaluator
+from onnxfuse.verification.reference.windows import AveragePool, Conv, ConvTranspose, MaxPool
+from onnxfuse.verification.run import sessions
 from tests.verification.small_models import model, text_model
 
 RNG = np.random.default_rng(0)
@@ -27,7 +29,7 @@ X = RNG.standard_normal((2, 6, 11, 9))
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_operators_do_not_round_on_the_way(op: str, dtype: str) -> None:
     """The truth of a float16 or float32 model has the digits of float64, also inside operators made of others."""
-    made = truth.truth_of(model(f"y = {op}(x)", dtype, opset=22), "float64", [])
+    made = float64_reference.reference_for(model(f"y = {op}(x)", dtype, opset=22), "float64", [])
     x = RNG.standard_normal((4, 32)).astype(dtype)
     got = made.evaluate({"x": x})["y"]
     assert got.dtype == np.float64
@@ -38,7 +40,9 @@ def test_a_sigmoid_is_exact_far_from_zero() -> None:
     """In both tails, where one of its forms would leave the range of float64."""
     x = np.array([-1000.0, -700, -40, -1e-9, 40, 800])
     exact = [0.0, math.exp(-700), math.exp(-40), 0.5 - 0.25e-9, 1 - math.exp(-40), 1.0]
-    made = truth.truth_of(text_model("g (double[n] x) => (double[n] y) { y = Sigmoid(x) }"), "float64", [])
+    made = float64_reference.reference_for(
+        text_model("g (double[n] x) => (double[n] y) { y = Sigmoid(x) }"), "float64", []
+    )
     np.testing.assert_allclose(made.evaluate({"x": x})["y"], exact, rtol=1e-15)
 
 
@@ -168,7 +172,7 @@ def test_a_cast_between_floats_rounds_nothing() -> None:
         "  z = Cast <to = 1> (e)  i = Cast <to = 7> (z)  f = Cast <to = 1> (i)  y = Add(z, f)"
     )
     x = RNG.standard_normal((3, 32)).astype(np.float32)
-    got = truth.truth_of(made, "float64", []).evaluate({"x": x})["y"]
+    got = float64_reference.reference_for(made, "float64", []).evaluate({"x": x})["y"]
     exact = x.astype(np.float64) + np.float64(np.float32(0.1))
     np.testing.assert_array_equal(got, exact + np.trunc(exact))
 
@@ -176,7 +180,7 @@ def test_a_cast_between_floats_rounds_nothing() -> None:
 def test_a_type_that_is_not_written_is_widened_too() -> None:
     """A window is float32 where nothing is said; its truth has the digits of float64."""
     made = text_model("g (int64 size) => (float[n] y) { y = HannWindow(size) }")
-    got = truth.truth_of(made, "float64", []).evaluate({"size": np.array(8)})["y"]
+    got = float64_reference.reference_for(made, "float64", []).evaluate({"size": np.array(8)})["y"]
     np.testing.assert_allclose(got, 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=0, atol=1e-15)
 
 
@@ -194,13 +198,13 @@ def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> N
         <domain: "own", opset_import: ["": 20]> Half (x, k) => (y) { c = Cast <to = 10> (k)  y = Div(x, c) }"""
     )
     before = made.SerializeToString(deterministic=True)
-    text = str(widened(made, TensorProto.FLOAT))
+    text = str(promoted(made, TensorProto.FLOAT))
     assert made.SerializeToString(deterministic=True) == before
     for narrow in ("elem_type: 10", "data_type: 10", "i: 10"):
         assert narrow in str(made)
         assert narrow not in text
     assert "elem_type: 11" in text
-    onnx.checker.check_model(widened(made, TensorProto.FLOAT))
+    onnx.checker.check_model(promoted(made, TensorProto.FLOAT))
     evaluator = float64_evaluator(made)
     feed = {"x": np.array([4.0]), "d": np.array([1.0])}
     assert evaluator.run(["y"], {"p": np.array(True), **feed})[0] == 12
@@ -211,14 +215,14 @@ def test_size_decides_between_float64_and_float32(monkeypatch: pytest.MonkeyPatc
     """Too many parameters or operations: float32, and the reason is told."""
     made = model("y = MatMul(x, w)")
     shapes = [{"x": (5, 32)}]
-    assert truth.flops(made, shapes[0]) == 2 * 5 * 32 * 32
-    assert truth.truth_of(made, "auto", shapes).kind == "float64"
-    monkeypatch.setattr(truth, "FLOAT64_FLOPS", 1000)
-    got = truth.truth_of(made, "auto", shapes)
+    assert float64_reference.flops(made, shapes[0]) == 2 * 5 * 32 * 32
+    assert float64_reference.reference_for(made, "auto", shapes).kind == "float64"
+    monkeypatch.setattr(float64_reference, "FLOAT64_FLOPS", 1000)
+    got = float64_reference.reference_for(made, "auto", shapes)
     assert (got.kind, got.why) == ("float32", "0 GFLOP in one run, float64 up to 0")
-    assert truth.truth_of(made, "float64", shapes).kind == "float64"
-    monkeypatch.setattr(truth, "FLOAT64_PARAMETERS", 1000)
-    assert "0 M parameters" in truth.truth_of(made, "auto", shapes).why
+    assert float64_reference.reference_for(made, "float64", shapes).kind == "float64"
+    monkeypatch.setattr(float64_reference, "FLOAT64_PARAMETERS", 1000)
+    assert "0 M parameters" in float64_reference.reference_for(made, "auto", shapes).why
 
 
 def test_the_largest_inputs_decide_and_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,26 +233,26 @@ def test_the_largest_inputs_decide_and_are_looked_at_once(monkeypatch: pytest.Mo
         asked.append(shapes)
         return 0
 
-    monkeypatch.setattr(truth, "flops", counted)
-    truth.truth_of(made, "auto", [{"x": (n, 32)} for n in (5, 7, 5, 1)])
+    monkeypatch.setattr(float64_reference, "flops", counted)
+    float64_reference.reference_for(made, "auto", [{"x": (n, 32)} for n in (5, 7, 5, 1)])
     assert asked == [{"x": (7, 32)}]
 
 
 def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pools of BLAS are one thread wide while the truth is evaluated, and then again as wide as they were."""
     made, seen = model("y = MatMul(x, w)"), []
-    matmul = truth.Float64.read
+    matmul = float64_reference.Float64.read
 
-    def read(self: truth.Float64, operator: str, inputs: list[Any]) -> list[Any]:
+    def read(self: float64_reference.Float64, operator: str, inputs: list[Any]) -> list[Any]:
         seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
         return matmul(self, operator, inputs)
 
-    monkeypatch.setattr(truth.Float64, "read", read)
+    monkeypatch.setattr(float64_reference.Float64, "read", read)
     feed = {"x": np.ones((5, 32))}
     with threadpool_limits(limits=2, user_api="blas"):
-        truth.truth_of(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
-        monkeypatch.setattr(truth, "ONE_THREAD_FLOPS", 10)
-        truth.truth_of(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
+        float64_reference.reference_for(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
+        monkeypatch.setattr(float64_reference, "ONE_THREAD_FLOPS", 10)
+        float64_reference.reference_for(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
         seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
     assert seen == [{1}, {2}, {2}]
 
@@ -259,14 +263,14 @@ def test_convolutions_count_their_operations() -> None:
         "g (float[n, 4, h, w] x) => (float[n, m, i, j] y) { y = Conv <group = 2> (x, k) }",
         k=np.zeros((6, 2, 3, 3), "f"),
     )
-    assert truth.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
+    assert float64_reference.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
 
 
 def test_float32_is_the_fallback_and_says_why() -> None:
     """An operator that the reference lacks is no reason not to verify, and is named."""
     made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
     made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    got = truth.truth_of(made, "auto", [])
+    got = float64_reference.reference_for(made, "auto", [])
     assert got.kind == "float32"
     assert "FastGelu" in got.why
     x = RNG.standard_normal((2, 8)).astype(np.float16)
@@ -276,7 +280,7 @@ def test_float32_is_the_fallback_and_says_why() -> None:
     exact = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
     np.testing.assert_allclose(y, exact, rtol=2e-5, atol=1e-6)
     with pytest.raises(UsageError, match="not possible in float64"):
-        truth.truth_of(made, "float64", [])
+        float64_reference.reference_for(made, "float64", [])
 
 
 def test_a_gap_that_shows_only_when_run_ends_float64_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +300,7 @@ def test_a_gap_that_shows_only_when_run_ends_float64_too(monkeypatch: pytest.Mon
 def test_a_case_that_takes_too_long_in_float64_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for loops in Python: float32 is the truth, and the report says why. Who asks for float64 waits."""
     made = model("y = Relu(x)")
-    monkeypatch.setattr(truth, "FLOAT64_SECONDS", -1.0)
+    monkeypatch.setattr(float64_reference, "FLOAT64_SECONDS", -1.0)
     report = verify(made, made, providers=["CPUExecutionProvider"])
     assert (report.ok, report.truth) == (True, "float32")
     assert report.truth_why == "not possible in float64: a case takes more than -1 s, as far as Relu"
@@ -313,7 +317,7 @@ def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, mon
         return ({"ones": np.ones_like(y), "a little": y * 1.001, "another shape": y[..., 1:]}[wrong],)
 
     monkeypatch.setattr(Conv, "_run", broken)
-    monkeypatch.setattr(witness, "BELIEVED", set())
+    monkeypatch.setattr(ort_reference, "BELIEVED", set())
     graph = "g (float[n, 2, 8, 8] x) => (float[n, 2, 6, 6] y) "
     weights = {"w": RNG.standard_normal((2, 2, 3, 3)).astype("f"), "v": RNG.standard_normal((2, 2, 3, 3)).astype("f")}
     plain = text_model(graph + "{ y = Conv(x, w) }", **weights)
@@ -382,14 +386,14 @@ def test_bfloat16_becomes_float64() -> None:
     for value in (*made.graph.input, *made.graph.output):
         value.type.tensor_type.elem_type = TensorProto.BFLOAT16
     x = np.array([[1.0] * 32], ml_dtypes.bfloat16)
-    assert truth.truth_of(made, "float64", []).evaluate({"x": x})["y"][0, 0] == math.e
+    assert float64_reference.reference_for(made, "float64", []).evaluate({"x": x})["y"][0, 0] == math.e
 
 
 def test_weights_are_exact() -> None:
     """A float16 weight means the number that it holds."""
     made = model("y = Mul(x, g)", "float16")
     g = numpy_helper.to_array(next(t for t in made.graph.initializer if t.name == "g"))
-    got = truth.truth_of(made, "float64", []).evaluate({"x": np.ones((1, 32), np.float16)})["y"]
+    got = float64_reference.reference_for(made, "float64", []).evaluate({"x": np.ones((1, 32), np.float16)})["y"]
     np.testing.assert_array_equal(got[0], g.astype(np.float64))
 
 

@@ -8,9 +8,11 @@ import onnxruntime as ort
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import ModelError
-from onnxfuse.verification import compare, sessions, typed
-from onnxfuse.verification.report import Report
+from onnxfuse.support.errors import ModelError
+from onnxfuse.verification.compare import compare
+from onnxfuse.verification.report.report import VerifyReport
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.variants import declared_types
 from tests.rewrite.small import ops, parse
 
 WIDTH, LAYERS = 32, 4
@@ -55,23 +57,23 @@ IDS = {"ids": np.random.default_rng(3).integers(0, 90, (2, 16))}
 
 def test_types_that_are_known_let_onnx_runtime_fuse(tmp_path: Path) -> None:
     model = layers()
-    told = typed.typed(model)
+    told = declared_types.typed(model)
     assert told is not None
     assert "SkipLayerNormalization" not in as_it_runs(model, f"{tmp_path}/plain.onnx")
     assert "SkipLayerNormalization" in as_it_runs(told, f"{tmp_path}/typed.onnx")
-    assert typed.typed(told) is None
+    assert declared_types.typed(told) is None
 
 
 def moved(factor: float, name: str = "w") -> onnx.ModelProto:
     """Return the model with its types and one of its weights times a factor."""
-    told = typed.typed(layers())
+    told = declared_types.typed(layers())
     assert told is not None
     tensor = next(t for t in told.graph.initializer if t.name == name)
     tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) * np.float32(factor), name))
     return told
 
 
-def verified(fused: onnx.ModelProto, inputs: dict[str, np.ndarray] | None) -> Report:
+def verified(fused: onnx.ModelProto, inputs: dict[str, np.ndarray] | None) -> VerifyReport:
     return onnxfuse.verify(layers(), fused, inputs=inputs, providers=[sessions.CPU], isolate=False)
 
 
@@ -86,7 +88,7 @@ def test_what_rounds_as_the_original_with_its_types_is_right(
     fused = moved(1 + ROUNDING)
     assert not verified(fused, inputs).ok
     for factor, right in ((1 + ROUNDING, True), (1.5, False)):
-        session = sessions.plain(moved(factor), [sessions.CPU])
+        session = sessions.ort_session(moved(factor), [sessions.CPU])
         monkeypatch.setattr(compare, "with_types", lambda *_, s=session: lambda given: sessions.run(s, given))
         report = verified(fused, inputs)
         assert report.ok is right, report.summary

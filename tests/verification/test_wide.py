@@ -5,9 +5,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.rewrite import pipeline
-from onnxfuse.verification import verify, wide
-from onnxfuse.verification.wide import with_moved_weights
+from onnxfuse.passes import pipeline
+from onnxfuse.verification import verify
+from onnxfuse.verification.variants import float32_twin
+from onnxfuse.verification.variants.float32_twin import with_moved_weights
 from tests.verification import scaled
 from tests.verification.scaled import CPU, NETS
 from tests.verification.small_models import model, text_model
@@ -26,7 +27,7 @@ def test_a_bias_that_moves_the_scores_by_two_roundings_is_seen() -> None:
     assert "float32, too" in wrong.problems[0]
 
 
-@pytest.mark.parametrize(("factor", "moved"), [(1.0, 0), (1.01, wide.MOVES)])
+@pytest.mark.parametrize(("factor", "moved"), [(1.0, 0), (1.01, float32_twin.MOVES)])
 def test_the_original_is_moved_where_there_is_something_to_explain(
     factor: float, moved: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,7 +38,7 @@ def test_the_original_is_moved_where_there_is_something_to_explain(
         seeds.append(seed)
         return with_moved_weights(original, seed)
 
-    monkeypatch.setattr(wide, "with_moved_weights", counted)
+    monkeypatch.setattr(float32_twin, "with_moved_weights", counted)
     plain = model("m = MatMul(x, w)  y = Add(m, b)", "float16")
     assert verify(plain, scaled.times(plain, "b", factor), providers=CPU).ok == (factor == 1.0)
     assert seeds == list(range(moved))

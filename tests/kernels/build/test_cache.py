@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.kernels.build import cache
+from onnxfuse.cuda.build import cache
 
 KEY, OTHER = "0" * 64, "f" * 64
 CUBIN = b"\x7fELF and what a compiler makes" * 100

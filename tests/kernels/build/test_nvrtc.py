@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.emit.source import Section, generated
-from onnxfuse.kernels.ir.pointwise_ops import REAL, SIGNED
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.codegen.emit.source import Section, generated
+from onnxfuse.codegen.operators.pointwise_ops import REAL, SIGNED
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.support.errors import KernelError
 from tests.kernels import moved, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
@@ -79,7 +79,7 @@ def test_kernels_compile_without_spills(name, arch):
     """Each template with each kind of body and element type; registers suffice."""
     fused, shapes = CASES[name]
     # The long chain takes one element at a time: its compile time is what counts here.
-    plan = kernels.plan(fused, shapes, not name.startswith("all activations"), arch)
+    plan = cuda.plan(fused, shapes, not name.startswith("all activations"), arch)
     started = time.process_time()
     cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
     assert cubin.startswith(b"\x7fELF")
@@ -100,20 +100,20 @@ def cache_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def kernel():
     fused, shapes = CASES["mixed"]
-    return kernels.plan(fused, shapes, True, H200).kernel
+    return cuda.plan(fused, shapes, True, H200).kernel
 
 
 def test_a_kernel_is_compiled_once_per_architecture(cache_folder, kernel, monkeypatch):
-    first = kernels.compile(kernel, H200)
-    kernels.compile(kernel, A100)
+    first = cuda.compile(kernel, H200)
+    cuda.compile(kernel, A100)
     assert len(list(cache_folder.glob("*.kernel"))) == 2
     monkeypatch.setattr(nvrtc, "build", lambda *_: pytest.fail("compiled again"))
-    assert kernels.compile(kernel, H200) == first
+    assert cuda.compile(kernel, H200) == first
 
 
 def test_threads_may_compile_at_once(cache_folder, kernel):
     cubins = []
-    workers = [threading.Thread(target=lambda: cubins.append(kernels.compile(kernel, H200))) for _ in range(4)]
+    workers = [threading.Thread(target=lambda: cubins.append(cuda.compile(kernel, H200))) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.emit.source import template
-from onnxfuse.kernels.templates.pointwise import schedule
+from onnxfuse import cuda
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.emit.source import template
+from onnxfuse.cuda.templates.memory_bound import schedule
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64
 
@@ -118,9 +118,9 @@ def compiled(text, inputs, outputs, opset=23):
 
 
 def kernels_type(dtype):
-    from onnxfuse.kernels.ir import types
+    from onnxfuse.symbolic import element_types
 
-    return types.computed(dtype)
+    return element_types.computed(dtype)
 
 
 def computed_type(dtype):
@@ -275,5 +275,5 @@ def test_every_pointwise_op_is_tested_here():
     """An op that joins the language without a test turns this red."""
     tested = " ".join((*(t for t, _, _ in BODIES.values()), *BINARY, "BitShift( BitwiseNot( Not( "))
     elsewhere = {"CastLike", "Swish"}  # test_emulated.py: onnx.reference does not know them in this opset
-    names = {n for n in kernels.pointwise_ops() if f"{n}(" not in tested and f"{n} <" not in tested}
+    names = {n for n in cuda.pointwise_ops() if f"{n}(" not in tested and f"{n} <" not in tested}
     assert names - set(BINARY) <= elsewhere

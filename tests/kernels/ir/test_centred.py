@@ -2,11 +2,11 @@
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.emit import expressions
-from onnxfuse.kernels.ir import read
-from onnxfuse.kernels.ir.recentre import centred
+from onnxfuse import cuda
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.program.recentre import centred
+from onnxfuse.cuda import Arch
 from tests.kernels import ops
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
@@ -52,5 +52,5 @@ def test_a_difference_that_nothing_sums_stays_as_it_is():
 def test_what_is_subtracted_from_one_element_is_no_part_of_an_fma(norm, extent, apart):
     """x * k less the rounded x * k is 0; of longer rows the kernel stays as it is."""
     op = ops.op(f"(x, k, s) => (y, z) {{ p = Mul(x, k) y = {norm} z = Mul(p, s) }}", (FLOAT,) * 3, (FLOAT,) * 2, "row")
-    text = kernels.plan(op, ((100, extent), (1,), (extent,)), True, Arch("sm_90a", 132)).kernel.text
+    text = cuda.plan(op, ((100, extent), (1,), (extent,)), True, Arch("sm_90a", 132)).kernel.text
     assert ("= minus(" in text, " - done.r" in text) == (apart, not apart)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.ir import movement_maps
-from onnxfuse.kernels.ir.index_map import Bound, Digit, Index, Space, linear, merged, reshaped
-from onnxfuse.kernels.ir.lower_movement import Guard, lower
-from onnxfuse.kernels.ir.movement import Concatenated
-from onnxfuse.kernels.ir.program import Apply, Constant, Input
-from onnxfuse.kernels.templates.pointwise import schedule
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.codegen.emit.lower_movement import Guard, lower
+from onnxfuse.codegen.program import movement_maps
+from onnxfuse.codegen.program.index_map import Bound, Digit, Index, Space, linear, merged, reshaped
+from onnxfuse.codegen.program.movement import Concatenated
+from onnxfuse.codegen.program.program import Apply, Constant, Input
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.support.errors import KernelError
 from tests.kernels import ops
 from tests.kernels.chains import chains
 from tests.kernels.ops import FLOAT, INT64
@@ -77,11 +77,11 @@ def test_a_chain_of_movements_is_its_index_map(drawn):
     fused, shapes = drawn
     inputs = [np.arange(np.prod(s), dtype=np.int64).reshape(s) + 10**6 * i for i, s in enumerate(shapes)]
     (truth,) = ops.truth(fused, inputs)
-    refused = kernels.supports(fused)
+    refused = cuda.supports(fused)
     if refused is not None:
         assert "runs, expected" in refused
         return
-    assert kernels.output_shapes(fused, shapes) == (truth.shape,)
+    assert cuda.output_shapes(fused, shapes) == (truth.shape,)
     lowered = lower(schedule.program(fused), shapes)
     assert np.prod(lowered.extents) == truth.size
     places = list(itertools.product(*(range(n) for n in lowered.extents)))
@@ -184,7 +184,7 @@ REFUSED = {
 def test_refusals_give_the_reason(name):
     text, inputs, reason = REFUSED[name]
     template = "row" if name == "a row" else "pointwise"
-    assert reason in str(kernels.supports(ops.op(text, inputs, (FLOAT,), template)))
+    assert reason in str(cuda.supports(ops.op(text, inputs, (FLOAT,), template)))
 
 
 def test_errors_of_shapes_name_them():
@@ -193,19 +193,19 @@ def test_errors_of_shapes_name_them():
         "(x) => (y, z) { s = Constant <value_ints = [1, 2]> () y, z = Split <axis = 0> (x, s) }", (FLOAT,), (FLOAT,) * 2
     )
     with pytest.raises(KernelError, match=r"outputs of shapes \(1, 4\) and \(2, 4\)"):
-        kernels.plan(split, ((3, 4),), True, H200)
+        cuda.plan(split, ((3, 4),), True, H200)
     with pytest.raises(KernelError, match=r"Split of 5 into \[1, 2\]"):
-        kernels.plan(split, ((5, 4),), True, H200)
+        cuda.plan(split, ((5, 4),), True, H200)
 
 
 def test_moved_data_is_never_written_in_place():
     """Another thread may still have to read what lies there."""
-    assert kernels.inplace(ops.op("(x) => (y) { t = Transpose (x) y = Neg (t) }", (FLOAT,), (FLOAT,))) == ()
+    assert cuda.inplace(ops.op("(x) => (y) { t = Transpose (x) y = Neg (t) }", (FLOAT,), (FLOAT,))) == ()
 
 
 def _refused(text, *shapes):
     with pytest.raises(KernelError) as refused:
-        kernels.plan(ops.op(text, (FLOAT,) * len(shapes), (FLOAT,)), shapes, True, H200)
+        cuda.plan(ops.op(text, (FLOAT,) * len(shapes), (FLOAT,)), shapes, True, H200)
     return str(refused.value)
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels.ir import read
-from onnxfuse.kernels.ir.images import image_work, image_works
-from onnxfuse.kernels.ir.program import Attend, Contract, Input, Reduce, Resample, Window
-from onnxfuse.kernels.ir.slices import between, canonical
-from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.templates.gemm.body import anatomy
+from onnxfuse import cuda
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.program.images import image_problem, image_works
+from onnxfuse.codegen.program.program import Attend, Contract, Input, Reduce, Resample, Window
+from onnxfuse.codegen.program.slices import between, canonical
+from onnxfuse.cuda.templates.gemm.body import anatomy
+from onnxfuse.symbolic.element_types import UnsupportedError
 from tests.kernels import ops
 from tests.kernels.ops import FLOAT, HALF
 
@@ -84,12 +84,12 @@ def test_a_body_is_read_once_whatever_it_is_called():
     ],
 )
 def test_what_memory_bounds_holds_no_other_work(text, told, template):
-    assert f"{told} {template} body" in (kernels.supports(ops.op(text, *types_of(text), template)) or "")
+    assert f"{told} {template} body" in (cuda.supports(ops.op(text, *types_of(text), template)) or "")
 
 
 def test_a_body_out_of_order_is_refused_with_the_reason():
     fused = ops.op("(x) => (y) { y = Relu(a) a = Abs(x) }", (HALF,), (HALF,))
-    assert kernels.supports(fused) == "Relu of 'a', which no node before it computes"
+    assert cuda.supports(fused) == "Relu of 'a', which no node before it computes"
 
 
 # ---- images
@@ -124,7 +124,7 @@ def test_one_place_tells_how_images_lie(name):
     text, kind, layout = LAYOUTS[name]
     program = read.program(ops.op(text, *types_of(text)))
     (index,) = image_works(program)
-    work = image_work(program, index)
+    work = image_problem(program, index)
     assert isinstance(work.core, kind)
     assert (work.images_last, work.channels_last, work.packing, work.rank) == layout
     assert program.is_output(work.result)
@@ -145,7 +145,7 @@ def test_images_that_lie_otherwise(text, told):
     program = read.program(ops.op(text, *types_of(text)))
     (index,) = image_works(program)
     with pytest.raises(UnsupportedError, match=told):
-        image_work(program, index)
+        image_problem(program, index)
 
 
 # ---- parts of a program

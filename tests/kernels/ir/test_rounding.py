@@ -3,9 +3,9 @@
 import pytest
 from onnx import TensorProto
 
-from onnxfuse.kernels.ir import read
-from onnxfuse.kernels.ir.program import Apply
-from onnxfuse.kernels.ir.rounding import rounded_once
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.program.program import Apply
+from onnxfuse.codegen.program.rounding import rounded_once
 from tests.kernels import ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse.kernels.arch import Arch
-from onnxfuse.kernels.pack import file, layout
-from onnxfuse.kernels.pack.layout import HEADER, PTX, Entry, PackError, Stored, Target
-from onnxfuse.kernels.programs.tape import VERSION
+from onnxfuse.cuda.launch_programs.tape import VERSION
+from onnxfuse.cuda.pack import file, layout
+from onnxfuse.cuda.pack.layout import HEADER, PTX, PackEntry, PackError, StoredProgram, Target
+from onnxfuse.cuda.plan.arch import Arch
 
 TARGETS = (Target(Arch("sm_90a", 132)), Target(Arch("sm_86", 132, 1536), PTX))
 
@@ -26,8 +26,15 @@ def cache_of_this_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
 
 
 OPS = (
-    Entry("Gelu_1", b"g" * 32, (10, 10), (10,), (0,), (Stored(0, True, (0, 1), b"tape"), Stored(1, False, (2,), b""))),
-    Entry("Norm_2", b"n" * 32, (1, 7), (1, 1), (), (), (1,)),
+    PackEntry(
+        "Gelu_1",
+        b"g" * 32,
+        (10, 10),
+        (10,),
+        (0,),
+        (StoredProgram(0, True, (0, 1), b"tape"), StoredProgram(1, False, (2,), b"")),
+    ),
+    PackEntry("Norm_2", b"n" * 32, (1, 7), (1, 1), (), (), (1,)),
 )
 KERNELS = [("gelu", 0, b"first image"), ("gelu", 0, b"second"), ("gelu", 1, b"first image")]
 
@@ -36,7 +43,7 @@ def parts() -> bytes:
     return b"".join(layout.packed('{"ranges": {}}', TARGETS, OPS, KERNELS, b"p" * 32)[1])
 
 
-def read(data: bytes) -> layout.Index:
+def read(data: bytes) -> layout.PackIndex:
     head = layout.head_of(data[: HEADER.size], len(data))
     return layout.index_of(data[HEADER.size : HEADER.size + head.index], head)
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import parser, printer
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.templates.attention import kept
-from onnxfuse.kernels.templates.attention.work import work
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.templates.attention import kept
+from onnxfuse.cuda.templates.attention.work import work
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.attentions import Case, within_budget
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
@@ -23,14 +23,14 @@ from tests.kernels.templates.test_emulated import H200
 A100 = Arch("sm_80", 108)
 
 
-def check(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> None:
+def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> None:
     """Assert that the kernel stays in the budget."""
     inputs = case.inputs(np.random.default_rng(case.keys))
     assert_in_budget(case, inputs, tuning, aligned)
 
 
-def assert_in_budget(case: Case, inputs, tuning: Tuning | None = None, aligned: bool = True) -> np.ndarray:
-    plan = kernels.plan(case.op(), case.shapes(), aligned, H200, tuning or Tuning())
+def assert_in_budget(case: Case, inputs, tuning: TileTuning | None = None, aligned: bool = True) -> np.ndarray:
+    plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning or TileTuning())
     (got,) = emulate.run(plan, inputs, [ops.NUMPY[case.dtype]], aligned)
     within_budget(case, inputs, got)
     return got
@@ -78,7 +78,7 @@ def test_windows_have_biases_of_their_own_and_a_result_takes_any_shape():
 )
 def test_windows_and_shapes_that_do_not_come_out(case, told):
     with pytest.raises(KernelError, match=told):
-        kernels.plan(case.op(), case.shapes(), True, H200)
+        cuda.plan(case.op(), case.shapes(), True, H200)
 
 
 @pytest.mark.parametrize("scale", [0.7, -0.7])
@@ -101,7 +101,7 @@ def test_the_causal_mask(sequence):
 )  # fmt: skip
 def test_the_queries_may_be_shared_in_any_way(queries, keys, way, bias, aligned):
     """Warps, tiles, passes and steps of keys, whole or cut short."""
-    check(Case(1, 2, queries, keys, 16, bias=(1, 1, 1, keys) if bias else None), Tuning(queries=way), aligned)
+    check(Case(1, 2, queries, keys, 16, bias=(1, 1, 1, keys) if bias else None), TileTuning(queries=way), aligned)
 
 
 @pytest.mark.parametrize("safe", [False, True])
@@ -111,7 +111,7 @@ def test_a_step_that_is_wholly_masked_leaves_no_trace(safe):
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     bias[...] = -np.inf
     bias[0, ..., 40:50] = 0
-    got = assert_in_budget(case, [q, k, v, bias], Tuning(queries=Queries(2, 1, 1, 32)))
+    got = assert_in_budget(case, [q, k, v, bias], TileTuning(queries=Queries(2, 1, 1, 32)))
     assert np.isfinite(got[0]).all()
     assert not got[1].any() if safe else np.isnan(got[1]).all()
 
@@ -127,7 +127,7 @@ def test_a_row_masked_by_finite_numbers_is_a_mean():
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
 def test_nothing_to_compute_launches_nothing(empty):
     case = replace(Case(2, 2, 9, 21, 16), **empty)
-    assert kernels.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
+    assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_nothing_to_compute_launches_nothing(empty):
 )
 def test_sizes_that_it_does_not_take(case, told):
     with pytest.raises(KernelError, match=told.replace("[", r"\[").replace("]", r"\]")):
-        kernels.plan(case.op(), case.shapes(), True, H200)
+        cuda.plan(case.op(), case.shapes(), True, H200)
 
 
 FORM = '<domain: "onnxfuse", opset_import: ["" : 17, "com.microsoft" : 1]> library (q, k, v) => (y) {{ {} }}'
@@ -162,7 +162,7 @@ def test_forms_that_are_left_to_the_library(nodes, told):
     """Nothing is overlooked: whatever else the form computes is a reason."""
     case = Case(1, 2, 9, 21, 16)
     op = replace(case.op(), library=parser.parse_function(FORM.format(nodes)))
-    assert told in (kernels.supports(op) or "")
+    assert told in (cuda.supports(op) or "")
 
 
 @pytest.mark.parametrize(
@@ -182,28 +182,28 @@ def test_forms_that_are_left_to_the_library(nodes, told):
 def test_rows_without_keys_are_zeros_or_left_to_the_library(was, becomes, told):
     """What stands in for them, where, and for which rows: each is looked at."""
     op = Case(2, 1, 20, 70, 16, bias=(2, 1, 1, 70), safe=True).op()
-    assert kernels.supports(op) is None
+    assert cuda.supports(op) is None
     text = printer.to_text(op.library)
     assert was in text
     changed = parser.parse_function(text.replace(was, becomes))
-    assert told in (kernels.supports(replace(op, library=changed)) or "")
+    assert told in (cuda.supports(replace(op, library=changed)) or "")
 
 
 def test_float32_is_rounded_to_tf32_where_that_is_allowed():
     op = Case(1, 2, 9, 21, 16, FLOAT).op()
-    assert kernels.supports(op, lambda: A100) is None
-    told = kernels.supports(replace(op, tf32=False), lambda: A100)
+    assert cuda.supports(op, lambda: A100) is None
+    told = cuda.supports(replace(op, tf32=False), lambda: A100)
     assert told == "the kernel rounds float32 to TF32, and use_tf32 is 0"
 
 
 def test_float64_is_left_to_the_nodes():
-    assert "attention on DOUBLE" in (kernels.supports(Case(1, 2, 9, 21, 16, DOUBLE).op()) or "")
+    assert "attention on DOUBLE" in (cuda.supports(Case(1, 2, 9, 21, 16, DOUBLE).op()) or "")
 
 
 def test_the_gpu_must_know_the_instructions():
     op = Case(1, 2, 9, 21, 16).op()
-    assert kernels.supports(op, lambda: A100) is None
-    assert kernels.supports(op, lambda: Arch("sm_75", 40)) == "the kernel needs sm_80, this is sm_75"
+    assert cuda.supports(op, lambda: A100) is None
+    assert cuda.supports(op, lambda: Arch("sm_75", 40)) == "the kernel needs sm_80, this is sm_75"
 
 
 GPUS = [A100, Arch("sm_86", 84), Arch("sm_89", 58), H200, Arch("sm_100", 148), Arch("sm_120", 170)]
@@ -218,13 +218,13 @@ def test_every_length_fits_every_gpu(arch):
         for keys, stays in ((1, True), (197, longest >= 197), (longest, True), (longest + 1, False), (5000, False)):
             case = Case(2, 3, 40, keys, size)
             q, k, v = case.shapes()
-            assert kernels.fits(case.op(), (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:])), arch) is None
-            made = kernels.plan(case.op(), (q, k, v), True, arch)
+            assert cuda.fits(case.op(), (("batch", *q[1:]), ("batch", *k[1:]), ("batch", *v[1:])), arch) is None
+            made = cuda.plan(case.op(), (q, k, v), True, arch)
             assert made.shared_bytes <= kilobytes * 1024
             assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is stays
             if not stays:
                 with pytest.raises(KernelError, match="do not fit the shared memory of a block on " + arch.name):
-                    kernels.plan(case.op(), (q, k, v), True, arch, Tuning(queries=Queries(4, 1, 1, 64)))
+                    cuda.plan(case.op(), (q, k, v), True, arch, TileTuning(queries=Queries(4, 1, 1, 64)))
 
 
 @pytest.mark.parametrize(
@@ -238,12 +238,12 @@ def test_every_length_fits_every_gpu(arch):
 )
 def test_what_is_not_known_to_have_a_plan_has_none(shapes, told):
     """A session decides once, before it knows what comes in."""
-    assert told in (kernels.fits(Case(2, 3, 40, 40).op(), shapes, H200) or "")
+    assert told in (cuda.fits(Case(2, 3, 40, 40).op(), shapes, H200) or "")
 
 
 @pytest.mark.parametrize("keys", [0, "S", None])
 def test_the_number_of_keys_need_not_be_known(keys):
-    assert kernels.fits(Case(2, 3, 40, 40).op(), [("B", "Q", 192), ("B", keys, 192), ("B", keys, 192)], H200) is None
+    assert cuda.fits(Case(2, 3, 40, 40).op(), [("B", "Q", 192), ("B", keys, 192), ("B", keys, 192)], H200) is None
 
 
 @pytest.mark.parametrize(
@@ -263,18 +263,18 @@ def test_the_number_of_keys_need_not_be_known(keys):
 def test_a_bias_is_known_not_to_widen_the_scores(bias, keys, fits):
     """Beside a number above 1 another extent can only be the same or 1, however it is called."""
     q, k = ("B", 40, 192), ("B", keys, 192)
-    told = kernels.fits(Case(2, 3, 40, 40, bias=(2, 1, 1, 40)).op(), [q, k, k, bias], A100)
+    told = cuda.fits(Case(2, 3, 40, 40, bias=(2, 1, 1, 40)).op(), [q, k, k, bias], A100)
     assert ("may have more" in (told or "")) is not fits
 
 
 def test_a_causal_mask_over_other_keys_does_not_fit():
     case = Case(2, 3, 40, 40, causal=True)
-    assert kernels.fits(case.op(), case.shapes(), H200) is None
-    assert "a causal mask" in (kernels.fits(case.op(), Case(2, 3, 40, 41).shapes(), H200) or "")
+    assert cuda.fits(case.op(), case.shapes(), H200) is None
+    assert "a causal mask" in (cuda.fits(case.op(), Case(2, 3, 40, 41).shapes(), H200) or "")
     of_length, of_other = ("B", "S", 192), ("B", "T", 192)
-    assert kernels.fits(case.op(), [of_length] * 3, H200) is None
-    assert "a causal mask" in (kernels.fits(case.op(), [of_length, of_other, of_other], H200) or "")
-    assert "a causal mask" in (kernels.fits(case.op(), [("B", None, 192)] * 3, H200) or "")
+    assert cuda.fits(case.op(), [of_length] * 3, H200) is None
+    assert "a causal mask" in (cuda.fits(case.op(), [of_length, of_other, of_other], H200) or "")
+    assert "a causal mask" in (cuda.fits(case.op(), [("B", None, 192)] * 3, H200) or "")
 
 
 @pytest.mark.parametrize("arch", [A100, H200])
@@ -286,7 +286,7 @@ def test_a_causal_mask_over_other_keys_does_not_fit():
     ],
 )  # fmt: skip
 def test_it_compiles_without_a_gpu(arch, case):
-    plan = kernels.plan(case.op(), case.shapes(), True, arch)
+    plan = cuda.plan(case.op(), case.shapes(), True, arch)
     assert nvrtc.compile(plan.kernel, arch)
 
 
@@ -307,6 +307,6 @@ def test_blocks_fill_the_gpu():
 
 def test_the_variants_are_many_and_differ():
     case = Case(32, 12, 128, 128)
-    tunings = kernels.candidates(case.op(), case.shapes(), H200)
+    tunings = cuda.candidates(case.op(), case.shapes(), H200)
     assert len(tunings) > 8
     assert len({t.queries for t in tunings}) == len(tunings)

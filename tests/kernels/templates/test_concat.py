@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, joined, ops
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.templates.test_emulated import H200
@@ -18,10 +18,10 @@ def test_the_parts_write_the_whole_output_once(dtype):
     """By the kernels of sm_80 and later, which all have a twin on the host."""
     op, shapes = joined.case(dtype)
     given = joined.inputs(op, shapes, np.random.default_rng(0))
-    plan = kernels.plan(op, tuple(shapes), True, A100)
+    plan = cuda.plan(op, tuple(shapes), True, A100)
     files = [[s.file for s in p.kernel.sections][-2] for p in (plan, *plan.then)]
     assert files == ["gemm/sm80.cu", "gemm/sm80.cu", "conv/stencil.cu", "conv/stencil.cu", "conv/direct.cu"]
-    assert plan.output_shapes == ((2, 7, 6, 112),) == kernels.output_shapes(op, tuple(shapes))
+    assert plan.output_shapes == ((2, 7, 6, 112),) == cuda.output_shapes(op, tuple(shapes))
     cuts = 144 // 8 if dtype == FLOAT else 0
     ops.within_budget(op, given, emulate.run(plan, given, [ops.NUMPY[dtype]]), cuts)
 
@@ -29,7 +29,7 @@ def test_the_parts_write_the_whole_output_once(dtype):
 def test_the_copy_engine_is_told_where_a_parts_channels_lie():
     """On Hopper: the rows of the whole output, from the part's first channel on."""
     op, shapes = joined.case(HALF)
-    plan = kernels.plan(op, tuple(shapes), True, H200)
+    plan = cuda.plan(op, tuple(shapes), True, H200)
     put = [p.tensor_maps[-1] for p in (plan, plan.then[0])]
     assert [(m.extents[0], m.strides, m.offset) for m in put] == [(24, (224,), 0), (40, (224,), 48)]
 
@@ -38,10 +38,10 @@ def test_groups_of_many_channels_lie_in_a_part():
     """Each group's columns beside the one before; of few channels the template direct writes them."""
     op, shapes = joined.case(HALF, 1, (3, 4), 64)
     given = joined.inputs(op, shapes, np.random.default_rng(0))
-    plan = kernels.plan(op, tuple(shapes), True, A100)
+    plan = cuda.plan(op, tuple(shapes), True, A100)
     assert plan.then[-1].kernel.sections[-2].file == "gemm/sm80.cu"
     ops.within_budget(op, given, emulate.run(plan, given, [np.float16]))
-    put = kernels.plan(op, tuple(shapes), True, H200).then[-1].tensor_maps[-1]
+    put = cuda.plan(op, tuple(shapes), True, H200).then[-1].tensor_maps[-1]
     whole = 24 + 40 + 64 + 64 + 16
     assert (put.extents, put.strides, put.offset) == ((8, 12, 2), (2 * whole, 16), 2 * (whole - 16))
 
@@ -55,13 +55,13 @@ def test_groups_of_many_channels_lie_in_a_part():
     ],
 )
 def test_what_has_no_parts_is_refused_with_the_reason(text, reason):
-    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "concat")))
+    assert reason in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "concat")))
 
 
 def test_a_gpu_without_a_kernel_for_a_part_keeps_the_body():
     op, _ = joined.case(HALF)
-    assert kernels.supports(op, lambda: H200) is None
-    assert "sm_75" in str(kernels.supports(op, lambda: Arch("sm_75", 40)))
+    assert cuda.supports(op, lambda: H200) is None
+    assert "sm_75" in str(cuda.supports(op, lambda: Arch("sm_75", 40)))
 
 
 def test_parts_of_other_sizes_are_refused():
@@ -69,4 +69,4 @@ def test_parts_of_other_sizes_are_refused():
     op = ops.op(text, (HALF,) * 3, (HALF,), "concat")
     for z in ((2, 7, 5, 8), (2, 7, 6, 4)):
         with pytest.raises(KernelError, match="parts of shapes"):
-            kernels.plan(op, ((2, 7, 6, 16), (16, 8), z), True, H200)
+            cuda.plan(op, ((2, 7, 6, 16), (16, 8), z), True, H200)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Band, LaunchPlan, Patch
-from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
-from onnxfuse.kernels.templates.conv.stencil import SHARED_LIMIT
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.launch_plan import Band, LaunchPlan, Patch
+from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
+from onnxfuse.cuda.templates.conv.stencil import SHARED_LIMIT
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -24,15 +24,15 @@ A100 = Arch("sm_80", 108)
 IMAGE = Case(SILU, HALF, True, 2, 24, (13, 19), (3, 3), pads=(1, 1, 1, 1))
 
 
-def planned(case: Case, tuning: Tuning | None = None, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
-    return kernels.plan(case.op(), tuple(case.shapes()), aligned, arch, tuning or Tuning())
+def planned(case: Case, tuning: TileTuning | None = None, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
+    return cuda.plan(case.op(), tuple(case.shapes()), aligned, arch, tuning or TileTuning())
 
 
 def on_tensor_cores(plan: LaunchPlan) -> bool:
     return any(s.file == "conv/stencil_band.cu" for s in plan.kernel.sections)
 
 
-def check(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> LaunchPlan:
+def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the very shape that onnx gives."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -68,8 +68,8 @@ def test_any_depthwise_convolution_on_tensor_cores(case, groups, band):
     made = replace(
         case, channels_last=True, channels=8 * groups, dtype=HALF if case.dtype == FLOAT else case.dtype, mean=None
     )
-    assume(on_tensor_cores(planned(made, Tuning(band=band))))
-    check(made, Tuning(band=band))
+    assume(on_tensor_cores(planned(made, TileTuning(band=band))))
+    check(made, TileTuning(band=band))
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -84,7 +84,7 @@ def test_the_tensor_cores_take_every_window(dtype, kernel, stride, dilation, pac
         IMAGE, dtype=dtype, kernel=(kernel,) * 2, strides=(stride,) * 2, dilations=(dilation,) * 2,
         pads=(kernel // 2, kernel // 2, 1, 2), packed=packed,
     )  # fmt: skip
-    assert on_tensor_cores(check(case, Tuning(band=Band(2, 2, 2))))
+    assert on_tensor_cores(check(case, TileTuning(band=Band(2, 2, 2))))
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -98,7 +98,7 @@ def test_infinities_reach_only_the_outputs_that_see_them(dtype, stride):
     inputs = case.inputs(np.random.default_rng(0))
     inputs[0][0, 6, 9, :] = np.inf
     inputs[0][1, 2, 3, 5:9] = np.nan
-    plan = planned(case, Tuning(band=Band(2, 2, 2)))
+    plan = planned(case, TileTuning(band=Band(2, 2, 2)))
     assert on_tensor_cores(plan)
     got = emulate.run(plan, inputs, [ops.NUMPY[dtype]])
     assert np.isfinite(got[0].astype(np.float32)).any()
@@ -109,7 +109,7 @@ def test_infinities_reach_only_the_outputs_that_see_them(dtype, stride):
 @pytest.mark.parametrize("channels", [1, 6, 24])
 def test_any_patch_gives_the_same(patch, channels):
     """Vectors of channels are as wide as divides the channels, whatever was asked for."""
-    check(replace(IMAGE, channels=channels), Tuning(patch=patch))
+    check(replace(IMAGE, channels=channels), TileTuning(patch=patch))
 
 
 @pytest.mark.parametrize("columns", [8, 14, 15])
@@ -118,7 +118,7 @@ def test_any_patch_gives_the_same(patch, channels):
 def test_vectors_of_columns_lie_on_their_own_boundaries(columns, left, stride):
     """Channels first, any padding on the left shifts what a thread needs against the vectors that it reads."""
     case = Case(RESIDUAL, HALF, False, 2, 3, (6, columns), (3, 5), (stride,) * 2, pads=(1, left, 0, 2))
-    check(case, Tuning(patch=Patch(2, 4, 1, 64)))
+    check(case, TileTuning(patch=Patch(2, 4, 1, 64)))
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_vectors_of_columns_lie_on_their_own_boundaries(columns, left, stride):
 )
 def test_the_mean_over_the_places_is_one_more_output(text, channels, patch, meet):
     """Of images that one block has for itself, and of those that blocks share: the last one to come adds up."""
-    plan = check(replace(IMAGE, text=text, channels=channels, mean=1), Tuning(patch=patch))
+    plan = check(replace(IMAGE, text=text, channels=channels, mean=1), TileTuning(patch=patch))
     assert (plan.scratch_bytes > 0) == meet
 
 
 def test_a_mean_over_no_places_is_refused():
     case = replace(IMAGE, size=(0, 5), pads=(0, 0, 0, 0), mean=1)
     with pytest.raises(KernelError, match="a mean over no places"):
-        kernels.plan(case.op(), tuple((2, 0, 5, 24) if s[1:3] == (0, 5) else s for s in case.shapes()), True, H200)
+        cuda.plan(case.op(), tuple((2, 0, 5, 24) if s[1:3] == (0, 5) else s for s in case.shapes()), True, H200)
 
 
 # ---- sizes
@@ -149,7 +149,7 @@ def test_nothing_to_compute_launches_nothing(text, channels_last, images, channe
     """No images, no channels, or windows that fit nowhere."""
     case = Case(text, HALF, channels_last, images, channels, size, (3, 3))
     shapes = [tuple(max(n, 0) for n in shape) for shape in case.shapes()]
-    plan = kernels.plan(case.op(), tuple(shapes), True, H200)
+    plan = cuda.plan(case.op(), tuple(shapes), True, H200)
     assert plan.grid[0] == 0
     assert math.prod(plan.output_shapes[0]) == 0
 
@@ -216,12 +216,12 @@ TO, PACK, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "v = Transpose <perm = 
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
     names, results = (side.count(",") + 1 for side in text.split("{")[0].split("=>"))
     fused = ops.op(text, (HALF,) * names, (HALF,) * results, "depthwise")
-    assert reason in str(kernels.supports(fused))
+    assert reason in str(cuda.supports(fused))
 
 
 def test_other_types_are_refused():
     fused = ops.op("(x, w) => (y) { y = Conv(x, w) }", (ops.DOUBLE,) * 2, (ops.DOUBLE,), "depthwise")
-    assert kernels.supports(fused) == "a convolution of DOUBLE by DOUBLE"
+    assert cuda.supports(fused) == "a convolution of DOUBLE by DOUBLE"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_other_types_are_refused():
 def test_shapes_that_no_kernel_fits_are_refused_with_the_reason(shapes, reason):
     fused = ops.op("(x, w) => (y) { y = Conv <group = 8> (x, w) }", (HALF,) * 2, (HALF,), "depthwise")
     with pytest.raises(KernelError, match="no kernel for input shapes") as error:
-        kernels.plan(fused, shapes, True, H200)
+        cuda.plan(fused, shapes, True, H200)
     assert reason in str(error.value)
 
 
@@ -246,7 +246,7 @@ def test_an_operand_that_widens_the_output_is_refused():
     """A sum with something larger than the convolution is not computed at its places alone."""
     fused = ops.op("(x, w, r) => (y) { c = Conv <group = 8> (x, w) y = Add(c, r) }", (HALF,) * 3, (HALF,), "depthwise")
     with pytest.raises(KernelError, match="an output of another shape than the convolution"):
-        kernels.plan(fused, ((1, 8, 5, 5), (8, 1, 3, 3), (2, 8, 3, 3)), True, H200)
+        cuda.plan(fused, ((1, 8, 5, 5), (8, 1, 3, 3), (2, 8, 3, 3)), True, H200)
 
 
 # ---- the compiler

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Area, LaunchPlan
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.launch_plan import Area, LaunchPlan
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.images import PLAIN, RESIDUAL, SILU
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -24,11 +24,11 @@ GROUPS = Case(SILU, HALF, True, 2, 16, 16, (9, 10), (3, 3), groups=4, pads=(1, 1
 SIGNAL = Case(SILU, HALF, True, 2, 32, 32, (1, 77), (1, 5), dilations=(1, 3), pads=(0, 6, 0, 6))
 
 
-def planned(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> LaunchPlan:
-    return kernels.plan(case.op(), tuple(case.shapes()), aligned, H200, tuning or Tuning())
+def planned(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> LaunchPlan:
+    return cuda.plan(case.op(), tuple(case.shapes()), aligned, H200, tuning or TileTuning())
 
 
-def check(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> LaunchPlan:
+def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the very shape that onnx gives."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -75,7 +75,7 @@ def test_any_convolution(case, aligned):
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_any_area_gives_the_same(area, stride):
     """Smaller and larger than the image, all filters at once or a few."""
-    check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), Tuning(area=area))
+    check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), TileTuning(area=area))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_signals_in_tiles_of_one_row(area, images_last, stride, dtype):
     """Smaller and larger than the signal, of planes and of pixels, an odd stride among them."""
     dilations = (1, 3 if images_last else 1)
     case = replace(SIGNAL, images_last=images_last, dtype=dtype, strides=(1, stride), dilations=dilations)
-    check(replace(case, text=RESIDUAL, filters=64, channels=32 if images_last else 3), Tuning(area=area))
+    check(replace(case, text=RESIDUAL, filters=64, channels=32 if images_last else 3), TileTuning(area=area))
 
 
 @pytest.mark.parametrize("case", [SIGNAL, replace(SIGNAL, groups=3, channels=4, filters=6), replace(SIGNAL, filters=1)])
@@ -102,7 +102,7 @@ def test_a_signal_leaves_no_row_of_a_product_idle(case):
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_any_number_of_groups_in_a_block(channels, groups):
     """The last block has fewer groups than the others."""
-    check(replace(GROUPS, channels=channels, groups=5, filters=24), Tuning(area=Area(4, 8, groups, 24, 1)))
+    check(replace(GROUPS, channels=channels, groups=5, filters=24), TileTuning(area=Area(4, 8, groups, 24, 1)))
 
 
 @pytest.mark.parametrize("case", [STEM, replace(STEM, strides=(1, 1), kernel=(3, 3)), GROUPS], ids=["7", "3", "groups"])
@@ -139,7 +139,7 @@ def test_nothing_to_compute_launches_nothing(images, size, filters):
     """No images, or windows that fit nowhere."""
     case = replace(STEM, images=images, size=size, filters=filters, kernel=(12, 3), pads=(1, 1, 1, 1), strides=(1, 1))
     shapes = [tuple(max(n, 0) for n in shape) for shape in case.shapes()]
-    plan = kernels.plan(case.op(), tuple(shapes), True, H200)
+    plan = cuda.plan(case.op(), tuple(shapes), True, H200)
     assert plan.grid[0] == 0
     assert math.prod(plan.output_shapes[0]) == 0
 
@@ -162,8 +162,8 @@ def test_few_outputs_take_small_areas():
 def test_candidates_are_different_and_have_plans(case):
     """The plan's own choice is among them."""
     shapes = tuple(case.shapes())
-    found = kernels.candidates(case.op(), shapes, H200)
-    assert len(found) == len({kernels.plan(case.op(), shapes, True, H200, t).kernel for t in found}) > 3
+    found = cuda.candidates(case.op(), shapes, H200)
+    assert len(found) == len({cuda.plan(case.op(), shapes, True, H200, t).kernel for t in found}) > 3
 
 
 # ---- refusals
@@ -184,25 +184,25 @@ TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "Transpose <perm = [0,2,3,1]>
     ],
 )  # fmt: skip
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
-    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "direct")))
+    assert reason in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "direct")))
 
 
 def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_pixel():
-    assert kernels.supports(STEM.op(), lambda: H200) is None
-    assert kernels.supports(STEM.op(), lambda: Arch("sm_80", 108)) is None
+    assert cuda.supports(STEM.op(), lambda: H200) is None
+    assert cuda.supports(STEM.op(), lambda: Arch("sm_80", 108)) is None
     for other in ("sm_75", "sm_89", "sm_100"):
         refusal = f"is made for sm_80, sm_87 and sm_90, this GPU is {other}"
-        assert refusal in str(kernels.supports(STEM.op(), lambda other=other: Arch(other, 108)))
-    assert kernels.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
+        assert refusal in str(cuda.supports(STEM.op(), lambda other=other: Arch(other, 108)))
+    assert cuda.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
     exact = replace(replace(STEM, dtype=FLOAT).op(), tf32=False)
-    assert kernels.supports(exact, lambda: H200) is None
+    assert cuda.supports(exact, lambda: H200) is None
     sliding = replace(STEM, dtype=FLOAT, images_last=True, strides=(1, 1), kernel=(3, 3), channels=32)
-    assert "use_tf32 is 0" in str(kernels.supports(replace(sliding.op(), tf32=False), lambda: H200))
+    assert "use_tf32 is 0" in str(cuda.supports(replace(sliding.op(), tf32=False), lambda: H200))
 
 
 def test_an_area_that_does_not_fit_is_refused_with_the_reason():
     with pytest.raises(KernelError, match="bytes of shared memory, expected at most"):
-        planned(replace(GROUPS, channels=400, filters=64, groups=1), Tuning(area=Area(16, 32, 1, 64, 1)))
+        planned(replace(GROUPS, channels=400, filters=64, groups=1), TileTuning(area=Area(16, 32, 1, 64, 1)))
 
 
 # ---- the compiler

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.templates.pointwise import schedule
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.templates.memory_bound import schedule
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 
@@ -21,7 +21,7 @@ SOFTMAX = "(x, m) => (y) { s = Add(x, m) y = Softmax <axis = -1> (s) }"
 def check(fused, shapes, aligned=True, arch=H200, tuning=None, seed=0, over=None):
     rng = np.random.default_rng(seed)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(fused, tuple(shapes), aligned, arch, tuning or Tuning())
+    plan = cuda.plan(fused, tuple(shapes), aligned, arch, tuning or TileTuning())
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned, over)
     ops.within_budget(fused, inputs, got)
     return plan
@@ -62,7 +62,7 @@ def test_pointwise_element_types(types, shapes):
 
 def test_pointwise_several_vectors_per_thread():
     """A tensor of many waves: unrolled threads, a last block that is not full, and a tail."""
-    tuning = Tuning(bytes_in_flight=64)
+    tuning = TileTuning(bytes_in_flight=64)
     plan = check(ops.op("(x) => (y) { y = Abs(x) }", (HALF,), (HALF,)), [(21013,)], arch=SMALL, tuning=tuning)
     assert "UNROLL = 4" in plan.kernel.text
     assert plan.grid == (3, 1, 1)
@@ -92,8 +92,8 @@ def test_pointwise_wide_index():
     shapes = ((5, 33), (33,), (5, 1))
     inputs = [ops.random(rng, HALF, s) for s in shapes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
-        plan = kernels.plan(fused, shapes, True, H200)
+        patch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
+        plan = cuda.plan(fused, shapes, True, H200)
     assert "using Index = unsigned long long" in plan.kernel.text
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [np.float16]))
 
@@ -146,7 +146,7 @@ def test_shifted_rows_keep_to_themselves(columns):
 
 def test_shifted_rows_by_wide_index():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
         plan = check(ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), [(2, 3, 197), (2, 1, 197)])
     assert "using Index = unsigned long long" in plan.kernel.text
 
@@ -198,7 +198,7 @@ def test_layer_norm_gives_its_mean_and_inverse_deviation():
 def run(text, arrays, outputs, template="row"):
     """Return the outputs of a float32 op that onnx.reference does not know."""
     fused = ops.op(text, (FLOAT,) * len(arrays), outputs, template)
-    plan = kernels.plan(fused, tuple(a.shape for a in arrays), True, H200)
+    plan = cuda.plan(fused, tuple(a.shape for a in arrays), True, H200)
     return emulate.run(plan, list(arrays), [ops.NUMPY[t] for t in outputs])
 
 

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.arch import SUPPORTED
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.programs.family import Key
-from onnxfuse.kernels.templates.attention import few
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.templates.attention import few
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops, programs
 from tests.kernels.attentions import Case, within_budget
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -24,8 +25,8 @@ from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 TYPES = [HALF, BRAIN, FLOAT]
 
 
-def way(parts: int = 3, warps: int = 2) -> Tuning:
-    return Tuning(queries=Queries(warps, 1, 1, few.STEP, parts=parts))
+def way(parts: int = 3, warps: int = 2) -> TileTuning:
+    return TileTuning(queries=Queries(warps, 1, 1, few.STEP, parts=parts))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -49,9 +50,7 @@ def test_a_group_of_heads_reads_one_head_of_keys(group, heads_first, queries):
 def test_every_size_of_a_head(size, aligned, dtype):
     if dtype == FLOAT and size > 128:
         with pytest.raises(KernelError, match="wide heads"):
-            kernels.plan(
-                Case(1, 2, 1, 40, size, dtype).op(), Case(1, 2, 1, 40, size, dtype).shapes(), True, H200, way()
-            )
+            cuda.plan(Case(1, 2, 1, 40, size, dtype).op(), Case(1, 2, 1, 40, size, dtype).shapes(), True, H200, way())
         return
     check(Case(1, 4, 1, 90, size, dtype, group=2), way(), aligned)
 
@@ -107,7 +106,7 @@ def test_without_a_key_the_result_is_zero():
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
 def test_nothing_to_compute_launches_nothing(empty):
     case = replace(Case(2, 2, 1, 210, 16), **empty)
-    assert kernels.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
+    assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -116,7 +115,7 @@ def test_the_blocks_of_a_cluster_share_what_they_have_found(queries, keys, warps
     """Blocks without a key, steps cut short; rows that each of eight gives a share of."""
     case = Case(1, 8, queries, keys, 64, dtype, heads_first="kv", group=4)
     tuning = way(few.TOGETHER, warps)
-    assert "CLUSTER = 8;" in kernels.plan(case.op(), case.shapes(), True, H200, tuning).kernel.text
+    assert "CLUSTER = 8;" in cuda.plan(case.op(), case.shapes(), True, H200, tuning).kernel.text
     check(case, tuning)
     check(case, tuning, aligned=False)
 
@@ -135,7 +134,7 @@ def test_a_step_of_decoding_fills_the_gpu_and_reads_its_keys_once():
     """16 heads on 4 of keys, 1024 keys: a row of blocks for each of those, whose keys are shared as there is room."""
     for batch, parts, span in ((1, 8, 128), (8, 4, 256), (64, 1, 1024)):
         case = Case(batch, 16, 1, 1024, 128, heads_first="kv", group=4)
-        plan = kernels.plan(case.op(), case.shapes(), True, H200)
+        plan = cuda.plan(case.op(), case.shapes(), True, H200)
         assert plan.grid[0] == batch * 4 * parts
         assert parts * span == case.keys
         assert bool(plan.scratch_bytes) == (parts == 4)
@@ -145,9 +144,7 @@ def test_a_step_of_decoding_fills_the_gpu_and_reads_its_keys_once():
 def test_one_program_answers_for_every_length():
     case = Case(8, 16, 1, 1024, 128, heads_first="kv", group=4)
     op = replace(case.op(), open_length=True)
-    made = kernels.dispatch.family(
-        op, Key((3, 4, 4), (None, None, 2048, None, 4, None, 128, None, 4, None, 128)), True, H200
-    )
+    made = dispatch.family(op, Key((3, 4, 4), (None, None, 2048, None, 4, None, 128, None, 4, None, 128)), True, H200)
     for keys in (128, 129, 1000, 1024, 5000, 100_000):
         for batch in (1, 8, 64):
             now = replace(case, batch=batch, keys=keys)
@@ -159,10 +156,10 @@ def test_one_program_answers_for_every_length():
     assert not made.pins
 
 
-def grow(case: Case, tuning: Tuning | None = None, aligned: bool = True) -> None:
+def grow(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> None:
     """Assert that the caches come out, to the bit, beside the attention."""
     inputs = case.inputs(np.random.default_rng(case.keys))
-    plan = kernels.plan(case.op(), case.shapes(), aligned, H200, tuning or Tuning())
+    plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning or TileTuning())
     *caches, got = emulate.run(plan, inputs, [ops.NUMPY[case.dtype]] * 3, aligned)
     for cache, expected in zip(caches, case.whole(inputs)[1:3], strict=True):
         np.testing.assert_array_equal(cache.view(np.uint8), expected.view(np.uint8))
@@ -187,7 +184,7 @@ def test_caches_of_any_layout_beside_more_rows_than_a_tile_has(queries, layout):
 def test_caches_beside_many_queries_are_left_to_others():
     case = Case(2, 4, 17, 150, 16, heads_first="kv", past=133)
     with pytest.raises(KernelError, match="expected 1 to 16"):
-        kernels.plan(case.op(), case.shapes(), True, H200)
+        cuda.plan(case.op(), case.shapes(), True, H200)
 
 
 COMPILED = [
@@ -200,8 +197,8 @@ COMPILED = [
 @pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
-    for tuning in (Tuning(), way(1, 2)):
-        plan = kernels.plan(case.op(), case.shapes(), True, arch, tuning)
+    for tuning in (TileTuning(), way(1, 2)):
+        plan = cuda.plan(case.op(), case.shapes(), True, arch, tuning)
         assert plan.shared_bytes <= arch.shared_bytes
         cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
         assert plan.kernel.entry.encode() in cubin

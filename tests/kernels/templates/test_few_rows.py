@@ -7,13 +7,14 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Block, Strip
-from onnxfuse.kernels.programs.family import Key
-from onnxfuse.kernels.templates.gemm import few
-from onnxfuse.kernels.templates.gemm import plan as gemm
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.plan.launch_plan import Block, Strip
+from onnxfuse.cuda.templates.gemm import few
+from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.model.fused import fused_ops, write
 from tests.kernels import emulate, ops, products, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -27,7 +28,7 @@ BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 def emulated(fused, shapes, strip=None):
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(strip=strip))
     assert "COLUMNS = " in plan.kernel.text
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
     ops.within_budget(fused, inputs, got)
@@ -65,7 +66,7 @@ def test_lines_of_the_left_factor_may_hold_more():
 
 def plans(text, dtype, rows, n, k, arch=H200, aligned=True):
     fused, shapes = products.case(text, dtype, rows, n, k)
-    return "COLUMNS = " in kernels.plan(fused, tuple(shapes), aligned, arch).kernel.text
+    return "COLUMNS = " in cuda.plan(fused, tuple(shapes), aligned, arch).kernel.text
 
 
 def test_where_the_kernel_runs():
@@ -80,7 +81,7 @@ def test_where_the_kernel_runs():
     assert not plans(PLAIN, HALF, (1,), 2048, 2048, OLD)
     assert not plans(TRANSPOSED, FLOAT, (1,), 2048, 2048)
     fused, shapes = products.case(PLAIN, HALF, (1,), 2048, 2048)
-    block = kernels.plan(fused, tuple(shapes), True, H200, Tuning(block=Block(16, 64, 1, 2, 4)))
+    block = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(block=Block(16, 64, 1, 2, 4)))
     assert "TILE_N = 64" in block.kernel.text  # what was asked for
 
 
@@ -91,7 +92,7 @@ def test_where_the_kernel_runs():
 def test_the_widest_strip_that_enough_multiprocessors_have(text, n, columns):
     fused, shapes = products.case(text, HALF, (1,), n, 2048)
     assert gemm.chosen(fused, tuple(shapes), H200) == Strip(columns)
-    assert kernels.plan(fused, tuple(shapes), True, H200).grid[0] == -(-n // columns) * (3 if text == QKV else 1)
+    assert cuda.plan(fused, tuple(shapes), True, H200).grid[0] == -(-n // columns) * (3 if text == QKV else 1)
 
 
 @pytest.mark.parametrize("text", BODIES)
@@ -99,9 +100,9 @@ def test_the_widest_strip_that_enough_multiprocessors_have(text, n, columns):
 def test_every_strip_compiles_without_spilling_much(text, strip):
     """Two blocks share the registers of a multiprocessor, so that the kernel behind begins beside this one."""
     fused, shapes = products.case(text, HALF, (1,), 2048, 2048)
-    if Tuning(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
+    if TileTuning(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
         pytest.skip("this body takes no strip as wide")
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(strip=strip))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(strip=strip))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     spilled = [int(s) for s in re.findall(r"(\d+) bytes spill stores", log)]
     assert all(s <= 128 for s in spilled), log
@@ -135,7 +136,7 @@ def test_what_is_a_weight_wherever_the_op_stands_is_known_to_its_plan():
 def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended():
     fused, shapes = products.case(SWIGLU, HALF, (1,), 64, 64)
     for constants, early in [({1, 2}, True), ({1}, False), (set(), False)]:
-        plan = kernels.plan(replace(fused, constants=frozenset(constants)), tuple(shapes), True, H200)
+        plan = cuda.plan(replace(fused, constants=frozenset(constants)), tuple(shapes), True, H200)
         assert f"CONSTANT = {str(early).lower()};" in plan.kernel.text
 
 
@@ -144,7 +145,7 @@ def test_one_program_answers_for_every_number_of_rows(text, n, k):
     """The weights' sizes are known to it, the rows are not: up to eight, and more by the other kernels."""
     fused, shapes = products.case(text, HALF, (1,), n, k)
     fixed = (None, k, *(d for s in shapes[1:] for d in s))
-    made = kernels.dispatch.family(fused, Key(tuple(map(len, shapes)), fixed), True, H200)
+    made = dispatch.family(fused, Key(tuple(map(len, shapes)), fixed), True, H200)
     for rows in (1, 2, 7, 8, 9, 200, 1):
         now = ((rows, k), *shapes[1:])
         if made.answer(now) is None:

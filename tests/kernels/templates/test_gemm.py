@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Block, Strip, TensorMap, Tile, Window
-from onnxfuse.kernels.templates.gemm import body as gemm_body
-from onnxfuse.kernels.templates.gemm import plan as gemm
-from onnxfuse.kernels.templates.gemm import problem as gemm_problem
-from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.launch_plan import Block, Strip, TensorMap, Tile, Window
+from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import plan as gemm
+from onnxfuse.cuda.templates.gemm import problem as gemm_problem
+from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.support.errors import KernelError
 from tests.kernels import copy_engine, emulate, ops, products, programs, split_sums
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
@@ -59,7 +59,7 @@ def test_leading_dimensions_are_rows():
 def test_no_rows_launch_nothing(rows):
     fused, shapes = products.case(GELU, HALF, rows, 64, 64)
     for aligned in (True, False):
-        plan = kernels.plan(fused, tuple(shapes), aligned, H200)
+        plan = cuda.plan(fused, tuple(shapes), aligned, H200)
         assert plan.grid[0] == 0
         assert plan.output_shapes == ((*rows, 64),)
 
@@ -73,7 +73,7 @@ def test_products_of_no_terms_are_zero(arch):
 @pytest.mark.parametrize("arch", [OLD, A100, H200])
 def test_products_of_no_columns_launch_nothing(arch):
     fused, shapes = products.case(QKV, HALF, (3,), 0, 8)
-    plan = kernels.plan(fused, tuple(shapes), True, arch)
+    plan = cuda.plan(fused, tuple(shapes), True, arch)
     assert (plan.grid[0], plan.output_shapes) == (0, ((3, 0),) * 3)
 
 
@@ -95,22 +95,22 @@ def test_products_of_no_columns_launch_nothing(arch):
 )
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
     function = ops.op(text, (HALF, HALF), (HALF,) * text.split("=>")[1].split(")")[0].count(",") + (HALF,), "gemm")
-    assert reason in str(kernels.supports(function))
+    assert reason in str(cuda.supports(function))
 
 
 def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side():
     """Elsewhere the kernel of sm_80 and later: its fragments are loaded element by element."""
     for text, body in ((GELU, "mma.sync"), (TRANSPOSED, "wgmma")):
         fused, shapes = products.case(text, FLOAT, (4096,), 768, 64)
-        assert kernels.supports(fused, lambda: H200) is None
-        assert body in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
-    assert kernels.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
+        assert cuda.supports(fused, lambda: H200) is None
+        assert body in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
+    assert cuda.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
 
 
 def test_float32_takes_half_as_many_terms_at_once():
     """The rows of the factors' tiles are 128 bytes, whatever the type."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 128, 1)))
     assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 104), True), ((32, 128), True), ((32, 16), False)]
     assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
@@ -120,12 +120,12 @@ def test_tensor_cores_begin_with_ampere():
     fused, _ = products.case(GELU, HALF, (8,), 8, 8)
     convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
     for arch in (A100, A10, L4, H200, RTX5090):
-        assert kernels.supports(fused, lambda arch=arch: arch) is None
-        assert kernels.supports(convolution, lambda arch=arch: arch) is None
+        assert cuda.supports(fused, lambda arch=arch: arch) is None
+        assert cuda.supports(convolution, lambda arch=arch: arch) is None
     refusal = "the library multiplies by instructions of sm_100 that the product's kernels do not use"
-    assert kernels.supports(fused, lambda: B200) == refusal
+    assert cuda.supports(fused, lambda: B200) == refusal
     refusal = "the product's kernels are made for sm_80 and later, this GPU is sm_75"
-    assert kernels.supports(fused, lambda: OLD) == refusal
+    assert cuda.supports(fused, lambda: OLD) == refusal
 
 
 # ---- sm_80 and later
@@ -138,7 +138,7 @@ def emulated(fused, shapes, aligned, arch, block=None):
     for i in products.multiplied(fused):
         if fused.inputs[i] == FLOAT:
             inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    plan = kernels.plan(fused, tuple(shapes), aligned, arch, Tuning(block=block))
+    plan = cuda.plan(fused, tuple(shapes), aligned, arch, TileTuning(block=block))
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
     parts = gemm_body.anatomy(fused)
     cuts = gemm_problem.problem(parts, tuple(shapes)).k // 8 if parts.dtype == FLOAT else 0
@@ -171,7 +171,7 @@ def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch, aligned):
     for i in products.multiplied(fused) if dtype == FLOAT else ():
         inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     inputs[0][:, 43:] = np.nan
-    plan = kernels.plan(fused, tuple(shapes), aligned, A100)
+    plan = cuda.plan(fused, tuple(shapes), aligned, A100)
     got = emulate.run(plan, inputs, [ops.NUMPY[dtype]], aligned)
     ops.within_budget(fused, inputs, got)
 
@@ -181,7 +181,7 @@ def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch, aligned):
 def test_every_layout_batch_scale_and_extreme(name, dtype):
     """Each runs in the kernel, and right."""
     fused, shapes = products.table(name, dtype)
-    assert kernels.supports(fused, lambda: A100) is None
+    assert cuda.supports(fused, lambda: A100) is None
     emulated(fused, shapes, True, A100)
 
 
@@ -202,14 +202,14 @@ def test_every_layout_batch_scale_and_extreme(name, dtype):
 def test_what_no_kernel_multiplies_is_refused_with_the_reason(shapes, reason):
     fused = ops.op(products.BATCHED, (HALF,) * 3, (HALF,), "gemm")
     with pytest.raises(KernelError, match=re.escape(reason)):
-        kernels.plan(fused, tuple(shapes), True, A100)
+        cuda.plan(fused, tuple(shapes), True, A100)
 
 
 def test_products_are_rounded_to_tf32_and_not_cut():
     """1 + 3 * 2^-12 is 1 + 2^-10 in TF32; cut off it would be 1."""
     fused = ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm")
     x = np.full((1, 8), 1 + 3 * 2.0**-12, np.float32)
-    plan = kernels.plan(fused, ((1, 8), (8, 8)), True, A100)
+    plan = cuda.plan(fused, ((1, 8), (8, 8)), True, A100)
     (got,) = emulate.run(plan, [x, np.eye(8, dtype=np.float32)], [np.float32])
     assert (got == 1 + 2.0**-10).all()
 
@@ -256,13 +256,13 @@ def test_a_matrix_may_lie_beside_itself_and_be_read_by_the_body(block):
 def test_what_lies_side_by_side_otherwise_is_refused(text, shapes, reason):
     fused = ops.op(text, (HALF,) * len(shapes), (HALF,), "gemm")
     with pytest.raises(KernelError, match=reason):
-        kernels.plan(fused, tuple(shapes), True, A100)
+        cuda.plan(fused, tuple(shapes), True, A100)
 
 
 def test_several_matrices_side_by_side_are_refused():
     text = """(p, q, r, w) => (y) {
       a = Concat <axis = -1> (p, q) b = Concat <axis = -1> (q, r) c = Mul(a, b) y = MatMul(c, w) }"""
-    assert "several matrices side by side" in str(kernels.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
+    assert "several matrices side by side" in str(cuda.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_several_matrices_side_by_side_are_refused():
 def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype, plain):
     """The copy engine is told of the weights and the output alone."""
     fused, shapes = products.joined(dtype, rows, 128, terms, plain=plain)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 128, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 128, 1)))
     assert len(plan.tensor_maps) == 2
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert "0 bytes spill stores" in log
@@ -305,13 +305,13 @@ def test_blocks_compute_the_left_factor_of_each_share_of_the_terms(block):
     ],
 )  # fmt: skip
 def test_what_no_kernel_computes_before_a_product_is_refused(text, reason):
-    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
+    assert reason in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
 
 
 def test_a_left_factor_is_not_computed_from_vectors_alone():
     fused = ops.op("(r, c, w) => (y) { a = Mul(r, c) y = MatMul(a, w) }", (HALF,) * 3, (HALF,), "gemm")
     with pytest.raises(KernelError, match="computed from vectors alone"):
-        kernels.plan(fused, ((9, 1), (8,), (8, 8)), True, A100)
+        cuda.plan(fused, ((9, 1), (8,), (8, 8)), True, A100)
 
 
 def test_what_is_worth_measuring_is_near_the_plans_own_choice():
@@ -321,13 +321,13 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     worth = sm80.worth_measuring(parts, gemm_problem.problem(parts, tuple(shapes)), A100)
     assert own(fused, shapes, A100) in worth
     assert Block(16, 64, 1, 2, 4) not in worth
-    tunings = kernels.candidates(fused, tuple(shapes), H200)
+    tunings = cuda.candidates(fused, tuple(shapes), H200)
     assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
     tiles = [t.tile for t in tunings if t.tile is not None]
     assert Tile(128, 192, 1) in tiles
     assert Tile(64, 64, 1) not in tiles
     window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
-    assert all(t.block is None for t in kernels.candidates(window, tuple(images), H200))
+    assert all(t.block is None for t in cuda.candidates(window, tuple(images), H200))
 
 
 def test_a_factor_may_be_a_transposed_input():
@@ -349,7 +349,7 @@ def test_a_weight_read_through_a_transpose_has_the_kernel_of_one_stored_so(arch,
     assert gemm_form != products.STORED
     shapes = ((768, 264), (rows, 264), (768,), (rows, 768))
     plans = [
-        kernels.plan(ops.op(text, (dtype,) * 4, (dtype,), "gemm"), shapes, True, arch)
+        cuda.plan(ops.op(text, (dtype,) * 4, (dtype,), "gemm"), shapes, True, arch)
         for text in (products.STORED, gemm_form)
     ]
     assert plans[0] == plans[1]
@@ -363,9 +363,9 @@ def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
     """Shared memory as its compute capability has it; what the plan chooses is one of them and compiles unspilled."""
     fused, shapes = products.case(text, dtype, (4096,), 3072, 768)
     for block in sm80.candidates(gemm_body.anatomy(fused), arch):
-        plan = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=block))
+        plan = cuda.plan(fused, tuple(shapes), True, arch, TileTuning(block=block))
         assert plan.shared_bytes <= arch.shared_bytes
-    chosen = kernels.plan(fused, tuple(shapes), True, arch, Tuning(block=own(fused, shapes, arch)))
+    chosen = cuda.plan(fused, tuple(shapes), True, arch, TileTuning(block=own(fused, shapes, arch)))
     _, log = nvrtc.build(chosen.kernel, arch, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
@@ -382,7 +382,7 @@ def own(fused, shapes, arch):
 def test_products_along_the_tokens_are_hoppers(m, n, k):
     """Each of a batch is a matrix of its own to the copy engine: its edge is zeros, not the next one's rows."""
     fused, shapes = products.tokens(HALF, (3, 2), m, n, k)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 64, 1)))
     assert "wgmma" in plan.kernel.text
     assert [(m.extents, m.strides) for m in plan.tensor_maps] == [
         ((k, m, 1), (shapes[0][1] * 2, shapes[0][1] * m * 2)),
@@ -398,18 +398,18 @@ def test_products_along_the_tokens_are_hoppers(m, n, k):
 @pytest.mark.parametrize(("m", "n", "k"), [(384, 768, 196), (196, 768, 384)])
 def test_the_layers_of_a_mixer_are_hoppers_by_its_own_choice(m, n, k):
     fused, shapes = products.tokens(HALF, (32,), m, n, k)
-    assert "wgmma" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+    assert "wgmma" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
 def test_rows_off_the_boundary_are_for_the_other_kernel():
     fused, shapes = products.tokens(HALF, (3,), 64, 64, 196, 196)
-    assert "mma.sync" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+    assert "mma.sync" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
 @pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
 def test_a_batch_of_none_launches_nothing(arch):
     fused, shapes = products.tokens(HALF, (0,), 196, 768, 384)
-    plan = kernels.plan(fused, tuple(shapes), True, arch)
+    plan = cuda.plan(fused, tuple(shapes), True, arch)
     assert (plan.grid[0], plan.output_shapes) == (0, ((0, 196, 768),))
 
 
@@ -423,7 +423,7 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     tile = replace(tile, n=tile.n // 2) if text == SWIGLU else tile
     if tile not in gemm.tiles(fused, tuple(shapes)) and tile.split == 1:
         pytest.skip("this body takes no tile as large")
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert cubin[:4] == b"\x7fELF"
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
@@ -437,7 +437,7 @@ def test_products_of_different_columns_compile_for_hopper(tile):
     fused, _ = products.table("of different columns", HALF)
     columns = (200, 8, 72)
     shapes = [(700, 1600), *[(1600, n) for n in columns], *[(700, n) for n in columns]]
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     assert [m.extents[0] for m in plan.tensor_maps[1:]] == [*columns, *columns, *columns]
     sides = np.frombuffer(plan.parameters, np.uint32)[:6].tolist()
     ends = np.cumsum([-(-n // tile.n) for n in columns])
@@ -453,7 +453,7 @@ def test_products_of_different_columns_compile_for_hopper(tile):
 def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
     """It is told of no output; the threads that write instead need no memory of their own."""
     fused, shapes = products.table(name, HALF)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     assert not {m.pointer for m in plan.tensor_maps} & set(range(len(shapes), len(shapes) + len(fused.outputs)))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
@@ -493,7 +493,7 @@ def test_few_rows_take_blocks_of_few_rows(size):
     """The kernel for sm_80 has them, and the plan takes it for pointers on the boundary, too."""
     assert chosen(GELU, *size) == Block(16, 64, 1, 2, 4)
     fused, shapes = products.case(GELU, HALF, size[:1], *size[1:])
-    assert "mma.sync" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+    assert "mma.sync" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
 @pytest.mark.parametrize("tile", sm90.SPLIT, ids=str)
@@ -501,7 +501,7 @@ def test_few_rows_take_blocks_of_few_rows(size):
 def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
     fused, shapes = products.case(TRANSPOSED, HALF, (rows,), 264, 2048)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     assert split_sums.errors(plan) == 0
 
 
@@ -510,7 +510,7 @@ def test_what_is_announced_of_a_residual_is_fetched(tile):
     """By each block of a cluster: else its barrier opens too soon, or never again."""
     text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)
     fused, shapes = products.case(text, HALF, (300,), columns, 2048)
-    found = split_sums.staged_bytes(kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile)))
+    found = split_sums.staged_bytes(cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile)))
     chunks = tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
     assert len(found) == tile.cluster * tile.split
     assert sum(fetched for _, fetched in found) == tile.cluster * chunks * 16 * 64 * 2
@@ -520,7 +520,7 @@ def test_what_is_announced_of_a_residual_is_fetched(tile):
 def test_a_gate_may_be_split():
     fused, shapes = products.case(SWIGLU, HALF, (300,), 264, 2048)
     tile = Tile(128, 64, 1, warpgroups=2, teams=1, split=3)
-    assert split_sums.errors(kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))) == 0
+    assert split_sums.errors(cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))) == 0
 
 
 @pytest.mark.parametrize(("side", "filters"), [(64, 320), (32, 640), (64, 144)])
@@ -539,7 +539,7 @@ def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text):
 
 def test_blocks_that_split_a_tile_are_one_cluster():
     fused, shapes = products.case(GELU, HALF, (16,), 768, 3072)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1, teams=1, split=4)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 64, 1, teams=1, split=4)))
     assert plan.grid == (12 * 4, 1, 1)
     assert plan.block == (256, 1, 1)
     assert "TOGETHER = 4" in plan.kernel.text
@@ -551,8 +551,8 @@ def test_blocks_that_split_a_tile_are_one_cluster():
 def test_a_long_kernel_lets_the_next_one_begin_late(rows, n, k, late):
     """By the estimate of its time; a tile that has none, of a test's own, does as a short one."""
     fused, shapes = products.case(PLAIN, HALF, (rows,), n, k)
-    assert f"LONG = {str(late).lower()};" in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
-    unknown = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 2)))
+    assert f"LONG = {str(late).lower()};" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
+    unknown = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 64, 2)))
     assert "LONG = false;" in unknown.kernel.text
 
 
@@ -575,7 +575,7 @@ def test_what_tuning_tries_can_be_planned(text, size):
     tried = gemm.candidates(fused, tuple(shapes), H200)
     assert tried
     for tuning in tried:
-        assert kernels.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= sm90.SHARED_LIMIT
+        assert cuda.plan(fused, tuple(shapes), True, H200, tuning).shared_bytes <= sm90.SHARED_LIMIT
     assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile or t.block or t.strip for t in tried]
 
 
@@ -589,7 +589,7 @@ def test_products_side_by_side_keep_their_own_operands():
 def test_the_copy_engine_is_told_the_matrices():
     """Left factor, right factors, outputs: pointer, extents innermost first, bytes from row to row, box."""
     fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 128, 2)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 128, 2)))
     assert [(m.pointer, m.extents, m.strides, m.box) for m in plan.tensor_maps] == [
         (0, (40, 100), (80,), (64, 104)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
     ]  # fmt: skip
@@ -632,7 +632,7 @@ def test_windows_before_hopper(dtype, channels, aligned, attributes):
 @pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
 def test_a_convolution_compiles(tile, dtype):
     fused, shapes = products.window(dtype, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     cubin, _ = nvrtc.build(plan.kernel, H200, ())
     assert cubin[:4] == b"\x7fELF"
 
@@ -641,7 +641,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     """Corners and strides are (across, down); a copy moves a tile's worth of places, 64 channels each."""
     attributes = "pads = [1, 2, 0, 1], strides = [2, 3], dilations = [1, 2]"
     fused, shapes = products.window(HALF, (2, 14, 20, 24), 40, (3, 5), attributes)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(128, 64, 2)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 64, 2)))
     images, filters, put, staged = plan.tensor_maps
     window = Window((-2, -1), (-7, -2), (3, 2))
     assert images == TensorMap(0, HALF, (24, 20, 14, 2), (48, 960, 13440), (64, 128), window)
@@ -655,7 +655,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
 def test_a_residual_beside_two_outputs_is_fetched_by_the_copy_engine(tile):
     """To where the first output is put; without it, threads that load it have no registers left."""
     fused, shapes = products.case(products.PREACTIVATED, HALF, (300,), 96, 64)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     *_, first, second, staged = plan.tensor_maps
     assert [first.pointer, second.pointer, staged.pointer] == [5, 6, 2]
     assert staged == replace(first, pointer=2)
@@ -689,7 +689,7 @@ def test_an_infinity_stays_in_its_group():
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     inputs[0][..., 48] = np.inf
-    plan = kernels.plan(fused, tuple(shapes), True, A100)
+    plan = cuda.plan(fused, tuple(shapes), True, A100)
     (got,) = emulate.run(plan, inputs, [np.float16])
     assert np.isfinite(got[..., :8]).all()
     assert np.isfinite(got[..., 16:]).all()
@@ -703,7 +703,7 @@ def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
     fused, shapes = products.window(
         dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]"
     )
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
@@ -711,7 +711,7 @@ def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
 def test_the_copy_engine_is_told_of_groups():
     """Of filters and outputs it takes what is a group's alone; of images a step that ends in it."""
     fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 64, 1)))
     images, filters, put, staged = plan.tensor_maps
     assert images == TensorMap(
         0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), Window((-1, -1), (-1, -1), (1, 1))
@@ -724,7 +724,7 @@ def test_the_copy_engine_is_told_of_groups():
 @pytest.mark.parametrize(("channels", "slices"), [(16, 1), (32, 2), (48, 3), (64, 4), (80, 1), (96, 3), (128, 4)])
 def test_steps_end_where_a_group_does(channels, slices):
     fused, shapes = products.window(HALF, (1, 8, 8, 2 * channels), 16, (3, 3), "group = 2")
-    plan = kernels.plan(fused, tuple(shapes), True, H200)
+    plan = cuda.plan(fused, tuple(shapes), True, H200)
     assert f"constexpr int SLICES = {slices};" in plan.kernel.text
 
 
@@ -751,7 +751,7 @@ def test_windows_over_volumes(dtype, channels, kernel, aligned, arch, attributes
 @pytest.mark.parametrize("tile", [Tile(128, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=4)], ids=str)
 def test_volumes_compile_for_hopper(tile, dtype):
     fused, shapes = products.window(dtype, (2, 4, 14, 14, 64), 64, (3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]")
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
     assert all(s <= 160 for s in spilled), log
@@ -760,7 +760,7 @@ def test_volumes_compile_for_hopper(tile, dtype):
 def test_the_copy_engine_is_told_of_volumes():
     attributes = "strides = [1, 2, 3], dilations = [2, 1, 1], pads = [1, 0, 2, 0, 1, 0]"
     fused, shapes = products.window(HALF, (2, 6, 14, 20, 64), 40, (2, 3, 5), attributes)
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=Tile(64, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 64, 1)))
     window = Window((-2, 0, -1), (-4, -1, -2), (3, 2, 1))
     strides = (128, 2560, 35840, 215040)
     assert plan.tensor_maps[0] == TensorMap(0, HALF, (64, 20, 14, 6, 2), strides, (64, 64), window)
@@ -772,7 +772,7 @@ def test_the_copy_engine_is_told_of_volumes():
 def test_volumes_that_the_copy_engine_does_not_take(pads):
     """It has fewer bits for each of three axes."""
     fused, shapes = products.window(HALF, (1, 3, 4, 60, 64), 64, (1, 1, 3), pads)
-    assert "wgmma" not in kernels.plan(fused, tuple(shapes), True, H200).kernel.text
+    assert "wgmma" not in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
 @pytest.mark.parametrize(
@@ -783,12 +783,12 @@ def test_volumes_that_the_copy_engine_does_not_take(pads):
 )
 def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):
     text = products.CONV.replace("ATTRIBUTES", attributes)
-    assert reason in str(kernels.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
+    assert reason in str(cuda.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
 
 
 def test_a_convolution_of_channels_first_is_refused():
     text = "(x, w) => (y) { y = Conv(x, w) }"
-    assert "do not have their channels last" in str(kernels.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
+    assert "do not have their channels last" in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
 
 
 @pytest.mark.parametrize(
@@ -814,7 +814,7 @@ def test_groups_of_rows_are_of_one_size():
     text = "(x, g, h, w) => (y) { a = Mul(x, g) b = Add(a, h) y = MatMul(b, w) }"
     fused = ops.op(text, (HALF,) * 4, (HALF,), "gemm")
     with pytest.raises(KernelError, match="vectors of terms for groups of 3 and 15 rows"):
-        kernels.plan(fused, ((2, 5, 3, 8), (2, 1, 1, 8), (2, 5, 1, 8), (8, 8)), True, A100)
+        cuda.plan(fused, ((2, 5, 3, 8), (2, 1, 1, 8), (2, 5, 1, 8), (8, 8)), True, A100)
 
 
 def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
@@ -822,7 +822,7 @@ def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
     texts = set()
     for rows in (1, 2):
         fused, shapes = products.prologue("silu and gate", HALF, rows, 72, 200)
-        texts.add(kernels.plan(fused, tuple(shapes), True, A100, Tuning(block=Block(16, 64, 1, 2, 4))).kernel.text)
+        texts.add(cuda.plan(fused, tuple(shapes), True, A100, TileTuning(block=Block(16, 64, 1, 2, 4))).kernel.text)
     assert len(texts) == 1
 
 
@@ -858,7 +858,7 @@ def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attribu
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     inputs[2][...] = inputs[3][...] = 0
-    plan = kernels.plan(fused, tuple(shapes), True, H200, Tuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
     assert "wgmma" in plan.kernel.text
     got = np.maximum(copy_engine.convolved(plan, *inputs[:2]), 0)
     ops.within_budget(fused, inputs, [got.astype(np.float16).reshape(shapes[3])])

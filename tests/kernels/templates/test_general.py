@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse.kernels import Arch, dispatch
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import LaunchPlan
-from onnxfuse.kernels.programs.family import Family
-from onnxfuse.kernels.programs.record import Node
-from onnxfuse.kernels.programs.tape import Tape, written
-from onnxfuse.model.errors import KernelError
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Family
+from onnxfuse.cuda.launch_programs.tape import Tape, written
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.recording import DecisionNode
 from tests.kernels import attentions, emulate, generals, moved, ops, programs, rows
 from tests.kernels.generals import ATTENTIONS, Shapes
 from tests.kernels.ops import FLOAT, HALF
@@ -81,7 +82,7 @@ def test_an_output_may_lie_over_an_input():
 # ---- one program for all shapes
 
 
-def leaves(node: Node) -> int:
+def leaves(node: DecisionNode) -> int:
     """Return how many launches a tree ends in."""
     return 1 if node.answer is not None else sum(map(leaves, node.children.values()))
 

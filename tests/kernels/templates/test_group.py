@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.templates.reduction import group
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.templates.reduction import group
 from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES, axes
@@ -141,7 +141,7 @@ def test_off_the_boundaries_of_memory(way):
 
 
 def test_wide_index(monkeypatch, way):
-    monkeypatch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
+    monkeypatch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
     plan = grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], arch=FEW), way)
     assert "using Index = unsigned long long" in plan.kernel.text
 
@@ -156,7 +156,7 @@ def test_hard_values_stay_in_the_budget(kind, dtype, way):
     rng = np.random.default_rng(1)
     x = values(kind, shapes[0], dtype)
     inputs = [x, *(ops.random(rng, dtype, s) for s in shapes[1:])]
-    plan = grouped(kernels.plan(fused, tuple(shapes), True, FEW), way)
+    plan = grouped(cuda.plan(fused, tuple(shapes), True, FEW), way)
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[dtype]]))
 
 
@@ -167,7 +167,7 @@ def test_one_value_far_from_all_others(place, way):
     x = np.random.default_rng(2).standard_normal((2, 9, 13, 40)).astype(np.float32)
     x[place] = 1e6
     weights = [ops.random(np.random.default_rng(1), FLOAT, (40,)) for _ in range(2)]
-    plan = grouped(kernels.plan(fused, (x.shape, (40,), (40,)), True, FEW), way)
+    plan = grouped(cuda.plan(fused, (x.shape, (40,), (40,)), True, FEW), way)
     ops.within_budget(fused, [x, *weights], emulate.run(plan, [x, *weights], [np.float32]))
 
 
@@ -177,7 +177,7 @@ def test_what_is_not_a_number_stays_in_its_group(of, way):
     x = np.random.default_rng(2).standard_normal((2, 9, 13, 40)).astype(np.float16)
     x[1, 3, 5, 12] = of
     ones = [np.ones(40, np.float16)] * 2
-    (got,) = emulate.run(kernels.plan(fused, (x.shape, (40,), (40,)), True, FEW), [x, *ones], [np.float16])
+    (got,) = emulate.run(cuda.plan(fused, (x.shape, (40,), (40,)), True, FEW), [x, *ones], [np.float16])
     assert np.isnan(got[1, :, :, 10:20]).all()
     got[1, :, :, 10:20] = 0
     assert np.isfinite(got).all()
@@ -210,7 +210,7 @@ def test_what_no_cluster_keeps_is_read_twice():
     many = Arch("sm_90a", 132)
 
     def way_of(*shape, arch=many):
-        return ran(kernels.plan(norm(4)(HALF), (shape, shape[-1:], shape[-1:]), True, arch))
+        return ran(cuda.plan(norm(4)(HALF), (shape, shape[-1:], shape[-1:]), True, arch))
 
     places = 8 * 78 * 1024 // (40 * 2)
     assert way_of(1, 1, places, 40) == "kept"
@@ -219,7 +219,7 @@ def test_what_no_cluster_keeps_is_read_twice():
     assert way_of(17, 1, places, 40) == "read twice"
     assert way_of(300, 8, 64, 40) == "kept"
     assert way_of(1, 1, places, 40, arch=Arch("sm_80", 108)) == "read twice"
-    plan = kernels.plan(norm(4)(HALF), ((1, 1, places, 40), (40,), (40,)), True, many)
+    plan = cuda.plan(norm(4)(HALF), ((1, 1, places, 40), (40,), (40,)), True, many)
     assert clusters(plan) == 8
     assert way_of(132, 1, 2 * 1024, 40) == "kept"
     assert plan.shared_bytes <= many.shared_bytes
@@ -237,19 +237,19 @@ def test_a_program_answers_as_the_planner_plans(shape, arch):
 def test_what_other_templates_do_is_left_to_them(monkeypatch):
     """Small tensors, double, sums, greatest values, images whose channels stand first, more vectors than threads."""
     shapes = ((2, 9, 13, 40), (40,), (40,))
-    assert not taken(kernels.plan(norm(4)(DOUBLE), shapes, True, FEW))
-    assert taken(kernels.plan(norm(4)(HALF), shapes, True, FEW))
+    assert not taken(cuda.plan(norm(4)(DOUBLE), shapes, True, FEW))
+    assert taken(cuda.plan(norm(4)(HALF), shapes, True, FEW))
     wide = ((2, 9, 13, 1200), (1200,), (1200,))
-    assert taken(kernels.plan(norm(4)(HALF), wide, True, FEW))
-    assert not taken(kernels.plan(norm(4)(HALF), wide, False, FEW))
+    assert taken(cuda.plan(norm(4)(HALF), wide, True, FEW))
+    assert not taken(cuda.plan(norm(4)(HALF), wide, False, FEW))
     first = TEMPLATES["group norm + silu"]
-    assert not taken(kernels.plan(first.op(HALF), ((2, 12, 19, 19), (12,), (12,)), True, FEW))
+    assert not taken(cuda.plan(first.op(HALF), ((2, 12, 19, 19), (12,), (12,)), True, FEW))
     softmax = TEMPLATES["softmax over channels"]
-    assert not taken(kernels.plan(softmax.op(HALF), ((2, 21, 40, 8),), True, FEW))
-    assert not taken(kernels.plan(TEMPLATES["pool NHWC"].op(HALF), ((2, 70, 70, 24),), True, FEW))
-    assert not taken(kernels.plan(TEMPLATES["batch statistics"].op(HALF), ((9, 5, 70, 70),), True, FEW))
+    assert not taken(cuda.plan(softmax.op(HALF), ((2, 21, 40, 8),), True, FEW))
+    assert not taken(cuda.plan(TEMPLATES["pool NHWC"].op(HALF), ((2, 70, 70, 24),), True, FEW))
+    assert not taken(cuda.plan(TEMPLATES["batch statistics"].op(HALF), ((9, 5, 70, 70),), True, FEW))
     means = ops.op(OF_CHANNELS.replace("=> (y)", "=> (m, y)"), (HALF,) * 2, (HALF,) * 2, "row")
-    assert not taken(kernels.plan(means, ((1, 70, 33, 24), (24,)), True, Arch("sm_80", 4)))
-    monkeypatch.setattr("onnxfuse.kernels.launch_plan.SMALL", 1024)
-    assert not taken(kernels.plan(norm(4)(HALF), shapes, True, Arch("sm_90a", 132)))
-    assert taken(kernels.plan(norm(4)(HALF), shapes, True, FEW))
+    assert not taken(cuda.plan(means, ((1, 70, 33, 24), (24,)), True, Arch("sm_80", 4)))
+    monkeypatch.setattr("onnxfuse.cuda.plan.launch_plan.SMALL", 1024)
+    assert not taken(cuda.plan(norm(4)(HALF), shapes, True, Arch("sm_90a", 132)))
+    assert taken(cuda.plan(norm(4)(HALF), shapes, True, FEW))

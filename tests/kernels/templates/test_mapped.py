@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
 from tests.kernels import moved, ops
 from tests.kernels.chains import chains
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
@@ -116,24 +116,24 @@ def test_wide_indices(name):
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""
     fused, shapes = TEMPLATES[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
         plan = check(fused, shapes)
     assert "using Index = unsigned long long" in plan.kernel.text
 
 
 def test_more_than_2_to_the_31_elements_of_an_input_use_64_bit_indices():
     """Though the output is small."""
-    plan = kernels.plan(moved.slice_mul(HALF, 0, 64), ((2**20, 2**13), (64,)), True, H200)
+    plan = cuda.plan(moved.slice_mul(HALF, 0, 64), ((2**20, 2**13), (64,)), True, H200)
     assert "using Index = unsigned long long" in plan.kernel.text
 
 
 def test_a_new_batch_is_the_same_kernel():
     """The outermost extent stands in no map."""
     fused = moved.rope(HALF, 64)
-    texts = {kernels.plan(fused, ((n, 3, 5, 64), (5, 64), (5, 64)), True, H200).kernel.text for n in (1, 2, 7)}
+    texts = {cuda.plan(fused, ((n, 3, 5, 64), (5, 64), (5, 64)), True, H200).kernel.text for n in (1, 2, 7)}
     assert len(texts) == 1
     fused = moved.to_nhwc(HALF)
-    texts = {kernels.plan(fused, ((n, 64, 56, 56), (64,), (64,)), True, H200).kernel.text for n in (2, 7, 32)}
+    texts = {cuda.plan(fused, ((n, 64, 56, 56), (64,), (64,)), True, H200).kernel.text for n in (2, 7, 32)}
     assert len(texts) == 1
 
 
@@ -142,7 +142,7 @@ def test_a_new_batch_is_the_same_kernel():
 def test_random_chains(drawn, aligned):
     """What hypothesis finds: maps, guards, vectors and tails at once. Without sums of many roundings: exact."""
     fused, shapes = drawn
-    if kernels.supports(fused) is None:
+    if cuda.supports(fused) is None:
         check(fused, shapes, aligned, Arch("sm_90a", 1, 32))
 
 
@@ -185,8 +185,8 @@ def test_a_tile_of_what_is_cut_and_joined():
 def test_a_new_sequence_length_is_the_same_kernel():
     """Numbers are parameters: what the text holds is the structure of the maps."""
     fused = moved.rope(HALF, 64)
-    texts = {kernels.plan(fused, ((2, 3, n, 64), (n, 64), (n, 64)), True, H200).kernel.text for n in (5, 80, 131)}
+    texts = {cuda.plan(fused, ((2, 3, n, 64), (n, 64), (n, 64)), True, H200).kernel.text for n in (5, 80, 131)}
     assert len(texts) == 1
     fused = moved.keys(HALF, 2, 64)
-    texts = {kernels.plan(fused, ((2, n, 128), (128,), ()), True, H200).kernel.text for n in (512, 1024, 2048)}
+    texts = {cuda.plan(fused, ((2, n, 128), (128,), ()), True, H200).kernel.text for n in (512, 1024, 2048)}
     assert len(texts) == 1

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.emit.source import DEVICE, template
-from onnxfuse.kernels.ir import strides as layout
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.codegen.emit.source import DEVICE, template
+from onnxfuse.cuda import Arch
+from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic import strides as layout
 from tests.kernels import ops
 from tests.kernels.ops import DOUBLE, FLOAT, HALF
 
@@ -111,7 +111,7 @@ def test_vector_width(sizes, width):
     ],
 )
 def test_operand_kinds(shapes, load):
-    plan = kernels.plan(ADD, tuple(shapes), True, H200)
+    plan = cuda.plan(ADD, tuple(shapes), True, H200)
     assert load in plan.kernel.text
     assert "load_linear<W>(from.in0" in plan.kernel.text
     assert constant(plan, "WIDTH") == "8"
@@ -119,21 +119,21 @@ def test_operand_kinds(shapes, load):
 
 def test_a_new_batch_or_sequence_is_the_same_kernel():
     """Extents and strides are parameters: nothing is compiled again."""
-    plans = [kernels.plan(ADD, ((b, s, 768), (768,)), True, H200) for b in (2, 3, 8) for s in (5, 128)]
+    plans = [cuda.plan(ADD, ((b, s, 768), (768,)), True, H200) for b in (2, 3, 8) for s in (5, 128)]
     assert len({p.kernel for p in plans}) == 1
     assert len({p.parameters for p in plans}) == 6
-    rows = [kernels.plan(LAYER_NORM, ((b, 768),) * 2 + ((768,),) * 2, True, H200) for b in (1, 7, 4096)]
+    rows = [cuda.plan(LAYER_NORM, ((b, 768),) * 2 + ((768,),) * 2, True, H200) for b in (1, 7, 4096)]
     assert len({p.kernel for p in rows}) == 1
 
 
 def test_misaligned_pointers_get_one_element_at_a_time():
-    assert constant(kernels.plan(ADD, ((64, 768), (768,)), False, H200), "WIDTH") == "1"
-    assert constant(kernels.plan(LAYER_NORM, ((4, 768),) * 2 + ((768,),) * 2, False, H200), "WIDTH") == "1"
+    assert constant(cuda.plan(ADD, ((64, 768), (768,)), False, H200), "WIDTH") == "1"
+    assert constant(cuda.plan(LAYER_NORM, ((4, 768),) * 2 + ((768,),) * 2, False, H200), "WIDTH") == "1"
 
 
 def test_parameters_of_a_bias():
     """count, two divisors, the strides of the bias: all 32-bit words."""
-    plan = kernels.plan(ADD, ((4, 5, 768), (768,)), True, H200)
+    plan = cuda.plan(ADD, ((4, 5, 768), (768,)), True, H200)
     words = struct.unpack("<9I", plan.parameters)
     assert words == (15360, *layout.divisor(20, 32), *layout.divisor(768, 32), 0, 1)
     assert plan.output_shapes == ((4, 5, 768),)
@@ -153,7 +153,7 @@ def test_parameters_of_a_bias():
 )  # fmt: skip
 def test_rows_are_shared_out(columns, width, threads, items, exact):
     """Part of a warp, a warp, a block, two at once, a cluster, one that walks (0 items), by the length of the row."""
-    plan = kernels.plan(LAYER_NORM, ((1000, columns),) * 2 + ((columns,),) * 2, True, H200)
+    plan = cuda.plan(LAYER_NORM, ((1000, columns),) * 2 + ((columns,),) * 2, True, H200)
     found = tuple(constant(plan, name) for name in ("WIDTH", "ROW_THREADS", "ITEMS", "EXACT"))
     assert found == (str(width), str(threads), str(items), str(exact).lower())
 
@@ -164,13 +164,13 @@ def test_rows_are_shared_out(columns, width, threads, items, exact):
 )
 def test_rows_that_wide_accesses_do_not_divide_are_shifted(columns, width, shifted):
     """Half the width does for rows that it divides; a row shorter than a vector is read element by element."""
-    plan = kernels.plan(LAYER_NORM, ((10, columns),) * 2 + ((columns,),) * 2, True, H200)
+    plan = cuda.plan(LAYER_NORM, ((10, columns),) * 2 + ((columns,),) * 2, True, H200)
     assert (constant(plan, "WIDTH"), constant(plan, "SHIFTED")) == (str(width), str(shifted).lower())
 
 
 def test_a_long_row_leaves_registers_for_a_second_block():
     """Scale and bias, which no reduction reads, are fetched late; the residual, dense, is not."""
-    text = kernels.plan(LAYER_NORM, ((1000, 16384),) * 2 + ((16384,),) * 2, True, H200).kernel.text
+    text = cuda.plan(LAYER_NORM, ((1000, 16384),) * 2 + ((16384,),) * 2, True, H200).kernel.text
     assert "KERNEL(THREADS, 2) tested" in text
     held, late = (text.split(f"struct {name} {{")[1].split("}")[0].split() for name in ("Held", "Late"))
     assert [w for w in held if w.startswith("in")] == ["in0;", "in1;"]
@@ -181,17 +181,17 @@ def test_output_shapes():
     text = """(x) => (k, d, y) { a = Constant <value_ints = [-1]> () k = ReduceMax(x, a)
       d = ReduceSum <keepdims = 0> (x, a) y = Sub(x, k) }"""
     fused = ops.op(text, (FLOAT,), (FLOAT,) * 3, "row")
-    assert kernels.output_shapes(fused, ((2, 3, 40),)) == ((2, 3, 1), (2, 3), (2, 3, 40))
-    assert kernels.output_shapes(ADD, ((3, 1), (4,))) == ((3, 4),)
+    assert cuda.output_shapes(fused, ((2, 3, 40),)) == ((2, 3, 1), (2, 3), (2, 3, 40))
+    assert cuda.output_shapes(ADD, ((3, 1), (4,))) == ((3, 4),)
 
 
 def test_nothing_is_launched_for_an_empty_output():
-    assert kernels.plan(ADD, ((0, 768), (768,)), True, H200).grid[0] == 0
-    assert kernels.plan(LAYER_NORM, ((0, 768),) * 2 + ((768,),) * 2, True, H200).grid[0] == 0
+    assert cuda.plan(ADD, ((0, 768), (768,)), True, H200).grid[0] == 0
+    assert cuda.plan(LAYER_NORM, ((0, 768),) * 2 + ((768,),) * 2, True, H200).grid[0] == 0
 
 
 def test_more_than_2_to_the_31_elements_use_64_bit_indices():
-    plan = kernels.plan(ADD, ((2**21, 1024), (1024,)), True, H200)
+    plan = cuda.plan(ADD, ((2**21, 1024), (1024,)), True, H200)
     assert "using Index = unsigned long long" in plan.kernel.text
     assert len(plan.parameters) == 9 * 8
 
@@ -205,19 +205,19 @@ def test_more_than_2_to_the_31_elements_use_64_bit_indices():
 )
 def test_errors_name_op_and_shapes(shapes, words):
     with pytest.raises(KernelError, match=words) as caught:
-        kernels.plan(ADD, shapes, True, H200)
+        cuda.plan(ADD, shapes, True, H200)
     assert "tested: no kernel for input shapes 3x4" in str(caught.value)
 
 
 def test_reductions_that_do_not_make_one_row_are_refused():
     text = "(x) => (y) { y = ReduceMean <axes = [1]> (x) }"
     fused = ops.op(text, (FLOAT,), (FLOAT,), "row", opset=13)
-    assert kernels.supports(fused) is None  # axis 1 of 2 is the last one
-    assert kernels.plan(fused, ((3, 40),), True, H200).output_shapes == ((3, 1),)
+    assert cuda.supports(fused) is None  # axis 1 of 2 is the last one
+    assert cuda.plan(fused, ((3, 40),), True, H200).output_shapes == ((3, 1),)
     text = "(x) => (y) { a = ReduceMean <axes = [1]> (x) b = ReduceMean <axes = [2]> (x) y = Add(a, b) }"
     fused = ops.op(text, (FLOAT,), (FLOAT,), "row", opset=13)
     with pytest.raises(KernelError, match=r"reductions over axes \[1\] and \[2\] of \(3, 40, 2\) in one op"):
-        kernels.plan(fused, ((3, 40, 2),), True, H200)
+        cuda.plan(fused, ((3, 40, 2),), True, H200)
 
 
 def test_an_epilogue_wider_than_the_reduced_row_is_refused():
@@ -226,16 +226,16 @@ def test_an_epilogue_wider_than_the_reduced_row_is_refused():
     with pytest.raises(
         KernelError, match=r"tested: no kernel for input shapes 3x1, 3x4: a reduction .* rows of \(4,\)"
     ):
-        kernels.plan(fused, ((3, 1), (3, 4)), True, H200)
+        cuda.plan(fused, ((3, 1), (3, 4)), True, H200)
 
 
 def test_in_place_pairs_are_safe_for_all_shapes():
     """An output of full size may lie over an input of its type; one that does not see all inputs may not."""
-    assert kernels.inplace(ADD) == ((0, 0), (1, 0))
+    assert cuda.inplace(ADD) == ((0, 0), (1, 0))
     part = ops.op("(x, b) => (y, c) { c = Neg(b) y = Add(x, c) }", (FLOAT,) * 2, (FLOAT,) * 2)
-    assert kernels.inplace(part) == ((0, 0), (1, 0))
+    assert cuda.inplace(part) == ((0, 0), (1, 0))
     reduced = ops.op("(x) => (y) { y = ReduceMax <axes = [-1]> (x) }", (FLOAT,), (FLOAT,), "row", opset=13)
-    assert kernels.inplace(reduced) == ()
+    assert cuda.inplace(reduced) == ()
 
 
 REFUSED = {
@@ -256,16 +256,16 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_give_the_reason(name):
     text, inputs, outputs, reason = REFUSED[name]
-    assert reason in str(kernels.supports(ops.op(text, inputs, outputs, "row")))
+    assert reason in str(cuda.supports(ops.op(text, inputs, outputs, "row")))
 
 
 def test_the_body_language_is_open_to_questions():
-    assert kernels.is_pointwise("Gelu")
-    assert kernels.is_pointwise("BiasGelu", "com.microsoft")
-    assert not kernels.is_pointwise("BiasGelu")
-    assert kernels.is_reduction("LayerNormalization")
-    assert not kernels.is_pointwise("LayerNormalization")
-    assert {"Add", "Where", "Cast"} <= kernels.pointwise_ops()
+    assert cuda.is_pointwise("Gelu")
+    assert cuda.is_pointwise("BiasGelu", "com.microsoft")
+    assert not cuda.is_pointwise("BiasGelu")
+    assert cuda.is_reduction("LayerNormalization")
+    assert not cuda.is_pointwise("LayerNormalization")
+    assert {"Add", "Where", "Cast"} <= cuda.pointwise_ops()
 
 
 CHANNEL_MEAN = ops.op("(x) => (y) { y = ReduceMean <axes = [1]> (x) }", (HALF,), (HALF,), "row", opset=13)
@@ -286,7 +286,7 @@ PRODUCT = ops.op("(x, w) => (y) { m = MatMul(x, w) y = Relu(m) }", (HALF,) * 2, 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_every_kernel_waits_for_the_one_ahead(fused, shapes, aligned):
     """It may be launched early, so it says once where it begins to need what the one ahead computes."""
-    assert kernels.plan(fused, shapes, aligned, H200).kernel.text.count("join_stream();") == 1
+    assert cuda.plan(fused, shapes, aligned, H200).kernel.text.count("join_stream();") == 1
 
 
 def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin():
@@ -302,7 +302,7 @@ def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin():
 def test_a_name_of_a_file_is_no_word_of_the_text(name):
     """A kernel is called after its op, and nothing else: no keyword, no name of a template, no text, no megabyte."""
     fused = replace(ops.op("(x) => (y) { y = Relu(x) }", (HALF,), (HALF,)), name=name)
-    text = kernels.plan(fused, ((8,),), True, H200).kernel.text
+    text = cuda.plan(fused, ((8,),), True, H200).kernel.text
     (entry,) = re.findall(r"KERNEL\(THREADS\) (\w+)\(", text)
     assert entry.endswith("_kernel")
     assert len(entry) < 300

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.launch_plan import LaunchPlan, Patch
-from onnxfuse.kernels.templates.conv.convolution import MOST_TAPS
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Patch
+from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from tests.kernels import emulate, ops
 from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.pools import ALONE, BIAS_RELU, OPERANDS, Pool, pools
@@ -19,11 +19,11 @@ from tests.kernels.templates.test_emulated import H200
 STEM = Pool("MaxPool", BIAS_RELU, HALF, 2, 24, (13, 18), (3, 3), (2, 2), pads=(1, 1, 1, 1))
 
 
-def check(case: Pool, aligned: bool = True, tuning: Tuning | None = None) -> LaunchPlan:
+def check(case: Pool, aligned: bool = True, tuning: TileTuning | None = None) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the shape that the body has."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
-    plan = kernels.plan(fused, tuple(case.shapes()), aligned, H200, tuning or Tuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning or TileTuning())
     assert plan.output_shapes == (case.image(*case.output()),)
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned))
     return plan
@@ -62,7 +62,7 @@ def test_onnx_runtime_gives_the_same(case):
         case.kind, ALONE, FLOAT, batch, channels, case.size, case.kernel, case.strides, case.dilations, case.pads,
         case.ceil, case.padded,
     )  # fmt: skip
-    plan = kernels.plan(plain.op(), tuple(plain.shapes()), True, H200)
+    plan = cuda.plan(plain.op(), tuple(plain.shapes()), True, H200)
     (got,) = emulate.run(plan, [x], [np.float32], True)
     # A mean of at most 25 numbers, summed in another order.
     np.testing.assert_allclose(got, expected.transpose(0, 2, 3, 1), rtol=0, atol=25 * 2**-24 * np.abs(x).max())
@@ -75,7 +75,7 @@ def test_padding_is_never_the_greatest():
         for x in Pool("MaxPool", ALONE, HALF, 1, 8, (4, 4), (3, 3), pads=(1, 1, 1, 1)).inputs(np.random.default_rng(0))
     ]
     case = Pool("MaxPool", ALONE, HALF, 1, 8, (4, 4), (3, 3), pads=(1, 1, 1, 1))
-    (got,) = emulate.run(kernels.plan(case.op(), tuple(case.shapes()), True, H200), inputs, [np.float16], True)
+    (got,) = emulate.run(cuda.plan(case.op(), tuple(case.shapes()), True, H200), inputs, [np.float16], True)
     assert (got <= -1).all()
 
 
@@ -83,13 +83,13 @@ def test_a_window_that_sees_a_nan_gives_one():
     case = Pool("MaxPool", ALONE, HALF, 1, 8, (5, 5), (3, 3))
     x = np.zeros((1, 5, 5, 8), np.float16)
     x[0, 0, 0, 3] = np.nan
-    (got,) = emulate.run(kernels.plan(case.op(), tuple(case.shapes()), True, H200), [x], [np.float16], True)
+    (got,) = emulate.run(cuda.plan(case.op(), tuple(case.shapes()), True, H200), [x], [np.float16], True)
     assert [tuple(place) for place in np.argwhere(np.isnan(got))] == [(0, 0, 0, 3)]
 
 
 @pytest.mark.parametrize("patch", [Patch(1, 1, 8, 64), Patch(4, 2, 4, 128), Patch(2, 3, 1, 32)])
 def test_any_patch_gives_the_same(patch):
-    check(STEM, tuning=Tuning(patch=patch))
+    check(STEM, tuning=TileTuning(patch=patch))
 
 
 def test_a_thread_moves_whole_vectors():
@@ -102,7 +102,7 @@ def test_a_thread_moves_whole_vectors():
 def test_nothing_to_pool_launches_nothing(size):
     images, channels, places = size
     case = Pool("MaxPool", ALONE, HALF, images, channels, places, (3, 3))
-    assert kernels.plan(case.op(), tuple(case.shapes()), True, H200).grid[0] == 0
+    assert cuda.plan(case.op(), tuple(case.shapes()), True, H200).grid[0] == 0
 
 
 TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "perm = [0,2,3,1]"
@@ -137,4 +137,4 @@ TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "perm = [0,2,3,1]"
     ],
 )
 def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
-    assert reason in str(kernels.supports(ops.op(text, (HALF,), (HALF,), "depthwise")))
+    assert reason in str(cuda.supports(ops.op(text, (HALF,), (HALF,), "depthwise")))

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import onnxfuse
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Block, Tile
-from onnxfuse.kernels.programs import stored
-from onnxfuse.kernels.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.launch_programs import stored
+from onnxfuse.cuda.plan.launch_plan import Block, Tile
+from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.runtime.registration import with_forms
+from onnxfuse.runtime.session.registration import with_forms
 from tests.kernels import emulate, joined, ops, products
 from tests.kernels.images import PLAIN as PLAIN_IMAGES
 from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES
@@ -39,7 +39,7 @@ def emulated(fused, shapes, aligned=True, block=None):
     """Run the kernel against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, Tuning(block=block))
+    plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, TileTuning(block=block))
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned))
 
 
@@ -83,7 +83,7 @@ def test_convolutions_keep_the_digits(channels, aligned, attributes):
 def multiplied(x, w):
     """Return the product by the kernel."""
     fused = replace(ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm"), tf32=False)
-    plan = kernels.plan(fused, (x.shape, w.shape), True, A100, Tuning(block=SMALL))
+    plan = cuda.plan(fused, (x.shape, w.shape), True, A100, TileTuning(block=SMALL))
     return emulate.run(plan, [x, w], [np.float32])[0]
 
 
@@ -167,26 +167,26 @@ def test_the_session_says_whether_float32_is_rounded():
     exact = replace(fused, tf32=False)
     for arch in (H200, A100):
         for op, precise in ((exact, "true"), (fused, "false")):
-            assert kernels.supports(op, lambda arch=arch: arch) is None
-            text = kernels.plan(op, tuple(shapes), True, arch).kernel.text
+            assert cuda.supports(op, lambda arch=arch: arch) is None
+            text = cuda.plan(op, tuple(shapes), True, arch).kernel.text
             assert f"PRECISE = {precise};" in text
             assert ("wgmma" in text) == (arch is H200)
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
-    assert "PRECISE = false;" in kernels.plan(half, tuple(shapes), True, H200).kernel.text
-    tried = kernels.candidates(exact, tuple(shapes), H200)
+    assert "PRECISE = false;" in cuda.plan(half, tuple(shapes), True, H200).kernel.text
+    tried = cuda.candidates(exact, tuple(shapes), H200)
     assert {t.tile for t in tried} <= {None, *sm90_costs.PRECISE_COSTS}
     assert {t.block for t in tried} <= {None, *sm80.PRECISE_PACES}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
         products.window(FLOAT, (2, 14, 14, 32), 32, (3, 3), "group = 4"),
     ):  # fmt: skip
-        assert "mma.sync" in kernels.plan(replace(other, tf32=False), tuple(sizes), True, H200).kernel.text
+        assert "mma.sync" in cuda.plan(replace(other, tf32=False), tuple(sizes), True, H200).kernel.text
 
 
 def test_few_rows_of_many_terms_are_split():
     """A classifier behind the images: 16 tiles, whose terms several blocks share."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (32,), 1000, 2048)
-    plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), True, H200)
+    plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), True, H200)
     assert "PRECISE = true;" in plan.kernel.text
     assert plan.grid[0] > 64
 
@@ -196,7 +196,7 @@ def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")
     for fused, shapes in ((window, images), products.case(TRANSPOSED, FLOAT, (300,), 256, 64)):
-        plan = kernels.plan(replace(fused, tf32=False), tuple(shapes), True, H200, Tuning(tile=tile))
+        plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), True, H200, TileTuning(tile=tile))
         assert not any(m.to_tf32 for m in plan.tensor_maps)
         _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
         # A few words before and behind the products, no sums: those take 256 bytes.
@@ -220,13 +220,13 @@ def test_a_file_says_so_where_no_session_does():
 
 
 @pytest.mark.parametrize("tuning", [
-    Tuning(block=Block(192, 192, 4, 2)), Tuning(tile=Tile(128, 128, 1)),
-    Tuning(tile=Tile(128, 96, 1, warpgroups=2, teams=1, split=2)),
+    TileTuning(block=Block(192, 192, 4, 2)), TileTuning(tile=Tile(128, 128, 1)),
+    TileTuning(tile=Tile(128, 96, 1, warpgroups=2, teams=1, split=2)),
 ])  # fmt: skip
 def test_what_was_measured_with_tf32_says_nothing_without(tuning):
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
     exact = replace(fused, tf32=False)
-    assert kernels.plan(exact, tuple(shapes), True, H200, tuning) == kernels.plan(exact, tuple(shapes), True, H200)
+    assert cuda.plan(exact, tuple(shapes), True, H200, tuning) == cuda.plan(exact, tuple(shapes), True, H200)
 
 
 def test_parts_side_by_side_are_not_rounded_either():
@@ -237,12 +237,12 @@ def test_parts_side_by_side_are_not_rounded_either():
       m = Transpose <perm = [0, 2, 3, 1]> (c) n = Transpose <perm = [0, 2, 3, 1]> (d) y = Concat <axis = 3> (m, n) }"""
     fused, shapes = ops.op(text, (FLOAT,) * 3, (FLOAT,), "concat"), ((2, 7, 6, 12), (8, 1, 1, 12), (16, 1, 1, 12))
     for op, file in ((fused, "conv/direct.cu"), (replace(fused, tf32=False), "gemm/sm80.cu")):
-        assert kernels.supports(op, lambda: A100) is None
-        plan = kernels.plan(op, shapes, True, A100)
+        assert cuda.supports(op, lambda: A100) is None
+        plan = cuda.plan(op, shapes, True, A100)
         assert [s.file for s in plan.kernel.sections][-2] == file
         assert ("PRECISE = true;" in plan.kernel.text) == (op is not fused)
     op, sizes = joined.case(FLOAT)
-    plan = kernels.plan(replace(op, tf32=False), tuple(sizes), True, A100)
+    plan = cuda.plan(replace(op, tf32=False), tuple(sizes), True, A100)
     files = [[s.file for s in part.kernel.sections][-2] for part in (plan, *plan.then)]
     assert files == ["gemm/sm80.cu", "gemm/sm80.cu", "conv/stencil.cu", "conv/stencil.cu", "gemm/sm80.cu"]
 
@@ -252,11 +252,11 @@ def test_parts_side_by_side_are_not_rounded_either():
 def test_each_gpu_has_blocks_that_fit_it(arch: Arch, text):
     fused, shapes = products.case(text, FLOAT, (4096,), 3072, 768)
     fused = replace(fused, tf32=False)
-    tried = kernels.candidates(fused, tuple(shapes), arch)
+    tried = cuda.candidates(fused, tuple(shapes), arch)
     assert len(tried) > 1
     for tuning in tried:
-        assert kernels.plan(fused, tuple(shapes), True, arch, tuning).shared_bytes <= arch.shared_bytes
-    _, log = nvrtc.build(kernels.plan(fused, tuple(shapes), True, arch).kernel, arch, ("-Xptxas=-v",))
+        assert cuda.plan(fused, tuple(shapes), True, arch, tuning).shared_bytes <= arch.shared_bytes
+    _, log = nvrtc.build(cuda.plan(fused, tuple(shapes), True, arch).kernel, arch, ("-Xptxas=-v",))
     # A few words before and behind the products, no sums: those take 256 bytes.
     assert max(map(int, re.findall(r"(\d+) bytes spill stores", log))) <= 80
 
@@ -270,7 +270,7 @@ GROUPS = Case(RESIDUAL_IMAGES, FLOAT, True, 2, 6, 16, (9, 10), (3, 3), groups=4,
 def convolved(case, inputs, aligned=True, tuning=None):
     """Return the outputs by the kernel, which keeps the digits."""
     fused = replace(case.op(), tf32=False)
-    plan = kernels.plan(fused, tuple(case.shapes()), aligned, H200, tuning or Tuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning or TileTuning())
     assert "PRECISE = true;" in plan.kernel.text
     return emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
 
@@ -305,6 +305,6 @@ def test_infinities_of_few_channels_stay_where_they_are_seen(case):
 def test_a_window_that_slides_by_one_pixel_over_many_channels_stays_the_librarys():
     case = Case(SILU, FLOAT, True, 2, 32, 8, (9, 10), (3, 3), pads=(1, 1, 1, 1))
     exact = replace(case.op(), tf32=False)
-    assert "rounds float32 to TF32" in (kernels.supports(exact, lambda: H200) or "")
+    assert "rounds float32 to TF32" in (cuda.supports(exact, lambda: H200) or "")
     for op in (case.op(), replace(STEM.op(), tf32=False)):
-        assert kernels.supports(op, lambda: H200) is None
+        assert cuda.supports(op, lambda: H200) is None

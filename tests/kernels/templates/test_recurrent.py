@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.arch import SUPPORTED
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import LaunchPlan
-from onnxfuse.kernels.templates.recurrent import plan as recurrent
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.recurrent import plan as recurrent
 from tests.kernels import emulate, ops, recurrents
 from tests.kernels.ops import BRAIN, FLOAT
 from tests.kernels.recurrents import Case
@@ -31,7 +31,7 @@ def cuts_anew():
 def check(case: Case, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
     """Run the plan of a layer; return it."""
     op, inputs = case.op(), case.inputs(np.random.default_rng(0))
-    plan = kernels.plan(op, tuple(case.shapes()), aligned, arch)
+    plan = cuda.plan(op, tuple(case.shapes()), aligned, arch)
     recurrents.within_budget(case, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in op.outputs], aligned))
     return plan
 
@@ -111,7 +111,7 @@ def test_the_general_plan_is_for_all_shapes():
     for steps, batch in ((1, 1), (7, 3), (2, 200)):
         case = Case("GRU", 20, steps, batch, 6)
         op, inputs = case.op(), case.inputs(np.random.default_rng(0))
-        plan = kernels.general(op, tuple(case.shapes()), H200)
+        plan = cuda.general(op, tuple(case.shapes()), H200)
         texts |= {p.kernel.text for p in (plan, *plan.then)}
         if batch < 8:
             recurrents.within_budget(case, inputs, emulate.run(plan, inputs, [np.float16] * 2, False))
@@ -122,7 +122,7 @@ def test_the_general_plan_is_for_all_shapes():
 def test_kernels_compile_without_spills(hidden, batch):
     """Weights and sums stay in registers."""
     case = Case("LSTM", hidden, 128, batch, direction="bidirectional")
-    plan = kernels.plan(case.op(), tuple(case.shapes()), True, H200)
+    plan = cuda.plan(case.op(), tuple(case.shapes()), True, H200)
     _, log = nvrtc.build(plan.then[0].kernel, H200, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
@@ -146,16 +146,16 @@ def test_what_the_kernel_does_not_compute_is_refused(case, change, reason):
     kept = [a for a in node.attribute if a.name not in change]
     del node.attribute[:]
     node.attribute.extend([*kept, *(ops.helper.make_attribute(*pair) for pair in change.items())])
-    assert reason in str(kernels.supports(op, lambda: H200))
+    assert reason in str(cuda.supports(op, lambda: H200))
 
 
 def test_usual_activations_may_be_written_out():
     op = Case("LSTM", 32, 1, 1, direction="bidirectional").op()
     op.body.node[0].attribute.append(ops.helper.make_attribute("activations", ["Sigmoid", "Tanh", "tanh"] * 2))
-    assert kernels.supports(op, lambda: H200) is None
+    assert cuda.supports(op, lambda: H200) is None
 
 
 def test_gpus_without_clusters_run_the_node():
-    reasons = {a.name: kernels.supports(Case("LSTM", 512, 1, 1).op(), lambda a=a: a) for a in SUPPORTED}
+    reasons = {a.name: cuda.supports(Case("LSTM", 512, 1, 1).op(), lambda a=a: a) for a in SUPPORTED}
     assert [name for name, reason in reasons.items() if reason is None] == ["sm_90a", "sm_100"]
     assert reasons["sm_80"] == "the kernel needs sm_90, this is sm_80"

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from tests.kernels.rows import TEMPLATES, axes
@@ -17,7 +17,7 @@ from tests.kernels.templates.test_emulated import H200, SMALL, check
 
 def checked(fused, inputs, aligned=True):
     """Run the op on these very values."""
-    plan = kernels.plan(fused, tuple(x.shape for x in inputs), aligned, H200)
+    plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, H200)
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
     ops.within_budget(fused, inputs, got)
     return got
@@ -28,7 +28,7 @@ def checked(fused, inputs, aligned=True):
 def test_families(name, dtype):
     """The body's values; each element written once, nothing read beside the inputs."""
     family = TEMPLATES[name]
-    assert kernels.supports(family.op(dtype)) is None
+    assert cuda.supports(family.op(dtype)) is None
     check(family.op(dtype), family.small)
 
 
@@ -81,7 +81,7 @@ def test_sums_of_values_that_never_meet(shapes, arch):
     fused = ops.op(MASKED_MEAN, (FLOAT,) * 2, (FLOAT,), "row")
     rng = np.random.default_rng(0)
     x, m = (rng.uniform(0.5, 2, s).astype(np.float32) for s in shapes)
-    plan = kernels.plan(fused, shapes, True, arch)
+    plan = cuda.plan(fused, shapes, True, arch)
     (got,) = emulate.run(plan, [x, m], [np.float32])
     np.testing.assert_allclose(got, x.sum(1) / m.sum(1), rtol=1e-5)
 
@@ -103,7 +103,7 @@ def test_sums_along_two_axes_of_one_value_have_no_kernel(sizes):
       y = ReduceMax <keepdims = 0> (t, a) }}"""
     fused = ops.op(text.replace("=> (y)", "=> (u, y)"), (FLOAT,) * 2, (FLOAT,) * 2, "row")
     with pytest.raises(KernelError, match="reductions over axes"):
-        kernels.plan(fused, ((batch, n, 1), (batch, 1, m)), True, H200)
+        cuda.plan(fused, ((batch, n, 1), (batch, 1, m)), True, H200)
 
 
 @pytest.mark.parametrize("shape", [(2, 3000, 8), (3000, 8), (1, 700, 200)])
@@ -117,7 +117,7 @@ def test_a_long_axis_is_shared_by_blocks_or_walked_along(shape):
 def test_a_walk_across_neighbours():
     """Too much for the registers of a cluster: what is needed again is read again."""
     fused = ops.op("(x) => (y) { y = Softmax <axis = 0> (x) }", (FLOAT,), (FLOAT,), "row")
-    plan = check(fused, [(9000, 8)], arch=kernels.Arch("sm_80", 4))
+    plan = check(fused, [(9000, 8)], arch=cuda.Arch("sm_80", 4))
     assert "ITEMS = 0" in plan.kernel.text
 
 
@@ -128,7 +128,7 @@ def test_few_long_rows_are_shared_by_a_cluster(columns):
 
 
 def test_without_clusters_before_hopper():
-    plan = check(TEMPLATES["log softmax"].op(HALF), [(2, 70000)], arch=kernels.Arch("sm_89", 128))
+    plan = check(TEMPLATES["log softmax"].op(HALF), [(2, 70000)], arch=cuda.Arch("sm_89", 128))
     assert "CLUSTER = 1;" in plan.kernel.text
 
 
@@ -153,7 +153,7 @@ def test_of_equals_the_first_or_the_last_counts(axis, name, last):
 
 
 def checked_positions(fused, x):
-    plan = kernels.plan(fused, (x.shape,), True, H200)
+    plan = cuda.plan(fused, (x.shape,), True, H200)
     return emulate.run(plan, [x], [np.int64])
 
 
@@ -161,7 +161,7 @@ def checked_positions(fused, x):
 def test_integers_are_summed_in_their_type(axis):
     fused = ops.op(f"(x) => (y) {{ {axes(axis)} y = ReduceSum (x, a) }}", (INT32,), (INT32,), "row")
     x = np.full((70, 33), 2**30, np.int32)
-    (got,) = emulate.run(kernels.plan(fused, (x.shape,), True, H200), [x], [np.int32])
+    (got,) = emulate.run(cuda.plan(fused, (x.shape,), True, H200), [x], [np.int32])
     np.testing.assert_array_equal(got, x.sum(axis, keepdims=True, dtype=np.int32))
 
 
@@ -242,7 +242,7 @@ def test_an_empty_batch_gives_what_the_body_gives(name):
     rank = len(family.small[0])
     shapes = tuple((0, *s[1:]) if len(s) == rank and s[0] == batch else s for s in family.small)
     inputs = [np.asarray(ops.random(np.random.default_rng(0), t, s)) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = kernels.plan(fused, shapes, True, H200)
+    plan = cuda.plan(fused, shapes, True, H200)
     sizes = [math.prod(s) for s in plan.output_shapes]
     assert (plan.grid[0] == 0) == (not any(sizes))
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
@@ -255,7 +255,7 @@ def test_an_empty_batch_gives_what_the_body_gives(name):
 def test_no_pixels():
     """An axis in the middle without elements."""
     shapes = ((2, 12, 0, 8), (12, 1, 1), (12, 1, 1))
-    plan = kernels.plan(TEMPLATES["layer norm of NCHW"].op(HALF), shapes, True, H200)
+    plan = cuda.plan(TEMPLATES["layer norm of NCHW"].op(HALF), shapes, True, H200)
     assert plan.grid[0] == 0
     assert plan.output_shapes == (shapes[0],)
 
@@ -275,7 +275,7 @@ def test_the_sum_of_nothing_is_0(over, shape):
 def test_a_group_of_channels_is_one_row():
     """[2, 320, 64, 64] as 32 groups: 64 rows of 40960 neighbours, the weights by channel inside of them."""
     family = TEMPLATES["group norm of 320 channels + silu"]
-    plan = kernels.plan(family.op(HALF), ((2, 320, 64, 64), (320,), (320,)), True, H200)
+    plan = cuda.plan(family.op(HALF), ((2, 320, 64, 64), (320,), (320,)), True, H200)
     assert plan.output_shapes == ((2, 320, 64, 64),)
     assert plan.grid[0] * plan.block[0] > 64 * 1024
 
@@ -307,28 +307,28 @@ def test_axes_that_do_not_divide_each_other_are_refused():
     fused = ops.op(text, (FLOAT,), (FLOAT,), "row")
     check(fused, [(2, 2, 6)])
     with pytest.raises(KernelError, match="do not divide each other"):
-        kernels.plan(fused, ((3, 8),), True, H200)
+        cuda.plan(fused, ((3, 8),), True, H200)
 
 
 def test_a_value_beside_its_own_transpose_is_refused():
     """Its axes would have to be one."""
     text = f"(x) => (y) {{ {axes(-1)} t = Transpose (x) s = Add (x, t) y = ReduceMax (s, a) }}"
     with pytest.raises(KernelError, match="meets itself"):
-        kernels.plan(ops.op(text, (FLOAT,), (FLOAT,), "row"), ((5, 5),), True, H200)
+        cuda.plan(ops.op(text, (FLOAT,), (FLOAT,), "row"), ((5, 5),), True, H200)
 
 
 def test_a_sum_without_its_axis_beside_the_whole_is_refused():
     """[5] beside [5, 5] lies along the columns, though it was summed along them."""
     text = f"(x) => (y) {{ {axes(-1)} s = ReduceSum <keepdims = 0> (x, a) y = Add (x, s) }}"
     with pytest.raises(KernelError, match="meets itself"):
-        kernels.plan(ops.op(text, (FLOAT,), (FLOAT,), "row"), ((5, 5),), True, H200)
+        cuda.plan(ops.op(text, (FLOAT,), (FLOAT,), "row"), ((5, 5),), True, H200)
 
 
 def test_tuning_of_columns():
     """Threads of a block by the plan's constant."""
     family = TEMPLATES["sum over the batch"]
     for threads in (128, 256, 512):
-        check(family.op(HALF), [(1330, 40)], tuning=Tuning(column_threads=threads))
+        check(family.op(HALF), [(1330, 40)], tuning=TileTuning(column_threads=threads))
 
 
 def test_a_number_that_names_no_row_gives_zeros():
@@ -337,7 +337,7 @@ def test_a_number_that_names_no_row_gives_zeros():
     fused = ops.op(text, (FLOAT, INT64), (FLOAT,), "row")
     table = np.arange(1, 25, dtype=np.float32).reshape(3, 8)
     numbers = np.array([0, 2, 3, -3, -4, 2**31, -(2**40)], np.int64)
-    plan = kernels.plan(fused, (table.shape, numbers.shape), True, H200)
+    plan = cuda.plan(fused, (table.shape, numbers.shape), True, H200)
     (got,) = emulate.run(plan, [table, numbers], [np.float32], True)
     total = table.sum(axis=1)
     np.testing.assert_array_equal(got.ravel(), [total[0], total[2], 0, total[0], 0, 0, 0])
@@ -367,8 +367,8 @@ def test_rows_of_a_table(table, numbers):
     ],
 )
 def test_lookups_that_no_kernel_does(text, reason):
-    assert reason in kernels.supports(ops.op("(w, i) => (y) " + text, (FLOAT, INT64), (FLOAT,), "row"))
-    assert kernels.supports(ops.op("(w, i) => (y) { u = Gather (w, i) y = Relu (u) }", (FLOAT, INT64), (FLOAT,)))
+    assert reason in cuda.supports(ops.op("(w, i) => (y) " + text, (FLOAT, INT64), (FLOAT,), "row"))
+    assert cuda.supports(ops.op("(w, i) => (y) { u = Gather (w, i) y = Relu (u) }", (FLOAT, INT64), (FLOAT,)))
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT, INT32])
@@ -378,7 +378,7 @@ def test_blocks_that_share_an_axis_meet_in_scratch_memory(shape, dtype):
     text = f"""(x) => (s, m, p, y) {{ {axes(-2)} s = ReduceSum <keepdims = 0> (x, a) m = ReduceMax (x, a)
       p = ArgMax <axis = -2> (x) y = Neg (x) }}"""
     fused = ops.op(text, (dtype,), (dtype, dtype, INT64, dtype), "row")
-    plan = kernels.plan(fused, (shape,), True, H200)
+    plan = cuda.plan(fused, (shape,), True, H200)
     assert plan.scratch_bytes
     x = np.random.default_rng(0).integers(-40, 40, shape).astype(ops.NUMPY[dtype])
     total, most, place, negative = emulate.run(plan, [x], [ops.NUMPY[t] for t in fused.outputs])
@@ -391,7 +391,7 @@ def test_blocks_that_share_an_axis_meet_in_scratch_memory(shape, dtype):
 
 def test_another_length_of_the_shared_axis_is_the_same_kernel():
     op = TEMPLATES["sum over the batch"].op(HALF)
-    plans = [kernels.plan(op, ((n, 1024),), True, H200) for n in (30000, 40000, 65536)]
+    plans = [cuda.plan(op, ((n, 1024),), True, H200) for n in (30000, 40000, 65536)]
     assert len({p.kernel for p in plans}) == 1
     assert all(p.scratch_bytes for p in plans)
 

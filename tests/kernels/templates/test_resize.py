@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import CENTRES, scaled_extent
-from onnxfuse.kernels.launch_plan import LaunchPlan
+from onnxfuse import cuda
+from onnxfuse.cuda import CENTRES, scaled_extent
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
 from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.resized import Resize
@@ -15,7 +15,7 @@ from tests.kernels.templates.test_emulated import H200
 def check(case: Resize, aligned: bool = True) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the shape that the body has."""
     fused, inputs = case.op(), case.inputs(np.random.default_rng(0))
-    plan = kernels.plan(fused, case.shapes(), aligned, H200)
+    plan = cuda.plan(fused, case.shapes(), aligned, H200)
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[case.dtype]], aligned))
     return plan
 
@@ -56,7 +56,7 @@ def test_an_extent_is_rounded_in_float32_and_then_down(scale):
 def test_ten_rows_by_seven_tenths_are_seven():
     """In a launch program, too; what ONNX's own inference and its reference have, in double, is 6."""
     case = Resize(HALF, "half_pixel", (0.7, 2.05), (10, 20), 8)
-    assert kernels.plan(case.op(), case.shapes(), True, H200).output_shapes[0][1:3] == (7, 41)
+    assert cuda.plan(case.op(), case.shapes(), True, H200).output_shapes[0][1:3] == (7, 41)
     programs.agrees(case.op(), case.shapes(), True, H200)
 
 
@@ -67,7 +67,7 @@ def test_far_from_the_first_pixel_places_are_exact():
 
 def test_no_image_launches_nothing():
     case = Resize(HALF, "half_pixel", (2, 2), (4, 4), 8, images=0)
-    assert kernels.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
+    assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_what_no_kernel_fits_is_refused_with_the_reason(attributes, reason):
         "(x) => (y) { i = Transpose <perm = [0,3,1,2]> (x) s = Constant <value = float[4] {1,1,2,2}> () "
         f"r = Resize <{attributes}> (i, , s) y = Transpose <perm = [0,2,3,1]> (r) }}"
     )
-    assert reason in str(kernels.supports(ops.op(text, (HALF,), (HALF,), "depthwise")))
+    assert reason in str(cuda.supports(ops.op(text, (HALF,), (HALF,), "depthwise")))

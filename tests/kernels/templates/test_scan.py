@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.templates.scan import plan as scan
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.templates.scan import plan as scan
+from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops
 from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from tests.kernels.templates.test_emulated import H200, check
@@ -81,7 +81,7 @@ def test_positions_of_what_a_mask_keeps():
 def test_sums_of_16_bit_floats_are_taken_in_float32():
     """4096 times 1: float16 alone ends at 2048, where a 1 more is lost."""
     fused = plain(HALF, -1)
-    plan = kernels.plan(fused, ((1, 4096),), True, H200)
+    plan = cuda.plan(fused, ((1, 4096),), True, H200)
     (got,) = emulate.run(plan, [np.ones((1, 4096), np.float16)], [np.float16])
     np.testing.assert_array_equal(got[0], np.arange(1, 4097).astype(np.float16))
 
@@ -91,14 +91,14 @@ def test_sums_of_16_bit_floats_are_taken_in_float32():
 def test_an_output_may_lie_over_an_input(axis, shape):
     """As `inplace` says of those of one type."""
     fused = ops.op(running(axis), (HALF,) * 2, (HALF,), "scan")
-    assert kernels.inplace(fused) == ((0, 0), (1, 0))
+    assert cuda.inplace(fused) == ((0, 0), (1, 0))
     check(fused, [shape, shape[-1:]], over=0)
     check(fused, [(*shape[:-1], 33), (33,)], aligned=False, over=0)
 
 
 def test_wide_index(monkeypatch):
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""
-    monkeypatch.setattr("onnxfuse.kernels.launch_plan.index_bits", lambda elements: 64)
+    monkeypatch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
     for axis in (0, 1):
         plan = check(ops.op(running(axis), (HALF,) * 2, (HALF,), "scan"), [(33, 72), (72,)])
         assert "using Index = unsigned long long" in plan.kernel.text
@@ -112,13 +112,13 @@ def test_kernels_compile_without_spills(shape, dtype, arch):
     text = """(x, b) => (y, k) { i = Constant <value_int = 1> () s = CumSum (x, i) y = Mul (s, b)
         k = Greater (s, x) }"""
     fused = ops.op(text, (dtype,) * 2, (dtype, BOOL), "scan")
-    _, log = nvrtc.build(kernels.plan(fused, (shape, shape[-1:]), True, arch).kernel, arch, ("-Xptxas=-v",))
+    _, log = nvrtc.build(cuda.plan(fused, (shape, shape[-1:]), True, arch).kernel, arch, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
 def test_without_elements_nothing_is_launched():
     """The outputs have their shapes."""
-    plan = kernels.plan(plain(FLOAT, 1), ((3, 0, 4),), True, H200)
+    plan = cuda.plan(plain(FLOAT, 1), ((3, 0, 4),), True, H200)
     assert (plan.grid[0], plan.output_shapes) == (0, ((3, 0, 4),))
 
 
@@ -137,13 +137,13 @@ def test_without_elements_nothing_is_launched():
 )
 def test_what_is_no_single_scan_is_refused(text, reason):
     """With the reason in one line."""
-    assert reason in str(kernels.supports(ops.op(text, (FLOAT,), (FLOAT,), "scan")))
+    assert reason in str(cuda.supports(ops.op(text, (FLOAT,), (FLOAT,), "scan")))
 
 
 def test_shapes_that_are_not_the_scans_are_refused():
     """An operand that is larger than what is summed, an axis that is not there."""
     text = "(x, b) => (y) { i = Constant <value_int = 1> () s = CumSum (x, i) y = Add (s, b) }"
     with pytest.raises(KernelError, match=r"a value of shape \[1, 8\] in an op that scans \[3, 8\]"):
-        kernels.plan(ops.op(text, (FLOAT,) * 2, (FLOAT,), "scan"), ((1, 8), (3, 8)), True, H200)
+        cuda.plan(ops.op(text, (FLOAT,) * 2, (FLOAT,), "scan"), ((1, 8), (3, 8)), True, H200)
     with pytest.raises(KernelError, match="over axis 2 of a value of rank 2"):
-        kernels.plan(plain(FLOAT, 2), ((3, 8),), True, H200)
+        cuda.plan(plain(FLOAT, 2), ((3, 8),), True, H200)

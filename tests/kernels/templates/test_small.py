@@ -2,8 +2,8 @@
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import launch_plan
+from onnxfuse import cuda
+from onnxfuse.cuda.plan import launch_plan
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
@@ -44,4 +44,4 @@ def test_vectors_are_halved_where_threads_are_few():
     bias = ops.op("(x, b) => (y) { y = Add (x, b) }", (HALF,) * 2, (HALF,))
     widths = {8: 4096, 4: 128, 1: 8}
     for width, rows in widths.items():
-        assert f"WIDTH = {width}," in kernels.plan(bias, ((rows, 768), (768,)), True, H200).kernel.text
+        assert f"WIDTH = {width}," in cuda.plan(bias, ((rows, 768), (768,)), True, H200).kernel.text

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxfuse.kernels.ir.movement import Reshaped, Transposed
-from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.kernels.templates.gemm.output_layout import Stored, stored
+from onnxfuse.codegen.program.movement import Reshaped, Transposed
+from onnxfuse.cuda.templates.gemm.output_layout import Stored, stored
+from onnxfuse.symbolic.element_types import UnsupportedError
 
 
 def places(found: Stored, m: int, n: int) -> np.ndarray:

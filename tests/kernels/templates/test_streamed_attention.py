@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Tuning
-from onnxfuse.kernels.arch import SUPPORTED
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.templates.attention import streamed
-from onnxfuse.kernels.templates.attention.work import work
-from onnxfuse.model.errors import KernelError
+from onnxfuse import cuda
+from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.templates.attention import streamed
+from onnxfuse.cuda.templates.attention.work import work
+from onnxfuse.support.errors import KernelError
 from tests.kernels.attentions import Case, answers
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.templates.test_attention import A100, BIASES, H200, assert_in_budget, check
@@ -25,8 +25,8 @@ TWO = pytest.mark.parametrize("dtype", [HALF, FLOAT])
 """An element type of either size."""
 
 
-def way(warps: int = 2, tiles: int = 1, step: int = 16) -> Tuning:
-    return Tuning(queries=Queries(warps, tiles, 1, step, streamed=1))
+def way(warps: int = 2, tiles: int = 1, step: int = 16) -> TileTuning:
+    return TileTuning(queries=Queries(warps, tiles, 1, step, streamed=1))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -137,12 +137,12 @@ def test_without_a_key_the_result_is_zero(dtype):
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
 def test_nothing_to_compute_launches_nothing(empty):
     case = replace(Case(2, 2, 9, 21, 16), **empty)
-    assert kernels.plan(replace(case.op(), open_length=True), case.shapes(), True, H200).grid[0] == 0
+    assert cuda.plan(replace(case.op(), open_length=True), case.shapes(), True, H200).grid[0] == 0
 
 
 def test_a_way_that_is_none():
     with pytest.raises(KernelError, match="expected a multiple of 16"):
-        kernels.plan(Case(1, 2, 9, 21).op(), Case(1, 2, 9, 21).shapes(), True, H200, way(2, 1, 24))
+        cuda.plan(Case(1, 2, 9, 21).op(), Case(1, 2, 9, 21).shapes(), True, H200, way(2, 1, 24))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -174,9 +174,9 @@ WIDE = [Case(8, 4, 512, 512, 256), Case(8, 4, 512, 512, 256, causal=True, bias=(
 def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
     """As the plan chooses it; of float32 every way."""
     op = replace(case.op(), open_length=True)
-    others = kernels.candidates(op, case.shapes(), arch) if case.dtype == FLOAT else ()
-    for tuning in (Tuning(), *others):
-        plan = kernels.plan(op, case.shapes(), True, arch, tuning)
+    others = cuda.candidates(op, case.shapes(), arch) if case.dtype == FLOAT else ()
+    for tuning in (TileTuning(), *others):
+        plan = cuda.plan(op, case.shapes(), True, arch, tuning)
         assert plan.shared_bytes <= arch.shared_bytes
         cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
         assert plan.kernel.entry.encode() in cubin

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch, Tuning
-from onnxfuse.kernels.build import nvrtc
-from onnxfuse.kernels.launch_plan import Queries
-from onnxfuse.kernels.templates.attention import sm90
-from onnxfuse.kernels.templates.attention.work import work
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.templates.attention import sm90
+from onnxfuse.cuda.templates.attention.work import work
 from tests.kernels import emulate, ops
 from tests.kernels.attentions import Case, answers, within_budget
 from tests.kernels.ops import BRAIN, HALF
@@ -23,8 +23,8 @@ from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 TWO = pytest.mark.parametrize("dtype", [HALF, BRAIN])
 
 
-def way(warpgroups: int = 1, step: int = 64, ahead: int = 0) -> Tuning:
-    return Tuning(queries=Queries(4 * warpgroups, 1, 1, step, warpgroups=1, ahead=ahead), min_blocks=1)
+def way(warpgroups: int = 1, step: int = 64, ahead: int = 0) -> TileTuning:
+    return TileTuning(queries=Queries(4 * warpgroups, 1, 1, step, warpgroups=1, ahead=ahead), min_blocks=1)
 
 
 WAYS = pytest.mark.parametrize("tuning", [way(1, 64), way(2, 128, 1)], ids=["plain", "ahead"])
@@ -89,7 +89,7 @@ def test_a_bias_is_broadcast(bias, dtype, tuning):
 )
 def test_two_biases_are_added(bias, also, tuning):
     """As ALiBi and a mask are, one by key, one by query and key: their sum is not in memory."""
-    check(Case(2, 2, 70, 136, 32, bias=bias, also=also), tuning or Tuning(queries=Queries(4, 1, 1, 64, streamed=1)))
+    check(Case(2, 2, 70, 136, 32, bias=bias, also=also), tuning or TileTuning(queries=Queries(4, 1, 1, 64, streamed=1)))
 
 
 def test_two_biases_by_query_go_by_step_by_step():
@@ -121,7 +121,7 @@ def test_a_block_takes_one_tile_after_the_other(tuning, causal, bias):
     inputs = case.inputs(np.random.default_rng(0))
     if bias is not None and bias[2] == 70:
         inputs[3][...] = np.where(np.tri(case.queries, 136, dtype=bool), inputs[3], -np.inf)
-    plan = kernels.plan(case.op(), case.shapes(), True, Arch("sm_90a", 2), tuning)
+    plan = cuda.plan(case.op(), case.shapes(), True, Arch("sm_90a", 2), tuning)
     (got,) = emulate.run(plan, inputs, [ops.NUMPY[HALF]])
     within_budget(case, inputs, got)
 
@@ -204,7 +204,7 @@ def test_steps_that_hide_all_are_not_fetched(tuning):
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     bias[...] = -65504
     bias[..., 130:190] = 0
-    step, plan = tuning.queries.step, kernels.plan(case.op(), case.shapes(), True, H200, tuning)
+    step, plan = tuning.queries.step, cuda.plan(case.op(), case.shapes(), True, H200, tuning)
     (clean,) = emulate.run(plan, [q, k, v, bias], [ops.NUMPY[HALF]])
     for x in (k, v):
         x[:, : 130 // step * step] = np.nan
@@ -222,7 +222,7 @@ def test_no_length_stands_in_the_text(bias):
     found = set()
     for length in (8, 64, 72, 512, 704, 4096):
         now = replace(case, queries=length, keys=length, bias=bias and tuple(length if n == 704 else n for n in bias))
-        plan = kernels.plan(now.op(), now.shapes(), True, H200, way(2))
+        plan = cuda.plan(now.op(), now.shapes(), True, H200, way(2))
         found.add((plan.kernel, *(p.kernel for p in plan.then)))
     assert len(found) == 1
 
@@ -251,8 +251,8 @@ def test_one_program_answers_for_every_length(causal, bias):
 def test_products_run_beside_the_rest_and_registers_suffice(case):
     """The compiler tells where it has to wait for each product by itself."""
     for queries in (None, *sm90.ways(work(case.op(), case.shapes()))):
-        tuning = Tuning(queries=queries or sm90.choose(work(case.op(), case.shapes()), H200))
-        plan = kernels.plan(case.op(), case.shapes(), True, H200, tuning)
+        tuning = TileTuning(queries=queries or sm90.choose(work(case.op(), case.shapes()), H200))
+        plan = cuda.plan(case.op(), case.shapes(), True, H200, tuning)
         assert plan.shared_bytes <= H200.shared_bytes
         for launch in (plan, *plan.then):
             _, log = nvrtc.build(launch.kernel, H200, ("-Xptxas=-v",))

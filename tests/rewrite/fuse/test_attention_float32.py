@@ -2,16 +2,16 @@
 
 from onnx import ModelProto
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices
-from onnxfuse.rewrite.fuse.realize import realize
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.rewrite.report import Report
-from onnxfuse.runtime.registration import with_forms
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.runtime.session.registration import with_forms
 from tests.rewrite.small import ops, parse
 
 H200 = Arch("sm_90a", 132)
@@ -33,7 +33,7 @@ def model(
     }}""")
 
 
-def optimized(made: ModelProto, choices: Choices | None = None) -> Report:
+def optimized(made: ModelProto, choices: Choices | None = None) -> OptimizeReport:
     return pipeline.run(made, rule_file.by_default(rule_file.shipped()), choices=choices)
 
 
@@ -41,7 +41,7 @@ def attention(made: ModelProto) -> FusedOp | None:
     return next((op for op in fused_ops(made).values() if op.rule == "attention"), None)
 
 
-def reasons(report: Report) -> str:
+def reasons(report: OptimizeReport) -> str:
     return "\n".join(near.refusal.reason for near in report.stopped if near.rule == "attention")
 
 
@@ -105,7 +105,7 @@ def test_a_session_without_tf32_runs_the_body():
     assert not realize(made, {op.name: op})[op.name].runs
     formed, refusals = with_forms(made, True, (), None, H200)
     assert refusals[op.name] is None
-    assert kernels.supports(formed[op.name], lambda: H200) is None
+    assert cuda.supports(formed[op.name], lambda: H200) is None
     formed, refusals = with_forms(made, False, (), None, H200)
     assert refusals[op.name] == "the kernel rounds float32 to TF32, and use_tf32 is 0"
     assert formed[op.name].library is None

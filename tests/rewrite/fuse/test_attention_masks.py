@@ -6,13 +6,13 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto
 
-from onnxfuse.kernels.arch import SUPPORTED
-from onnxfuse.kernels.templates.attention.body import take_apart
+from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.cuda.templates.attention.body import take_apart
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.model.types import value_types
-from onnxfuse.runtime.ort_ops import with_library_ops
-from onnxfuse.runtime.registration import with_forms
+from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.session.registration import with_forms
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
 from tests.rewrite.small import (
     assert_same_numbers,
     assert_within_budget,

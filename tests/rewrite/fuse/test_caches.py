@@ -2,12 +2,12 @@
 
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import Arch
-from onnxfuse.kernels.templates.attention.body import take_apart
-from onnxfuse.model.errors import NoPlanError
+from onnxfuse import cuda
+from onnxfuse.cuda import Arch
+from onnxfuse.cuda.templates.attention.body import take_apart
+from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite.fuse.realize import realize
+from onnxfuse.support.errors import NoPlanError
 from tests.rewrite.small import assert_same_numbers, fuses, optimize, parse
 
 H200 = Arch("sm_90a", 132)
@@ -48,7 +48,7 @@ def test_the_concats_join_and_their_values_come_out(past, axis):
     form = realize(made, {name: op})[name]
     assert form.runs
     assert form.form is not None
-    assert kernels.fits(op, form.shapes[0], H200) is None
+    assert cuda.fits(op, form.shapes[0], H200) is None
 
 
 def test_a_kernel_for_groups_repeats_nothing():
@@ -104,8 +104,8 @@ def test_the_general_kernel_takes_the_caches_too():
     (op,) = fused_ops(made).values()
     shapes = (*((3, 2, n, 16) for n in (5, 17, 5, 17)), (3, 4, 17, 16))
     with pytest.raises(NoPlanError, match="expected 1 to 16"):
-        kernels.plan(op, shapes, True, H200)
-    assert kernels.general(op, shapes, H200).output_shapes[:2] == ((3, 2, 22, 16),) * 2
+        cuda.plan(op, shapes, True, H200)
+    assert cuda.general(op, shapes, H200).output_shapes[:2] == ((3, 2, 22, 16),) * 2
 
 
 def test_the_length_of_a_value_that_is_put_together_of_one_stays():

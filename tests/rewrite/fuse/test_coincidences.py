@@ -9,12 +9,13 @@ import pytest
 
 import models
 from models.survey.samples import FOLDER, SUFFIX, unpacked
-from onnxfuse import kernels
-from onnxfuse.kernels import SUPPORTED
-from onnxfuse.model import concrete_shapes, inferred_types, types
+from onnxfuse import cuda
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.named import number
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
+from onnxfuse.shapes import inference, types
+from onnxfuse.shapes.extent_values import extent_value
 from tests.rewrite.small import parse
 
 SIZES = ((1,), (2,), (4,), (12,), (64,), (7, 11, 13, 5), (1, 7, 3), (7, 1, 3), (9, 1, 1), (1, 1, 9))
@@ -53,17 +54,17 @@ def planned(model: onnx.ModelProto) -> Iterator[tuple[str, str | None]]:
 
     What a session leaves to the library, because its kernel may not take such shapes, has no plan to be asked for.
     """
-    known = concrete_shapes.every_type(inferred_types.infer(model).graph)
+    known = concrete_shapes.every_type(inference.infer(model).graph)
     for name, nodes in concrete_shapes.fused_nodes(model.graph).items():
         op = fused_ops(model)[name]
         for given in {tuple(known.get(v) for v in node.input) for node in nodes}:
             told = [None if t is None else t.shape for t in given]
-            archs = [a for a in (SUPPORTED[1], SUPPORTED[3]) if kernels.fits(op, told, a) is None]
-            for sizes in SIZES if kernels.is_template(op.template) else ():
+            archs = [a for a in (SUPPORTED[1], SUPPORTED[3]) if cuda.fits(op, told, a) is None]
+            for sizes in SIZES if cuda.is_template(op.template) else ():
                 shapes = shapes_at(given, sizes)
                 if shapes is not None and math.prod(map(math.prod, shapes)):
                     cases = [(arch, aligned) for arch in archs for aligned in (True, False)]
-                    yield name, kernels.unplanned(op, shapes, cases)
+                    yield name, cuda.unplanned(op, shapes, cases)
 
 
 def shapes_at(given: tuple[types.ValueType | None, ...], sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...] | None:
@@ -73,13 +74,13 @@ def shapes_at(given: tuple[types.ValueType | None, ...], sizes: tuple[int, ...])
     def of(name: str) -> int:
         return chosen.setdefault(name, sizes[len(chosen) % len(sizes)])
 
-    shapes = [None if t is None or t.shape is None else [number(d, of) for d in t.shape] for t in given]
+    shapes = [None if t is None or t.shape is None else [extent_value(d, of) for d in t.shape] for t in given]
     if any(s is None or None in s for s in shapes):
         return None
     return tuple(tuple(n for n in s if n is not None) for s in shapes if s is not None)
 
 
-def stopped_without_a_kernel(report: pipeline.Report) -> list[str]:
+def stopped_without_a_kernel(report: pipeline.OptimizeReport) -> list[str]:
     """Return the reasons of what was not made because it has no plan."""
     reasons = [s.reason for a in report.applied for s in a.stops] + [n.refusal.reason for n in report.near]
     return [r for r in reasons if "there is no kernel" in r]

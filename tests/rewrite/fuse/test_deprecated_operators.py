@@ -5,9 +5,9 @@ import warnings
 import onnx
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.rewrite.fuse.make_op import make_op
-from onnxfuse.rewrite.match.replace import _not_in_opset
+from onnxfuse.fusion.region.make_op import make_op
+from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.match.replace import _not_in_opset
 from tests.rewrite.small import fuses, ops, optimize, parse, reasons
 
 NEWEST = onnx.defs.onnx_opset_version()

@@ -5,8 +5,8 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.rewrite.nhwc.test_layout import weights
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 

@@ -5,11 +5,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import FusedOp, fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.realize import realize
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.runtime.ort_ops import with_library_ops
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.runtime.session.ort_ops import with_library_ops
 from tests.gpu.library_forms import FORMS, KNOWN, attention
 from tests.rewrite.small import assert_same_numbers, optimize
 

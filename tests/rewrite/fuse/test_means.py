@@ -2,8 +2,8 @@
 
 import pytest
 
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 RULES = [one for one in rule_file.shipped() if one.name in ("gemm", "image_mean", "gate")]

@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.rewrite.small import assert_same_numbers, fuses, ops, optimize, parse, reasons
 
 CUTS = (

@@ -6,7 +6,7 @@ import pytest
 from onnx import numpy_helper
 
 import onnxfuse
-from onnxfuse.rewrite.fuse.padded_rows import cut_back
+from onnxfuse.fusion.steps.padded_rows import restore_rows
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 
 ALONG = """g (float[N,21,40] x) => (float[N,33,40] y) <float[33,21] w = {WEIGHT}> {
@@ -81,7 +81,7 @@ def test_what_others_cut_is_cut_back_where_it_is_the_same(cut: str) -> None:
     model = parse(text.replace("v.padded", "w"))
     model.graph.initializer[0].name = model.graph.node[0].input[0] = "v.padded"
     same = parse(text.replace("v.padded", "w"))
-    cut_back(model)
+    restore_rows(model)
     onnx.checker.check_model(model)
     assert ops(model) == (["Neg"] if cut == "0 21 -1" else ["Slice", "Neg"])
     assert_same_numbers(same, model)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from onnxfuse.fusion.region.choices import Choices, Declined
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices, Declined
+from onnxfuse.passes import pipeline
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 WEIGHTS = "float16[8,8] w = {WEIGHT}, float16[8,8] v = {WEIGHT}, float16[8] b = {BIAS}".replace(

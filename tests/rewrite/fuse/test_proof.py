@@ -5,13 +5,14 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from onnxfuse import kernels
-from onnxfuse.kernels import SUPPORTED
-from onnxfuse.kernels import dispatch as launching
-from onnxfuse.kernels.ir.types import UnsupportedError
-from onnxfuse.model import concrete_shapes
+from onnxfuse import cuda
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.dispatch import dispatch as launching
+from onnxfuse.cuda.dispatch import proof
+from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
+from onnxfuse.symbolic.element_types import UnsupportedError
 from tests.kernels import ops
 from tests.kernels.ops import HALF
 from tests.rewrite.fuse.test_caches import EXPORTED
@@ -20,7 +21,7 @@ from tests.rewrite.small import assert_same_numbers, fuses, parse
 from tests.rewrite.small import ops as operators
 
 
-def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, pipeline.Report]:
+def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, pipeline.OptimizeReport]:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     return made, pipeline.run(made)
@@ -36,9 +37,9 @@ def plan_everywhere(model: onnx.ModelProto, **sizes: int) -> None:
         for shapes in {concrete_shapes.input_shapes(node, types) for node in nodes}:
             assert shapes is not None
             for arch in SUPPORTED:
-                if kernels.supports(op, lambda arch=arch: arch) is None:
-                    assert kernels.plan(op, shapes, True, arch).grid[0]
-                    assert kernels.plan(op, shapes, False, arch).grid[0]
+                if cuda.supports(op, lambda arch=arch: arch) is None:
+                    assert cuda.plan(op, shapes, True, arch).grid[0]
+                    assert cuda.plan(op, shapes, False, arch).grid[0]
 
 
 @pytest.mark.parametrize(("count", "launches"), [(3, [3]), (11, [11]), (12, [6, 6]), (25, [9, 8, 8])])
@@ -65,10 +66,10 @@ def test_sizes_that_never_come_together_say_nothing():
         types = concrete_shapes.every_type(onnx.shape_inference.infer_shapes(sized).graph)
         shapes = concrete_shapes.input_shapes(node, types)
         assert shapes is not None
-        return kernels.unplanned(fused_ops(made)[name], shapes, [(arch, True) for arch in SUPPORTED])
+        return cuda.unplanned(fused_ops(made)[name], shapes, [(arch, True) for arch in SUPPORTED])
 
     assert reason(10) is None
-    with pytest.raises(kernels.DisagreeingError) as wrong:
+    with pytest.raises(cuda.DisagreeingError) as wrong:
         reason(9)
     assert (wrong.value.found, wrong.value.expected) == (9, 10)
 
@@ -119,7 +120,7 @@ def without_plans(monkeypatch, refuse) -> None:
 def test_what_has_no_plan_on_one_gpu_at_one_size_is_not_made(monkeypatch, refuse, where):
     """The nodes stay, and the report says at which size, on which GPU and why."""
     without_plans(monkeypatch, refuse)
-    from onnxfuse.rewrite.fuse import proof
+    from onnxfuse.fusion.region import proof
 
     proof._unproven.cache_clear()
     model = parse(CHAIN)
@@ -155,9 +156,9 @@ def test_a_name_has_one_number_in_all_inputs(monkeypatch):
 )
 def test_the_body_says_which_shapes_it_takes(text, shapes, taken):
     fused = ops.op(text, (HALF,) * len(shapes), (HALF,))
-    assert kernels.proof.takes(fused, shapes) == taken
+    assert proof.takes(fused, shapes) == taken
 
 
 def test_shapes_that_the_body_does_not_take_need_no_plan():
     fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
-    assert kernels.unplanned(fused, ((2, 3), (4,)), [(SUPPORTED[0], True)]) is None
+    assert cuda.unplanned(fused, ((2, 3), (4,)), [(SUPPORTED[0], True)]) is None

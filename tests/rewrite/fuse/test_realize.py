@@ -9,11 +9,11 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper, printer
 
-from onnxfuse.kernels.templates.attention.body import take_apart
+from onnxfuse.cuda.templates.attention.body import take_apart
+from onnxfuse.fusion.region.realize import Realized, realize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, write
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.realize import Realized, realize
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.gpu.library_forms import CONVOLUTIONS, FORMS, KNOWN, POOLINGS, attention, image_op, through_library
 from tests.rewrite.small import parse
 

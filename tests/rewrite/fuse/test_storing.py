@@ -2,8 +2,8 @@
 
 import pytest
 
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.passes import pipeline
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 WEIGHTS = (

@@ -8,10 +8,10 @@ import onnxruntime
 import pytest
 
 import onnxfuse
+from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices
+from onnxfuse.passes import pipeline
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 BLOCK = """<ir_version: 8, opset_import: ["" : 20]>

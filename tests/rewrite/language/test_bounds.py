@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.model.errors import RuleError
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.rewrite.language.pattern import MOST_ENDS, MOST_OPERATORS
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.pattern.pattern import MOST_ENDS, MOST_OPERATORS
+from onnxfuse.support.errors import RuleError
 
 
 def part(name: str, *patterns: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.rewrite.language import order, rule_file
+from onnxfuse.rules.language import order, rule_file
 from tests.cli.conftest import Command
 from tests.cli.conftest import onnxfuse_command as onnxfuse_command
 

@@ -9,8 +9,8 @@ import pytest
 
 from onnxfuse import contract
 from onnxfuse.contract import Lock
-from onnxfuse.model.errors import ModelError, RuleError
-from onnxfuse.rewrite.language import order, pack, rule_file
+from onnxfuse.rules.language import order, pack, rule_file
+from onnxfuse.support.errors import ModelError, RuleError
 from tests.cli.conftest import Command
 from tests.cli.conftest import onnxfuse_command as onnxfuse_command
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.language import predicate
-from onnxfuse.rewrite.language.pattern import parse as parse_pattern
-from onnxfuse.rewrite.match.cause import Cause
-from onnxfuse.rewrite.match.match import Trace, matches
+from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.language import predicate
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Trace, matches
+from onnxfuse.rules.pattern.pattern import parse as parse_pattern
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import parse
 
 PATTERN = parse_pattern("(x, k) => (y) { t = Transpose <perm: ints = @perm> (x) y = Mul (t, k) }", "here")

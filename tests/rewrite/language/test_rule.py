@@ -6,13 +6,13 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.kernels import Growth
-from onnxfuse.model.errors import RuleError
+from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.choices import Choices, Declined
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.fuse.choices import Choices, Declined
-from onnxfuse.rewrite.language import rule_file
-from onnxfuse.rewrite.language.pattern import choices, every_spelling
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.pattern.pattern import choices, every_spelling
+from onnxfuse.support.errors import RuleError
 from tests.rewrite.small import assert_same_numbers, ops, parse
 
 GOOD = '''\

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import RuleError
+from onnxfuse.support.errors import RuleError
 from tests.rewrite.small import parse
 
 RULE = """summary = "s"

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.language.pattern import Pattern
-from onnxfuse.rewrite.language.pattern import parse as parse_pattern
-from onnxfuse.rewrite.match.match import Match, Refusal, Trace, matches
+from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.match.match import Match, Refusal, Trace, matches
+from onnxfuse.rules.pattern.pattern import Pattern
+from onnxfuse.rules.pattern.pattern import parse as parse_pattern
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import fuses, parse, reasons
 
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.model.errors import RuleError
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.rules.language import rule_file
+from onnxfuse.support.errors import RuleError
 from tests.rewrite.small import assert_same_numbers, parse
 
 MODELS = {

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxfuse.model.fold import SMALL
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.graph.constant_folding import SMALL
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.rewrite.small import (
     assert_same_numbers,
     doubled,

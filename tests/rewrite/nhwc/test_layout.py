@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 import onnxfuse
+from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.model.graph import bodies
 from tests.rewrite import small
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.rewrite.small import parse
 
 HEADS = """<ir_version: 8, opset_import: ["" : 18]>

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.cut_products import MOST_TERMS, cut_products
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.batching.split_matmul import MOST_TERMS, split_matmul
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 
 
@@ -181,18 +181,18 @@ LEFT = {
 @pytest.mark.parametrize("name", list(LEFT))
 def test_the_rest_stays(name: str) -> None:
     """What keeps the whole, or parts that would not be multiplied side by side."""
-    assert not cut_products(graph_of(with_weights(LEFT[name])))
+    assert not split_matmul(graph_of(with_weights(LEFT[name])))
 
 
 def test_doubles_and_old_opsets_stay() -> None:
     """The gemm kernels multiply no doubles; before opset 13 Split has its sizes elsewhere."""
     text = f"g (float[N,8] x, float[8,32] w) => (float[N,16] y) {{ m = MatMul (x, w)  {TWO} }}"
-    assert not cut_products(graph_of(with_weights(text), 12))
+    assert not split_matmul(graph_of(with_weights(text), 12))
     model = parse(text.replace("float[", "double["))
     model.graph.initializer.append(numpy_helper.from_array(np.ones((8, 32)), "w"))
     del model.graph.input[1]
-    assert not cut_products(graph_of(model))
-    assert cut_products(graph_of(with_weights(text)))
+    assert not split_matmul(graph_of(model))
+    assert split_matmul(graph_of(with_weights(text)))
 
 
 def test_rules_go_first() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.einsums import multiply_einsums
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.batching.einsum_to_matmul import einsum_to_matmul
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
 T, M, R = "Transpose", "MatMul", "Reshape"
@@ -87,4 +87,4 @@ def test_the_rest_stays(equation: str) -> None:
     names = ", ".join(part.split()[1] for part in LEFT[equation].split(", "))
     kind = LEFT[equation].partition("[")[0]
     model = parse(f"""g ({LEFT[equation]}) => ({kind}[] y) {{ y = Einsum <equation = "{equation}"> ({names}) }}""")
-    assert not multiply_einsums(Graph(model.graph, infer(model).graph, 17))
+    assert not einsum_to_matmul(Graph(model.graph, infer(model).graph, 17))

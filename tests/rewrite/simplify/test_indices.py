@@ -2,9 +2,9 @@
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.indices import in_order
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.index_facts import in_order
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 18]>

@@ -3,9 +3,9 @@
 import onnx
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.joined_parts import join_parts
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.views.cancel_split_concat import cancel_split_concat
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, parse
 
 NUMBERS = """<int64[1] zero = {0}, int64[1] two = {2}, int64[1] four = {4}, int64[1] one = {1},
@@ -23,9 +23,9 @@ def rewritten(nodes: str, channels: str = "8") -> tuple[onnx.ModelProto, onnx.Mo
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = Graph(made.graph, infer(made).graph, 17)
-    changed = join_parts(graph)
+    changed = cancel_split_concat(graph)
     if changed:
-        graph.remove_dead()
+        graph.eliminate_dead_code()
     graph.commit()
     assert changed == (made.graph.node != model.graph.node)
     return model, made

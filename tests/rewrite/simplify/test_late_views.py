@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.late_views import late_views
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.views.elementwise_before_view import elementwise_before_view
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 
 TOKENS = """g (float[N,8,H,W] x, float[8,1,3,3] w, float[8,4] p) => (float[N,T,4] y)
@@ -111,4 +111,4 @@ LEFT = {
 def test_the_rest_stays(name: str) -> None:
     """A view more, or numbers of which the image knows nothing."""
     model = parse(LEFT[name])
-    assert not late_views(Graph(model.graph, infer(model).graph, 17))
+    assert not elementwise_before_view(Graph(model.graph, infer(model).graph, 17))

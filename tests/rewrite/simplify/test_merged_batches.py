@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.merged_batches import unmerge_batches
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.batching.unmerge_batches import unmerge_batches
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, fuses, ops, optimize, parse
 
 HEAD = """g (float[N,S,8] q, float[N,S,8] k, float[N,S,8] v, float[N,2,S] alibi, float[N,1,S,S] mask)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.einsums import multiply_einsums
-from onnxfuse.rewrite.simplify.merged_windows import merge_windows
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.batching.einsum_to_matmul import einsum_to_matmul
+from onnxfuse.passes.batching.merge_windows import merge_windows
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, fuses, ops, optimize, parse
 
 WINDOWS = """g (float[N,3,5,32] q, float[N,3,5,32] k, float[N,3,5,32] v) => (float[N,3,5,32] y)
@@ -89,7 +89,7 @@ LEFT = {
 def graph_of(text: str, opset: int = 17) -> Graph:
     """Return the graph of a model in which products are MatMul."""
     model = parse(text)
-    multiply_einsums(graph := Graph(model.graph, infer(model).graph, 17))
+    einsum_to_matmul(graph := Graph(model.graph, infer(model).graph, 17))
     graph.commit()
     return Graph(model.graph, infer(model).graph, opset)
 

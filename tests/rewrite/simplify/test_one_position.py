@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import models
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 from tests.rewrite.fuse.test_attention_masks import run
 from tests.rewrite.small import parse
 
@@ -41,7 +41,7 @@ def layer(place: int = 0, outputs: str = "float[N,4] y") -> onnx.ModelProto:
 
 def narrowed(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model after the rewrites alone."""
-    from onnxfuse.rewrite.language.rule_file import shipped
+    from onnxfuse.rules.language.rule_file import shipped
 
     made = onnx.ModelProto()
     made.CopyFrom(model)

@@ -3,9 +3,9 @@
 import onnx
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.padded_columns import pad_columns
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.alignment.pad_columns import pad_columns
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, fuses, numbers, ops, optimize, parse
 
 TEXT = """g (float[N,S,16] x) => (float[N,S,16] y)

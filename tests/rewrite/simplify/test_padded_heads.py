@@ -3,9 +3,9 @@
 import onnx
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.padded_heads import pad_heads
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.alignment.pad_heads import pad_heads
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, fuses, halved, numbers, ops, optimize, parse
 
 TEXT = """g (float[N,5,8] x, float[N,2,5,5] mask) => (float[N,5,WIDTH] y)

@@ -5,9 +5,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.padded_numbers import pad_whole_numbers
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.alignment.pad_integer_inputs import pad_integer_inputs
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import parse
 
 LENGTH = "size = Shape (x) length = Gather (size, p1) left = Mod (length, w) "
@@ -29,7 +29,7 @@ def rewritten(nodes: str, kind: str = "int64", opset: int = 17) -> tuple[onnx.Mo
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = Graph(made.graph, infer(made).graph, opset)
-    changed = pad_whole_numbers(graph)
+    changed = pad_integer_inputs(graph)
     graph.commit()
     assert changed == (made.graph.node != model.graph.node)
     return model, made

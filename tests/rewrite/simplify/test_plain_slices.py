@@ -2,9 +2,9 @@
 
 import pytest
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.plain_slices import plain_slices
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.views.canonical_slices import canonical_slices
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, optimize, parse
 
 TEXT = """g (float[N,6,8] x STEPS_INPUT) => (float[N,P,Q] y)
@@ -29,9 +29,9 @@ def test_steps_of_1_are_left_out() -> None:
 @pytest.mark.parametrize("steps", ["1,2", "-1,1"])
 def test_other_steps_stay(steps: str) -> None:
     model = parse(text(steps))
-    assert not plain_slices(Graph(model.graph, infer(model).graph, 17))
+    assert not canonical_slices(Graph(model.graph, infer(model).graph, 17))
 
 
 def test_steps_that_are_not_known_stay() -> None:
     model = parse(TEXT.replace("STEPS_INPUT", ", int64[2] steps").replace(", int64[2] steps = {STEPS}", ""))
-    assert not plain_slices(Graph(model.graph, infer(model).graph, 17))
+    assert not canonical_slices(Graph(model.graph, infer(model).graph, 17))

@@ -5,8 +5,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import parse
 
 NUMPY = {"float": np.float32, "float16": np.float16}

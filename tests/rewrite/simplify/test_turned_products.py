@@ -6,10 +6,10 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnxfuse
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify import turned_products
-from onnxfuse.rewrite.simplify.turned_products import unturn_products
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.batching import matmul_transpose
+from onnxfuse.passes.batching.matmul_transpose import absorb_matmul_transposes
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import assert_same_numbers, halved, ops, optimize, parse
 
 TURN = "Transpose <perm = [0, 2, 1]>"
@@ -70,7 +70,7 @@ def test_nothing_is_turned(text: str) -> None:
 @pytest.mark.parametrize("text", [MIXER, GATE, AROUND])
 def test_sums_have_the_same_terms(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, where no rounding hides another one."""
-    monkeypatch.setattr(turned_products, "TYPES", (TensorProto.FLOAT,))
+    monkeypatch.setattr(matmul_transpose, "TYPES", (TensorProto.FLOAT,))
     model = with_weights(text, TensorProto.FLOAT)
     made, _ = optimize(model, "expand")
     assert "Transpose" not in ops(made)
@@ -160,7 +160,7 @@ def test_the_rest_stays(name: str) -> None:
     """Where not all is products by weights and elementwise work, or no kernel would multiply them."""
     graph = graph_of(with_weights(LEFT[name]))
     before = list(graph.nodes)
-    assert not unturn_products(graph)
+    assert not absorb_matmul_transposes(graph)
     assert graph.nodes == before
 
 
@@ -170,10 +170,10 @@ def test_products_of_other_types_between_stay() -> None:
     model = with_weights(text)
     weight = model.graph.initializer[0]
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float32), "w"))
-    assert not unturn_products(graph_of(model))
+    assert not absorb_matmul_transposes(graph_of(model))
 
 
 def test_other_types_stay() -> None:
     """What float32 kernels would take is not measured."""
-    assert not unturn_products(graph_of(with_weights(MIXER, TensorProto.FLOAT)))
-    assert unturn_products(graph_of(with_weights(MIXER)))
+    assert not absorb_matmul_transposes(graph_of(with_weights(MIXER, TensorProto.FLOAT)))
+    assert absorb_matmul_transposes(graph_of(with_weights(MIXER)))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.model.graph import Graph
-from onnxfuse.model.inferred_types import infer
-from onnxfuse.rewrite.simplify.written_slices import write_slices
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.views.scatter_to_concat import scatter_to_concat
+from onnxfuse.shapes.inference import infer
 from tests.rewrite.small import fuses, parse
 
 COUNT = """size = Shape (x)  length = Gather (size, p1)  places = Range (p0, length, p1)"""
@@ -123,7 +123,7 @@ def test_positions_that_are_cast_from_other_numbers_stay() -> None:
     }"""
     model = parse(text, 18)
     graph = Graph(model.graph, infer(model).graph, 18)
-    assert not write_slices(graph)
+    assert not scatter_to_concat(graph)
     assert fuses(model, "softmax")[-1] == "Neg"
 
 

@@ -1,0 +1,1 @@
+"""Kernel packs, exported libraries, the Triton configuration, and the environment check."""

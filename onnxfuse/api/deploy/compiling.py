@@ -1,0 +1,288 @@
+"""Kernel packs: make the one of a model, and tell what one covers."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnxfuse.api.request.files import writable
+from onnxfuse.api.request.model_source import Model, path_or_proto
+from onnxfuse.api.request.options import Compiling
+from onnxfuse.cuda.build import cache
+from onnxfuse.cuda.launch_programs import stored
+from onnxfuse.cuda.pack import file
+from onnxfuse.cuda.pack.layout import PTX, PackError, Target, head_of, sizes
+from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
+from onnxfuse.files import external, io
+from onnxfuse.files.atomic_write import as_model_error, check_no_links, replacing
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.text_tables import Table, Tabled
+
+if TYPE_CHECKING:
+    from onnxfuse.runtime.packing.packing import PackResult
+
+Step = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, of how much; 0 of 0 where that is not known."""
+
+PORTABLE = Target(Arch("sm_86", 132, 1536), PTX)
+"""Of all architectures the one whose plans need the least: GPUs from 8.6 on take its PTX, those to come, too."""
+MOST = 2**31 - 1
+
+
+def quiet(what: str, done: int, of: int) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True, repr=False)
+class Compiled(Tabled):
+    """A kernel pack that was made."""
+
+    target: Path
+    made: "PackResult"
+    assumed: tuple[str, ...]
+    """The dimensions whose ranges nobody gave."""
+    seconds: float
+
+    @property
+    def left(self) -> int:
+        """Shapes of the ranges, counted for each op and GPU, that are planned when they come."""
+        return sum(p.left for p in self.made.programs)
+
+    def table(self) -> Table:
+        """Return the GPUs that it is for."""
+        return pack_table(f"kernel pack {self.target}", self.made)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "ok": True,
+            "target": str(self.target),
+            "bytes": self.made.size,
+            "seconds": round(self.seconds, 3),
+            **covered(self.made, self.assumed),
+        }
+
+
+def pack_table(what: str, made: "PackResult") -> Table:
+    """Return what a pack covers on one screen: ranges, and kernels for each GPU."""
+    ranges = ", ".join(f"{name} {least}..{most}" for name, (least, most) in made.ranges.items())
+    rows = [(name, str(count), f"{size / 1e3:.1f} kB") for name, (count, size) in made.kernels.items()]
+    return Table(f"{what} for {ranges or 'one shape'}", ("for", "kernels", "size"), rows)
+
+
+def covered(made: "PackResult", assumed: Sequence[str]) -> dict[str, Any]:
+    """Return what a pack covers, for JSON. `assumed`: the dimensions whose ranges nobody gave."""
+    return {
+        "ranges": {n: list(r) for n, r in made.ranges.items()},
+        "assumed": list(assumed),
+        "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in made.kernels.items()},
+        "programs": [asdict(p) for p in made.programs],
+        "without": dict(made.without),
+    }
+
+
+def compile(
+    model: Model, asked: Compiling | None = None, target: str | Path | None = None, step: Step = quiet
+) -> Compiled:
+    """Write the kernel pack of a fused model, by default beside its file, and return what it holds.
+
+    Raises ModelError for a model without fused ops, or one that cannot be read; UsageError for a dimension that it does
+    not have, a range or an architecture that is none; DeviceError without the engine, KernelError without NVRTC.
+    """
+    begun = time.perf_counter()
+    asked = asked or Compiling()
+    source = path_or_proto(model)
+    path = None if isinstance(source, onnx.ModelProto) else Path(source)
+    if target is None and path is None:
+        raise UsageError("a model in memory has no file beside which its pack could be", "Say where: target=FILE.")
+    place = Path(target) if target is not None else file.pack_path_of(path or Path())
+    writable(place)
+    if target is None:
+        check_no_links(place, place.parent)
+    light = source if isinstance(source, onnx.ModelProto) else io.outline(source)
+    made, assumed = build(light, asked, step, path)
+    write(made, place)
+    return Compiled(place, made, assumed, time.perf_counter() - begun)
+
+
+def trust(model: Path) -> Path:
+    """Let sessions take the pack beside a model's file, which was compiled elsewhere; return its path.
+
+    Raises ModelError where there is none, or what is there is no whole pack.
+    """
+    place = file.pack_path_of(model)
+    try:
+        file.trust(place)
+    except FileNotFoundError:
+        raise ModelError(f"{place}: there is no such kernel pack", f"Compile it: onnxfuse compile {model}") from None
+    except PackError as error:
+        raise ModelError(f"{place}: {error}", f"Compile it: onnxfuse compile {model}") from None
+    return place
+
+
+def build(
+    model: onnx.ModelProto, asked: Compiling, step: Step, path: Path | None = None
+) -> "tuple[PackResult, tuple[str, ...]]":
+    """Return the pack of a model in memory, and which ranges were assumed. `path`: its file."""
+    from onnxfuse.runtime.packing.packing import make
+    from onnxfuse.runtime.packing.ranges import dimensions
+
+    if not fused_ops(model):
+        raise ModelError(
+            f"{path or 'the model'}: has no fused ops, and needs no kernels",
+            "Optimize it first: onnxfuse optimize IN.onnx OUT.onnx --compile.",
+        )
+    known = dimensions(model)
+    for dim, (least, most) in asked.ranges.items():
+        if dim not in known:
+            raise UsageError(f"--shape {dim}: the model has no dimension of that name.{_names(dim, known)}")
+        if not 0 <= least <= most <= MOST:
+            raise UsageError(f"--shape {dim}={least}..{most}: is no range", "Say the least and the greatest: 1..32.")
+    ranges = {n: asked.ranges.get(n, usual) for n, usual in known.items()}
+    targets = _targets(asked)
+    made = make(model, targets, ranges, tf32=not is_strict_fp32(model), rules=asked.rules, path=path, step=step)
+    return made, tuple(n for n in known if n not in asked.ranges)
+
+
+def write(made: "PackResult", place: Path) -> None:
+    """Write a pack, which sessions of this user take; the one that was there stays whole until this one is complete.
+
+    Raises ModelError.
+    """
+    with as_model_error(place), replacing(place) as out:
+        for part in made.parts:
+            out.write(part)
+    head = head_of(made.parts[0], made.size)
+    cache.trust_pack(head.digest.hex())
+
+
+def _names(dim: str, known: Mapping[str, Any]) -> str:
+    if not known:
+        return " All of its dimensions are known."
+    return did_you_mean(dim, set(known)) + f" There are: {', '.join(known)}."
+
+
+def _targets(asked: Compiling) -> tuple[Target, ...]:
+    """Return what is compiled for: what was asked, else the GPU here, else all that kernels are made for, and PTX."""
+    if asked.archs:
+        found = [Target(_arch(name)) for name in dict.fromkeys(asked.archs)]
+        portable = bool(asked.ptx)
+    else:
+        own = _here()
+        found = [Target(a) for a in ([own] if own else SUPPORTED)]
+        portable = asked.ptx if asked.ptx is not None else own is None
+    return (*dict.fromkeys(found), *((PORTABLE,) if portable else ()))
+
+
+def _here() -> Arch | None:
+    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
+
+    if cuda_unusable() is not None:
+        return None
+    from onnxfuse.cuda import arch_of
+
+    return arch_of(0)
+
+
+def _arch(name: str) -> Arch:
+    """Return the GPU of an architecture by name; of one that is not made for by itself, the nearest one's numbers."""
+    from onnxfuse.cuda import arch_of, compiles_for
+    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable, device_count
+
+    found = re.fullmatch(r"sm_(\d+)[af]?", name)
+    if found is None:
+        there = ", ".join(a.name for a in SUPPORTED)
+        raise UsageError(f"--arch {name}: is not of the form sm_90a", f"Kernels are made for {there}.")
+    wanted = "sm_90a" if found[1] == "90" else f"sm_{found[1]}"
+    if int(found[1]) not in compiles_for():
+        there = ", ".join(f"sm_{n}" for n in compiles_for())
+        raise UsageError(f"--arch {name}: the compiler knows no such GPU", f"It knows {there}.")
+    if cuda_unusable() is None:
+        here = next((a for d in range(device_count()) if (a := arch_of(d)).name == wanted), None)
+        if here is not None:
+            return here
+    nearest = min(SUPPORTED, key=lambda a: abs(a.number - int(found[1])))
+    return Arch(wanted, nearest.sm_count, nearest.threads_per_sm)
+
+
+# ---- what there is
+
+
+@dataclass(frozen=True)
+class PackInspection:
+    """What the pack beside a model covers."""
+
+    path: Path
+    fault: str
+    """Why it is not used, in one line; empty where it is."""
+    mend: str
+    """The command that builds it again, where something is wrong with it."""
+    size: int = 0
+    targets: Mapping[str, tuple[int, int]] | None = None
+    """By name: kernels, and their bytes."""
+    facts: Mapping[str, Any] | None = None
+    """`ranges` by dimension, `programs`, `without`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "path": str(self.path), "fault": self.fault, "mend": self.mend, "bytes": self.size,
+            "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in (self.targets or {}).items()},
+            **(self.facts or {}),
+        }  # fmt: skip
+
+
+def inspect(model: Path) -> PackInspection | None:
+    """Return what the pack beside a model's file covers, None where there is none; compiles and runs nothing."""
+    place = file.pack_path_of(model)
+    mend = f"onnxfuse compile {model}"
+    try:
+        pack = file.opened(place, named=False, links=external.follows_links())
+    except FileNotFoundError:
+        return None
+    except PackError as error:
+        return PackInspection(place, f"{error}", mend)
+    index, fault = pack.index, ""
+    ops, there = set(fused_ops(io.outline(model))), {e.name for e in index.ops}
+    facts = _facts(index.facts)
+    missing = ops - there - set(facts["without"])
+    if pack.head.planners.hex() != stored.planners():
+        fault = "was made by another version of onnxfuse"
+    elif ops and not ops & there:
+        fault = "is of another model"
+    elif missing:
+        fault = f"lacks {len(missing)} of {plural(ops, 'fused op')}"
+    return PackInspection(place, fault, mend if fault else "", pack.head.size, sizes(index), facts)
+
+
+def _facts(text: str) -> dict[str, Any]:
+    """Return what a pack tells people of itself; it may tell anything."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    facts = found if isinstance(found, dict) else {}
+    ranges, programs, without = (facts.get(n) for n in ("ranges", "programs", "without"))
+    return {
+        "ranges": {str(n): r for n, r in ranges.items() if _is_range(r)} if isinstance(ranges, dict) else {},
+        "programs": [p for p in programs if _is_part(p)] if isinstance(programs, list) else [],
+        "without": {str(n): str(w) for n, w in without.items()} if isinstance(without, dict) else {},
+    }
+
+
+def _is_range(told: Any) -> bool:
+    return isinstance(told, list) and len(told) == 2 and all(isinstance(n, int) for n in told)
+
+
+def _is_part(told: Any) -> bool:
+    kinds = {"op": str, "target": str, "why": str, "aligned": bool, "whole": bool, "shapes": int, "left": int}
+    return isinstance(told, dict) and all(isinstance(told.get(n), kind) for n, kind in kinds.items())

@@ -1,0 +1,1 @@
+"""Explain what fuses, what does not, and why."""

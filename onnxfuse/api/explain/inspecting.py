@@ -1,0 +1,154 @@
+"""What a model is, without running or changing it: sizes, operators, dimensions, element types, and what is fused."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, ValueInfoProto
+
+from onnxfuse.api.request.model_source import Model, path_or_proto
+from onnxfuse.files import external, io
+from onnxfuse.model import precision_record
+from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.model.validate import tensors
+from onnxfuse.passes import pipeline
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input or an output."""
+
+    name: str
+    type: str
+    """Its element type, as float16."""
+    shape: tuple[int | str, ...] | None
+    """A number, a name, or `?` for each dimension; None where the model does not tell it."""
+
+    def __str__(self) -> str:
+        shape = "of any shape" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.type} {shape}"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one element type."""
+
+    type: str
+    count: int
+    elements: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A distinct fused op."""
+
+    op: str
+    rule: str
+    nodes: int
+    """Nodes of the model that are this op."""
+    made_of: tuple[str, ...]
+    """Operators of the nodes that one of them replaced."""
+
+
+@dataclass(frozen=True)
+class ModelInspection:
+    """What a model is."""
+
+    name: str
+    bytes: int
+    """Of the model with its weights."""
+    external_bytes: int
+    """Those of them that are in files beside the model's."""
+    missing: tuple[str, ...]
+    """Of these files those that are not there."""
+    ir_version: int
+    opsets: dict[str, int]
+    """By domain; the empty one is ONNX's own."""
+    producer: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    dimensions: tuple[str, ...]
+    """The dynamic dimensions of the inputs; INPUT[AXIS] for one without a name."""
+    weights: tuple[Weights, ...]
+    operators: dict[str, int]
+    """How often each operator stands in it, bodies of If, Loop and Scan included; the most frequent first."""
+    fused: tuple[Fused, ...]
+    precision: str
+    """How it was converted to lower precision; empty where it was not."""
+    strict_fp32: bool
+    """Whether it says that no float32 product is rounded to TF32."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {"ok": True, **asdict(self)}
+
+
+def inspect(model: Model, name: str = "") -> ModelInspection:
+    """Return what `model` is; of a file only the graph is read. Raises ModelError."""
+    source = path_or_proto(model)
+    light = source if isinstance(source, onnx.ModelProto) else io.outline(source, small=False)
+    place = "" if isinstance(source, onnx.ModelProto) else Path(source).name
+    held = list(tensors(light))
+    beside = [t for t in held if external.is_external(t) and external.location(t) != place]
+    away = sum(external.bytes_of(t) for t in held if external.is_external(t))
+    given = {t.name for t in light.graph.initializer}
+    inputs = tuple(_value(v) for v in light.graph.input if v.name not in given)
+    counts = pipeline.count_ops(light)
+    converted = precision_record.read(light)
+    return ModelInspection(
+        name=name or ("" if isinstance(source, onnx.ModelProto) else str(source)),
+        bytes=light.ByteSize() + away,
+        external_bytes=sum(external.bytes_of(t) for t in beside),
+        missing=() if isinstance(source, onnx.ModelProto) else tuple(map(str, external.missing(light, Path(source)))),
+        ir_version=light.ir_version,
+        opsets={o.domain: o.version for o in light.opset_import},
+        producer=" ".join(filter(None, (light.producer_name, light.producer_version))),
+        inputs=inputs,
+        outputs=tuple(_value(v) for v in light.graph.output),
+        dimensions=tuple(dict.fromkeys(
+            f"{v.name}[{axis}]" if size == "?" else str(size)
+            for v in inputs for axis, size in enumerate(v.shape or ()) if not isinstance(size, int)
+        )),
+        weights=_weights(light.graph.initializer),
+        operators=dict(counts.most_common()),
+        fused=tuple(
+            Fused(op.name, op.rule, counts[f"{DOMAIN}:{op.name}"], _made_of(op.body.node))
+            for op in fused_ops(light).values()
+        ),
+        precision="" if converted is None else converted.summary,
+        strict_fp32=is_strict_fp32(light),
+    )  # fmt: skip
+
+
+def _type_name(number: int) -> str:
+    return "float32" if number == TensorProto.FLOAT else str(TensorProto.DataType.Name(number)).lower()
+
+
+def _value(value: ValueInfoProto) -> Value:
+    which = value.type.WhichOneof("value") or "unknown"
+    if which != "tensor_type":
+        return Value(value.name, which.removesuffix("_type"), None)
+    tensor = value.type.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+    return Value(value.name, _type_name(tensor.elem_type), shape)
+
+
+def _weights(held: Sequence[TensorProto]) -> tuple[Weights, ...]:
+    """Return the weights by element type, those that take most first."""
+    count, elements, size = Counter[int](), Counter[int](), Counter[int]()
+    for tensor in held:
+        count[tensor.data_type] += 1
+        elements[tensor.data_type] += external.elements_of(tensor)
+        size[tensor.data_type] += external.bytes_of(tensor)
+    return tuple(Weights(_type_name(t), count[t], elements[t], size[t]) for t, _ in size.most_common())
+
+
+def _made_of(body: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
+    return tuple(n.op_type for n in body if n.op_type != "Constant")

@@ -1,0 +1,1 @@
+"""Optimize a model: rules, precision, tuning."""

@@ -1,0 +1,96 @@
+"""The graph at each phase, and every fused op with its kernel, as files to look at."""
+
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxfuse.api.request.options import Dump, Progress
+from onnxfuse.cuda.dispatch.dump import H200, Dumped, dump, phases
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.files.atomic_write import as_model_error, at_failure
+from onnxfuse.support.errors import ModelError, UsageError
+
+
+@dataclass(frozen=True)
+class Dumping:
+    """Follows one run of the pipeline and writes what it sees into a folder."""
+
+    asked: Dump
+    arch: Arch
+
+    def following(self, model: onnx.ModelProto, progress: Progress) -> Progress:
+        """Return a progress function that also writes the graph as it stands before each phase.
+
+        Call it with "result" at the end, and `write` after that.
+        """
+        with as_model_error(self.asked.folder):
+            state = phases(self.asked.folder / "phases", model)
+
+        def step(phase: str) -> None:
+            if phase != "result":
+                progress(phase)
+            with as_model_error(self.asked.folder):
+                state(phase)
+
+        return step
+
+    def write(self, model: onnx.ModelProto) -> "Written":
+        """Write every fused op of `model`, and return what was written."""
+        with as_model_error(self.asked.folder):
+            return Written(self, dump(model, self.asked.folder, self.arch, self.asked.sizes))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A folder that was filled."""
+
+    into: Dumping
+    ops: tuple[Dumped, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what was written, for JSON."""
+        return {
+            "folder": str(self.into.asked.folder),
+            "arch": self.into.arch.name,
+            "ops": [asdict(d) for d in self.ops],
+        }
+
+
+def dumping(asked: Dump) -> Dumping:
+    """Return what will fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
+    if asked.arch is not None and not re.fullmatch(r"sm_\d+[af]?", asked.arch):
+        raise UsageError(f"--arch {asked.arch} is not of the form sm_90 or sm_90a")
+    folder = asked.folder
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder}: is not a folder", "Give --dump the name of a folder.")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ModelError(f"{folder}: is not empty", "Give --dump a new folder, so that nothing stale is in it.")
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    at_failure(partial(_remove, folder, there))
+    return Dumping(asked, arch_here() if asked.arch is None else Arch(asked.arch, H200.sm_count))
+
+
+def _remove(folder: Path, there: Path) -> None:
+    """Remove what was written into `folder`, and the folders that were made for it in `there`."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for made in (folder, *folder.parents):
+        if made == there or not made.is_dir():
+            return
+        made.rmdir()
+
+
+def arch_here() -> Arch:
+    """Return the GPU's own architecture where CUDA can be used, an H200's elsewhere."""
+    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
+
+    if cuda_unusable() is not None:
+        return H200
+    from onnxfuse.cuda import arch_of
+
+    return arch_of(0)

@@ -1,0 +1,59 @@
+"""Lower precision on the way of a model: converted before it is fused, and told afterwards."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnx import ModelProto
+
+from onnxfuse.api.request.model_source import Origin, copied
+from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
+from onnxfuse.api.request.options import Options, Progress, silent
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.graph.normalize import normalize
+from onnxfuse.model import precision_record
+from onnxfuse.model.precision_record import PrecisionRecord
+from onnxfuse.rules.language.rule_file import Rule
+
+if TYPE_CHECKING:
+    from onnxfuse.precision import Lowering
+    from onnxfuse.verification.cases.planning import RealInputs
+
+__all__ = ["PrecisionRecord", "converted", "lowering"]
+
+
+def lowering(
+    precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str | None = None,
+    seconds: float | None = None, keep_fp32: tuple[str, ...] = (),
+) -> "Lowering | None":  # fmt: skip
+    """Return what is asked for, None where nothing is. Raises UsageError for what there is not."""
+    if precision is None:
+        return None
+    from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported where something is to be run.
+
+    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS, tuple(keep_fp32))
+
+
+def converted(
+    model: ModelProto, origin: Origin, options: Options, rules: Sequence[Rule], progress: Progress
+) -> tuple[Origin, PrecisionRecord | None]:
+    """Convert `model`, fresh from `origin`, as the options ask; return where it comes from now, and how it says it is.
+
+    What the rules make of it holds the contract.
+
+    Raises ModelError where the contract does not hold, UsageError.
+    """
+    if options.precision is None:
+        return origin, precision_record.read(model)
+    from onnxfuse.precision import convert
+
+    def finished(made: ModelProto) -> ModelProto:
+        at = Origin(copied(made), origin.strict_fp32)
+        fresh = at.fresh()
+        OptimizePipeline(at).run(fresh, rules, silent)
+        return fresh
+
+    with origin.named():
+        normalize(model, freeze=options.freeze_initializers)
+        unfuse(model)
+        done = convert(model, options.precision, progress, finished)
+    return Origin(copied(model), origin.strict_fp32), done

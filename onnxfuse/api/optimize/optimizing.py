@@ -1,0 +1,353 @@
+"""Optimize a model, guarded, tuned and dumped as asked; take it back; write what came of it."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from onnx import ModelProto
+
+from onnxfuse.api.deploy import compiling
+from onnxfuse.api.deploy.compiling import Compiled
+from onnxfuse.api.optimize import tuning
+from onnxfuse.api.optimize.dumping import Dumping, Written, dumping
+from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
+from onnxfuse.api.reasons import near_misses, remaining_ops
+from onnxfuse.api.request import options as asked
+from onnxfuse.api.request.files import writable
+from onnxfuse.api.request.model_source import Model, Origin, Source, copied, owned_copy, path_or_proto
+from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
+from onnxfuse.api.request.options import Compiling, Options, Progress, silent
+from onnxfuse.contract import Requirement
+from onnxfuse.cuda.pack.file import pack_path_of
+from onnxfuse.files import io
+from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.model import custom_ops, ledger
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.ledger import Ledger, Undone
+from onnxfuse.model.tf32 import set_strict_fp32
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.text_tables import Table, Tabled
+
+if TYPE_CHECKING:
+    from onnxfuse.tuning import Tuned
+    from onnxfuse.verification import RealInputs
+    from onnxfuse.verification.localize.guard import Guarded
+
+
+@dataclass(frozen=True, repr=False)
+class Optimized(Tabled):
+    """A model that was made of another, and everything about how."""
+
+    model: ModelProto
+    report: OptimizeReport
+    options: Options = field(default_factory=Options)
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes before and after."""
+    seconds: float = 0.0
+    came: ModelProto | None = None
+    """The model as it came, where it was to be kept."""
+    source: Source | None = None
+    """What it was made of."""
+    apart: bool = False
+    """Whether weights of the model as it came are in files beside it."""
+    undone: Undone | None = None
+    """Of `undo`: the fused nodes that are plain ones again, and what of the original is not back."""
+    guarded: "Guarded | None" = None
+    tuned: "Tuned | None" = None
+    dumped: Written | None = None
+    compiled: Compiled | None = None
+    lowered: PrecisionRecord | None = None
+    """How the model was converted to lower precision, now or before."""
+
+    removed: list[Path] = field(default_factory=list)
+    """Of `written`: data files of the model that was in its place, which nothing else reads, and which go with it."""
+
+    @property
+    def models(self) -> dict[str, ModelProto]:
+        """The model as it came, where it was kept, and as it is."""
+        return {"after": self.model} if self.came is None else {"before": self.came, "after": self.model}
+
+    @property
+    def external_data(self) -> bool:
+        """Whether its weights are to be in a file beside it: as they were, unless the options say."""
+        return self.apart if self.options.external_data is None else self.options.external_data
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know of it, one line each."""
+        kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
+        hint = f"; {self.lowered.hint}" if self.lowered is not None and self.lowered.hint else ""
+        stays = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if kept and self.lowered else []
+        return [*stays, *([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
+
+    @property
+    def missed(self) -> list[Requirement]:
+        """What was required and is not there."""
+        return asked.missed(self.report, self.options.require)
+
+    def opens(self) -> Callable[[Path], None]:
+        """Return what raises ModelError for a written file of the model that ONNX Runtime does not open, and should."""
+        from onnxfuse.runtime.session.opening import (
+            require_written,  # ONNX Runtime is imported where something is to be run.
+        )
+
+        came = Path(self.source) if isinstance(self.source, str) else self.source
+        return require_written(self.model, came)
+
+    def table(self) -> Table:
+        """Return which rules applied."""
+        return self.report.table()
+
+    def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
+        """Return every fact for JSON; `source` and `target` are the names of the files."""
+        report, missed = self.report, self.missed
+        fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
+        facts = {
+            "ok": not missed,
+            "source": str(source),
+            "target": None if missed else str(target),
+            "nodes": {"before": report.before.total(), "after": report.after.total()},
+            "fused_nodes": sum(fused.values()),
+            "distinct_kernels": len(fused),
+            "rules": dict(report.by_rule()),
+            "bytes": {"before": self.sizes[0], "after": self.sizes[1]},
+            "seconds": round(self.seconds, 3),
+            "notes": report.notes,
+            "phases": {k: round(v, 3) for k, v in report.seconds.items()},
+            "not_met": [asked.requirement_line(report, r) for r in missed],
+            "why": [line for r in missed for line in why(report, r)],
+        }
+        if self.options.shapes:
+            facts["shapes"] = {name: list(sizes) for name, sizes in self.options.shapes.items()}
+        if self.undone is not None:
+            facts["undone"], facts["back"] = self.undone.fused, self.undone.as_dict()
+        elif not missed:
+            facts["operators"] = {
+                op: {"before": n, "after": m} for op, (n, m) in remaining_ops.operators(report).items()
+            }
+            if "fuse" in report.seconds:  # of a model that was left as it is no rule says why
+                facts["left"] = remaining_ops.remaining_ops(self.model, report).as_dict()
+        if self.lowered is not None:
+            facts["precision"] = self.lowered.as_dict()
+        if self.guarded is not None:
+            facts["guard"] = self.guarded.as_dict()
+        if self.dumped is not None:
+            facts["dump"] = self.dumped.as_dict()
+        if self.compiled is not None:
+            facts["compiled"] = self.compiled.as_dict()
+        if self.tuned is not None and self.options.tuning is not None:
+            facts["tuning"] = tuning.facts(self.tuned, self.options.tuning.file)
+        return facts
+
+
+def why(report: OptimizeReport, required: Requirement) -> list[str]:
+    """Return why a requirement is missed: where the rule stopped short, or where it applied and was not to."""
+    applied = [a for a in report.applied if a.rule == required.rule]
+    if required.relation in ("==", "<=", "<") and len(applied) >= required.count:
+        return [f"{a.rule} applied at {a.nodes[0] if a.nodes else a.op}" for a in applied[: near_misses.WHYS]]
+    return near_misses.why(report, required.rule)
+
+
+def optimize(model: Model, options: Options | None = None, progress: Progress = silent) -> Optimized:
+    """Return the optimized model with what was done; the one given is left as it is.
+
+    Raises ModelError, RuleError, UsageError; DeviceError where it is to be measured and there is no GPU.
+    """
+    options = options or Options()
+    with together(), custom_ops.using(options.custom_ops):  # a dump goes with what it was made for
+        return _optimize(model, options, progress)
+
+
+def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
+    from onnxfuse.runtime.session import opening  # ONNX Runtime is imported where something is to be run.
+
+    dumped = None if options.dump is None else dumping(options.dump)
+    rules = options.chosen()
+    if options.tuning is not None:
+        tuning.check(options.tuning)
+    begun = time.perf_counter()
+    origin = Origin(path_or_proto(model), options.strict_fp32, options.shapes)
+    first = owned_copy(origin.source)
+    before = io.size(first)
+    kept = ledger.of(first)
+    origin.marked(first)
+    came = copied(first) if options.keep else None
+    made = Optimized(first, OptimizeReport(), options, came=came, source=origin.source, apart=_apart(origin.source))
+    exported = pipeline.count_ops(first)
+    origin, done = converted(first, origin, options, rules, progress)
+    made = replace(made, lowered=done)
+    if options.tuning is not None:
+        made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))
+    way = OptimizePipeline(origin, options.freeze_initializers, made.tuned)
+    if options.guard is None:
+        follow = progress if dumped is None else dumped.following(first, progress)
+        made = replace(made, report=way.run(first, rules, follow))
+    else:
+        opens = opening.require(first)
+        made, follow = _guarded(made, way, rules, options.guard.inputs, dumped, progress)
+        progress("open")
+        opens(made.model)
+    if options.precision is not None:
+        made.report.before = exported
+    _write_ledger(made, kept)
+    if dumped is not None:
+        progress("dump")
+        follow("result")
+        made = replace(made, dumped=dumped.write(made.model))
+    if made.tuned is not None:
+        made.tuned.attach(made.model)
+    return replace(made, sizes=(before, io.size(made.model)), seconds=time.perf_counter() - begun)
+
+
+def _write_ledger(made: Optimized, kept: Ledger | None) -> None:
+    """Let the model say what it was made of and what rewrote it, after all that it said before."""
+    if kept is None:
+        return
+    asked_for = [f"made for {_sizes(made.model)} alone"] if made.options.shapes else []
+    if made.options.precision is not None and made.lowered is not None:
+        asked_for.append(f"weights and nodes are in {made.lowered.precision}")
+    if made.options.freeze_initializers:
+        asked_for.append("weights that were inputs, too, are constants")
+    new = Counter(a.rule for a in made.report.applied if not a.op)
+    ledger.write(
+        made.model,
+        replace(
+            kept,
+            rewrites=dict(Counter(kept.rewrites) + new),
+            made=tuple(dict.fromkeys((*kept.made, *asked_for))),
+        ),
+    )
+
+
+def _sizes(model: ModelProto) -> str:
+    """Return the shapes of the inputs, by which name they were asked for or not."""
+    weights = {t.name for t in model.graph.initializer}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    dims = {i.name: [d.dim_param or str(d.dim_value) for d in i.type.tensor_type.shape.dim] for i in inputs}
+    return ", ".join(f"{name}={'x'.join(of)}" for name, of in dims.items())
+
+
+def undo(model: Model, progress: Progress = silent, options: Options | None = None) -> Optimized:
+    """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
+
+    What was folded into weights or rewritten stays so: it is the same computation, and `.undone` says what it is.
+    Of `options` it is said whether the result holds the model as it came, too, and where its weights go. Raises
+    ModelError where ONNX Runtime opens `model` and not the result.
+    """
+    from onnxfuse.runtime.session import opening  # ONNX Runtime is imported where something is to be run.
+
+    begun = time.perf_counter()
+    options, source = options or Options(), path_or_proto(model)
+    made = owned_copy(source)
+    before = io.size(made)
+    opens = opening.require(made)
+    came = copied(made) if options.keep else None
+    progress("undo")
+    report = OptimizeReport(before=pipeline.count_ops(made))
+    count = unfuse(made)
+    undone = ledger.undone(made, count)
+    ledger.remove(made)
+    set_strict_fp32(made, strict=False)
+    report.after = pipeline.count_ops(made)
+    progress("open")
+    opens(made)
+    sizes = (before, io.size(made))
+    seconds = time.perf_counter() - begun
+    return Optimized(
+        made,
+        report,
+        options,
+        sizes=sizes,
+        seconds=seconds,
+        came=came,
+        source=source,
+        apart=_apart(source),
+        undone=undone,
+    )
+
+
+def _apart(source: Source) -> bool:
+    return not isinstance(source, ModelProto) and io.has_external_data(source)
+
+
+@contextlib.contextmanager
+def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Progress = silent) -> Iterator[Optimized]:
+    """Write what `make` returns; it takes its place as `target` when the block ends well, after all else written there.
+
+    Otherwise, and where something that was required is missed, nothing is left of it. A stream is written then, too.
+    Raises ModelError where ONNX Runtime does not open what was written, and should.
+    """
+    if isinstance(target, Path):
+        writable(target)
+    with contextlib.ExitStack() as pending, together():
+        made = make()
+        begun = time.perf_counter()
+        if not made.missed:
+            if isinstance(target, Path) and made.options.compile is not None:
+                made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
+            progress("write")
+            if isinstance(target, Path):
+                saving = io.saving(made.model, target, beside=made.external_data, opens=made.opens())
+                made = replace(made, removed=pending.enter_context(saving))
+            else:
+                pending.enter_context(io.streaming(made.model, target, made.opens()))
+        whole = [replace(made, seconds=made.seconds + time.perf_counter() - begun)]
+        del made  # a model that waits for its place is in its file; who wants it has it
+        yield whole.pop()
+
+
+def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
+    """Write the kernel pack beside where the model will be; it goes again where the model is not written."""
+    begun = time.perf_counter()
+
+    def step(what: str, done: int, of: int) -> None:
+        progress(f"compile {what}{f' {done} of {of}' if of else ''}")
+
+    pack, assumed = compiling.build(made.model, replace(how, rules=made.options.rules), step)
+    place = pack_path_of(target)
+    check_no_links(place, target.parent)
+    compiling.write(pack, place)
+    return Compiled(place, pack, assumed, time.perf_counter() - begun)
+
+
+def _guarded(
+    came: Optimized,
+    way: OptimizePipeline,
+    rules: Sequence[Rule],
+    inputs: "Sequence[RealInputs]",
+    dumped: Dumping | None,
+    progress: Progress,
+) -> tuple[Optimized, Progress]:
+    """Return the model without what was taken back, with the report on what is left; and what follows its phases.
+
+    `dumped` sees the phases by which the model was made in the end, and what stays as their result.
+    """
+    from onnxfuse.verification.localize.guard import guard  # ONNX Runtime is imported where something is to be run.
+
+    reports: list[OptimizeReport] = []
+
+    def show(step: str, done: int, total: int) -> None:
+        progress(f"guard {done} of {total}: {step}")
+
+    reoptimize = way.reoptimizer(rules, progress, reports)
+    guarded = guard(came.model, reoptimize, unfuse, inputs=inputs or None, progress=show)
+    report, follow = reports[0], progress
+    if guarded.left_out or dumped is not None:
+        # The model that is left was made without the rules left out: its report and its phases are of those rules.
+        again = way.origin.fresh()
+        follow = progress if dumped is None else dumped.following(again, progress)
+        report = way.run(again, asked.without(rules, guarded.left_out), follow)
+        again.CopyFrom(guarded.model)
+    for undone in guarded.undone:
+        gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
+        if gone is not None:
+            report.applied.remove(gone)
+    report.after = pipeline.count_ops(guarded.model)
+    return replace(came, model=guarded.model, report=report, guarded=guarded), follow

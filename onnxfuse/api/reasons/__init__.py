@@ -1,0 +1,1 @@
+"""Remaining ops, near misses and estimated costs."""

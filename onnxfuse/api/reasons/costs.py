@@ -1,0 +1,98 @@
+"""What each node of a model costs by estimate, from shapes alone: bytes, operations, launches. Nothing is run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from onnxfuse.profiling import traffic
+from onnxfuse.profiling.traffic import NodeTraffic
+from onnxfuse.support.errors import UsageError
+from onnxfuse.support.plurals import agreeing, plural
+
+FIRST, OTHERS = 1, 128
+"""What dynamic dimensions are taken for: the first one of an input is its batch."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The nodes of the main graph, at these shapes."""
+
+    nodes: tuple[NodeTraffic, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    """Of each input."""
+    sizes: Mapping[str, int]
+    """Of each dynamic dimension: given, or assumed."""
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return name, bytes, operations and launches of each node."""
+        return [
+            {
+                "name": n.name,
+                "reads": n.work.reads,
+                "writes": n.work.writes,
+                "flops": n.work.flops,
+                "launches": int(launches(n)),
+            }
+            for n in self.nodes
+        ]
+
+
+def costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]] | None = None) -> Costs:
+    """Return what each node costs. `sizes`: of dimensions by name, INPUT[AXIS] for one without a name, and shapes of
+    inputs; the first dimension of an input is else 1, others 128. Raises ModelError where shapes cannot be inferred,
+    UsageError for sizes that are several, or that name nothing.
+    """
+    given = dict(sizes or {})
+    held = {t.name for t in model.graph.initializer}
+    inputs = [v for v in model.graph.input if v.type.HasField("tensor_type")]
+    found = dimensions(model)
+    unknown = set(given) - set(found) - {v.name for v in inputs}
+    if unknown:
+        there = ", ".join([*found, *(v.name for v in inputs if v.name not in held)])
+        raise UsageError(f"shape: the model has no dimension and no input called '{min(unknown)}'; it has {there}")
+    several = [name for name in found if len(given.get(name, (0,))) != 1]
+    if several:
+        raise UsageError(
+            f"shape: {several[0]} has {plural(len(given[several[0]]), 'size')}, and one is looked at at a time"
+        )
+    found = {name: given[name][0] if name in given else size for name, size in found.items()}
+    shapes = {}
+    for value in inputs:
+        dims = tuple(value.type.tensor_type.shape.dim)
+        told = given.get(value.name)
+        if told is not None and len(told) != len(dims):
+            raise UsageError(
+                f"shape: {value.name} has {plural(dims, 'dimension')}, and {len(told)} "
+                f"{agreeing(told, 'is', 'are')} given"
+            )
+        for axis, dim in enumerate(dims):
+            if told is not None and not dim.HasField("dim_value"):
+                found[_name(value, axis)] = told[axis]
+    for value in inputs:
+        dims = tuple(value.type.tensor_type.shape.dim)
+        shapes[value.name] = tuple(
+            d.dim_value if d.HasField("dim_value") else found[_name(value, axis)] for axis, d in enumerate(dims)
+        )
+    return Costs(traffic.count(model, shapes).nodes, shapes, found)
+
+
+def launches(node: NodeTraffic) -> bool:
+    """Return whether a node starts a kernel: views, and what is known from shapes, start none."""
+    return node.work.bytes > 0
+
+
+def dimensions(model: onnx.ModelProto) -> dict[str, int]:
+    """Return a number for each dynamic dimension of the inputs; the first one of an input stays the batch."""
+    found: dict[str, int] = {}
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value"):
+                name = _name(value, axis)
+                found[name] = FIRST if axis == 0 else found.get(name, OTHERS)
+    return found
+
+
+def _name(value: onnx.ValueInfoProto, axis: int) -> str:
+    return value.type.tensor_type.shape.dim[axis].dim_param or f"{value.name}[{axis}]"

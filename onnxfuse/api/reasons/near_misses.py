@@ -1,0 +1,90 @@
+"""Near misses as they are told: ranked, as plain data, with what would help."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from onnxfuse.cuda import is_pointwise
+from onnxfuse.model.display_names import MOVES
+from onnxfuse.rules.match.cause import CONDITIONS, SPELLINGS
+from onnxfuse.rules.match.hint import hint, without_names
+from onnxfuse.rules.match.match import Refusal
+from onnxfuse.rules.match.report import Near, OptimizeReport
+
+WHYS = 3
+"""Near misses that are told for a lost fusion."""
+
+
+def ranked(report: OptimizeReport) -> list[Near]:
+    """Return the near misses, nearest first: how much more of the pattern was there than was missing."""
+    return sorted(_largest(report.near), key=lambda n: (*(-of for of in n.refusal.nearness), n.rule))
+
+
+def _largest(near: Sequence[Near]) -> list[Near]:
+    """Return the attempts without those that are a part of another one of the same rule, which tells more."""
+    through: dict[tuple[str, str], list[frozenset[str]]] = {}
+    for one in near:
+        nodes = frozenset(one.refusal.nodes)
+        for node in nodes:
+            through.setdefault((one.rule, node), []).append(nodes)
+    return [
+        one
+        for one in near
+        if not (nodes := frozenset(one.refusal.nodes))
+        or not any(nodes < other for other in through[one.rule, next(iter(nodes))])
+    ]
+
+
+def telling(near: Near) -> bool:
+    """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Reshape."""
+    r = near.refusal
+    op = near.root.split()[0]
+    one = r.size == 1 or (r.depth <= 1 and r.cause.kind in SPELLINGS)
+    any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
+    return r.near and not r.far and not any_node
+
+
+def miss_text(refusal: Refusal) -> str:
+    """Return the reason, and in a line of its own what would help."""
+    advice = hint(refusal.cause)
+    return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
+
+
+def reason(stops: Sequence[Refusal]) -> str:
+    """Return why it stopped first, without the names that differ from layer to layer."""
+    return without_names(stops[0].reason) if stops else ""
+
+
+def why(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[str]:
+    """Return where a rule stopped short: the places where it once applied first, then those that no fusion took."""
+    taken = fused_nodes(report)
+    near = [n for n in ranked(report) if n.rule == name]
+    near = [n for n in near if n.root in places] or sorted(near, key=lambda n: n.root in taken)
+    return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in near[:WHYS]]
+
+
+def fused_nodes(report: OptimizeReport) -> frozenset[str]:
+    """Return the nodes that some rule took, as "Op name"."""
+    return frozenset(n for a in report.applied for n in a.nodes)
+
+
+def facts(near: list[Near], report: OptimizeReport) -> list[dict[str, Any]]:
+    """Return misses as plain data for JSON."""
+    taken = fused_nodes(report)
+    return [
+        {
+            "rule": n.rule,
+            "root": n.root,
+            "node": n.refusal.node,
+            "reason": n.refusal.reason,
+            "depth": n.refusal.depth,
+            "size": n.refusal.size,
+            "kind": n.refusal.cause.kind,
+            "subject": n.refusal.cause.subject,
+            "seen": n.refusal.cause.seen,
+            "wanted": n.refusal.cause.wanted,
+            "hint": hint(n.refusal.cause),
+            "fused_otherwise": n.root in taken,
+            "telling": telling(n),
+        }
+        for n in near
+    ]

@@ -1,0 +1,113 @@
+"""What is left of a model once it is optimized: which operators, what they cost by estimate, and why they are there."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from onnxfuse.api.reasons import near_misses
+from onnxfuse.api.reasons.costs import costs, dimensions, launches
+from onnxfuse.cuda import LAUNCH
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.profiling.traffic import NodeTraffic
+from onnxfuse.rules.match.report import Near, OptimizeReport
+from onnxfuse.support.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The plain nodes of one operator that are left."""
+
+    op: str
+    nodes: int
+    launches: int
+    """Those that start a kernel: views and what is known from shapes start none."""
+    bytes: int
+    """Read and written in one run."""
+    share: float
+    """Of the estimated cost of the whole optimized model: bytes, and for each launch what memory moves meanwhile."""
+    at: str
+    """The one of them that moves most."""
+    why: str
+    """Why no rule took that one, empty where no rule came near."""
+
+
+@dataclass(frozen=True)
+class RemainingOps:
+    """What is left in an optimized model, the most expensive first."""
+
+    kinds: tuple[Kind, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """What was assumed of dynamic dimensions."""
+    note: str = ""
+    """Why there is no estimate, empty where there is one."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts as plain data."""
+        kinds = [{**vars(k), "share": round(k.share, 4)} for k in self.kinds]
+        return {"sizes": dict(self.sizes), "note": self.note, "kinds": kinds}
+
+
+def operators(report: OptimizeReport) -> dict[str, tuple[int, int]]:
+    """Return how often each operator stands in the model before and after, the most changed first; "fused" is one."""
+    after = {op: n for op, n in report.after.items() if not op.startswith(f"{DOMAIN}:")}
+    fused = [sum(n for op, n in of.items() if op.startswith(f"{DOMAIN}:")) for of in (report.before, report.after)]
+    found = {
+        op: (report.before[op], after.get(op, 0)) for op in {*report.before, *after} if not op.startswith(f"{DOMAIN}:")
+    }
+    ordered = sorted(found.items(), key=lambda one: (-abs(one[1][0] - one[1][1]), -one[1][0], one[0]))
+    return {**({"fused": (fused[0], fused[1])} if any(fused) else {}), **dict(ordered)}
+
+
+def remaining_ops(model: onnx.ModelProto, report: OptimizeReport) -> RemainingOps:
+    """Return what is left in the optimized `model`, by operator; an estimate from shapes, nothing is run."""
+    try:
+        counted = costs(model)
+    except ModelError as error:
+        return RemainingOps(sizes=dimensions(model), note=f"what is left cannot be estimated: {error}")
+    reasons = _reasons(report, {n.label for n in counted.nodes})
+    whole = sum(_cost(n) for n in counted.nodes) or 1
+    kinds: dict[str, list[NodeTraffic]] = {}
+    for node in counted.nodes:
+        if node.work.bytes and not node.nodes:
+            kinds.setdefault(node.op, []).append(node)
+    made = [_kind(op, nodes, whole, reasons) for op, nodes in kinds.items()]
+    return RemainingOps(tuple(sorted(made, key=lambda k: -k.share)), counted.sizes)
+
+
+def _kind(op: str, nodes: list[NodeTraffic], whole: int, reasons: Mapping[str, Near]) -> Kind:
+    largest = max(nodes, key=_cost)
+    near = reasons.get(largest.name)
+    why = "" if near is None else f"{near.rule}: {near.refusal.reason}"
+    return Kind(
+        op,
+        len(nodes),
+        sum(launches(n) for n in nodes),
+        sum(n.work.bytes for n in nodes),
+        sum(_cost(n) for n in nodes) / whole,
+        largest.name,
+        why,
+    )
+
+
+def _cost(node: NodeTraffic) -> int:
+    return node.work.bytes + LAUNCH * launches(node)
+
+
+def _reasons(report: OptimizeReport, present: Collection[str]) -> dict[str, Near]:
+    """Return the furthest attempt that matched each node, by its name; before others one whose root is left, too.
+
+    `present` are the plain nodes of the result, as "Op name".
+    """
+    found: dict[str, Near] = {}
+
+    def rank(near: Near) -> tuple[object, ...]:
+        return near.root in present, *near.refusal.nearness
+
+    for near in report.attempts():
+        if near_misses.telling(near):
+            for name in {near.root.partition(" ")[2], near.refusal.node, *near.refusal.nodes}:
+                if name not in found or rank(near) > rank(found[name]):
+                    found[name] = near
+    return found

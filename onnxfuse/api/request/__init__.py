@@ -1,0 +1,1 @@
+"""What callers pass: arguments, options, models."""

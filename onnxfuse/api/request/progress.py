@@ -1,0 +1,125 @@
+"""How far a function of the library is: a bar in a notebook, nothing elsewhere, unless the caller says.
+
+In a notebook the bar is an output that is drawn anew in its place and goes at the end; it needs IPython alone, which
+every notebook has, and no widgets.
+"""
+
+import importlib
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+Asked = Callable[..., Any] | bool | None
+"""A function to call; True or False for a bar or none; None for a bar in a notebook alone."""
+Show = Callable[[str, int, int], None]
+
+WIDTH = 90
+"""Columns of a notebook's bar."""
+
+SECONDS = 0.1
+"""Between two drawings in a notebook: each is a message to the browser."""
+
+
+def in_notebook() -> bool:
+    """Return whether this runs in the kernel of a notebook: the shell there is not the terminal's."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell" or "google.colab" in type(shell).__module__
+
+
+@contextmanager
+def progress_callback(asked: Asked, first: str) -> Iterator[Show | None]:
+    """Yield what is to be called along the way, with a step, how much is done and of what; None where nothing is.
+
+    `first` names the first step.
+    """
+    notebook = in_notebook()
+    if callable(asked):
+        yield asked
+    elif not (notebook if asked is None else asked):
+        yield None
+    else:
+        with _in_notebook(first) if notebook else _on_terminal(first) as show:
+            yield show
+
+
+@contextmanager
+def stepping(asked: Asked, first: str) -> Iterator[Callable[[str], Any]]:
+    """As `showing`, for what names its steps alone: of a function of the caller's, it is called with these."""
+    if callable(asked):
+        yield asked
+        return
+    with progress_callback(asked, first) as show:
+        yield (lambda step: None) if show is None else (lambda step: show(step, 0, 0))
+
+
+@contextmanager
+def _on_terminal(first: str) -> Iterator[Show]:
+    from rich.console import Console
+
+    with _bar(Console(stderr=True), first) as bar:
+        yield lambda step, done, total: _update(bar, step, done, total)
+
+
+@contextmanager
+def _in_notebook(first: str) -> Iterator[Show]:
+    display = importlib.import_module("IPython.display").display  # it is there where a notebook is
+    bar = _bar(_silent_console(), first)
+    drawn, place = 0.0, display(_Drawn(bar), display_id=True)
+
+    def show(step: str, done: int, total: int) -> None:
+        nonlocal drawn
+        _update(bar, step, done, total)
+        if time.monotonic() - drawn >= SECONDS:
+            drawn = time.monotonic()
+            place.update(_Drawn(bar))
+
+    try:
+        yield show
+    finally:
+        place.update(_Drawn(None))
+
+
+class _Drawn:
+    """A bar as a notebook shows it."""
+
+    def __init__(self, bar: "Bar | None") -> None:
+        self._html = self._text = ""
+        if bar is not None:
+            console = _silent_console(record=True)
+            console.print(bar.get_renderable())
+            self._html = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>", clear=False)
+            self._text = console.export_text().rstrip()
+
+    def _repr_html_(self) -> str:
+        return self._html
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _silent_console(**options: Any) -> "Console":
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), width=WIDTH, force_jupyter=False, force_terminal=True, **options)
+
+
+def _bar(console: "Console", first: str) -> "Bar":
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    bar = Progress(console=console, transient=True)
+    bar.add_task(escape(first), total=None)
+    return bar
+
+
+def _update(bar: "Bar", step: str, done: int, total: int) -> None:
+    from rich.markup import escape
+
+    bar.update(bar.task_ids[0], description=escape(step), completed=done, total=total or None)

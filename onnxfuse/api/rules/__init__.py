@@ -1,0 +1,1 @@
+"""List, test and derive rules."""

@@ -1,0 +1,319 @@
+"""A rule begun from a model: the nodes that it is for, cut out as a pattern and as an example."""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnxfuse import cuda
+from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
+from onnxfuse.api.rules import node_lookup
+from onnxfuse.api.rules.rules import as_line
+from onnxfuse.api.rules.testing import operators
+from onnxfuse.cuda import is_pointwise
+from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.graph.normalize import normalize
+from onnxfuse.model import schema
+from onnxfuse.model.schema import opset_of
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match.match import operands_of
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.rules.pattern.pattern import NEWEST
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import ValueType
+from onnxfuse.support.bounded_text import parse_model
+from onnxfuse.support.errors import OnnxfuseError, UsageError
+
+MOST = 64
+"""Nodes that are cut out where one alone is named: it and those before it."""
+
+FEW = 64
+"""Elements of a weight that is written into an example; a larger one becomes an input of it."""
+
+TO_DO = "`to` is yours to write: as it stands it is wrong, and --test says so."
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A rule file that was written."""
+
+    path: Path
+    nodes: tuple[str, ...]
+    """What was cut out, as "Op name"."""
+    kind: str
+    """What the skeleton does: the template of its kernel, or "rewrite"."""
+    products: tuple[str, ...] = ()
+    """The products by a weight, and their biases, behind which it begins; as "Op name", where one node was named."""
+    cut: tuple[str, ...] = ()
+    """Those that came along no more, because it had MOST nodes; as "Op name"."""
+
+
+@dataclass(frozen=True)
+class _Region:
+    nodes: list[Node]
+    products: list[Node]
+    cut: list[Node]
+
+
+def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
+    """Write the file of a new rule into `folder` and return what it holds.
+
+    `at` are the nodes that it is for, by name, value or pattern; of one alone also those before it that nothing else
+    reads, MOST at most, back to products by a weight and their biases, which have kernels of their own. Where a kernel
+    takes them, the rule fuses them; else it is a rewrite whose `to` is to be written. Raises UsageError for a name that
+    is none or taken, and for nodes that are no one block.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise UsageError(f"'{name}' is no name for a rule", "Letters, digits and _: it is the name of the file, too.")
+    if name in rule_file.shipped_files():
+        raise UsageError(
+            f"'{name}' is a rule that comes with onnxfuse, and a file of that name would take its place",
+            f"Give another name; onnxfuse rules {name} shows what that one does.",
+        )
+    path = folder / f"{name}.toml"
+    if os.path.lexists(path):
+        raise UsageError(f"{path}: is there already", "Give another name, or remove it first.")
+    origin = Origin(path_or_proto(model))
+    ours = origin.fresh()
+    normalize(ours)
+    graph = Graph(ours.graph, infer(ours).graph, opset_of(ours))
+    region = _region(graph, node_lookup.Names(ours, (), origin.source), at)
+    cut = _Cut(graph, region.nodes)
+    folder.mkdir(parents=True, exist_ok=True)
+    kind, text = _text(path, cut)
+    path.write_text(text, encoding="utf-8")
+    nodes, products, left = (
+        tuple(f"{n.op} {n.name}" for n in which) for which in (region.nodes, region.products, region.cut)
+    )
+    return Begun(path, nodes, kind, products, left)
+
+
+def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _Region:
+    """Return the nodes that are meant, in order, and those before them at which it ends."""
+    asked = {node for one in at for node in names.place(one, OptimizeReport()).nodes}
+    found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != "Constant")
+    if not found:
+        raise UsageError(
+            f"{', '.join(at)}: no node of the main graph computes that", "Name nodes that are in no branch or loop."
+        )
+    products, cut = dict[Node, None](), dict[Node, None]()
+    if len(found) == 1:
+        waiting = list(found)
+        for node in waiting:
+            for before in _before(graph, node):
+                if before in found or any(graph.is_read_outside(v, found) for v in before.outputs if v):
+                    continue
+                if _of_a_product(graph, before):
+                    products[before] = None
+                elif len(found) == MOST:
+                    cut[before] = None
+                else:
+                    found[before] = None
+                    waiting.append(before)
+    region = sorted(found, key=lambda n: n.order)
+    inner = next((n for n in region if any(True for _ in bodies(n.proto))), None)
+    if inner is not None:
+        raise UsageError(f"{inner.op} {inner.name} holds a graph", "A pattern has plain nodes: name those inside.")
+    untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _unknown(graph.type(v))), None)
+    if untyped is not None:
+        raise UsageError(f"the type of '{untyped}' is not known", "See onnxfuse explain: it says where types are lost.")
+    return _Region(region, list(products), list(cut))
+
+
+def _before(graph: Graph, node: Node) -> list[Node]:
+    found = (graph.producer(v) for v in node.inputs if v)
+    return [before for before in found if before is not None and before.op != "Constant"]
+
+
+def _of_a_product(graph: Graph, node: Node) -> bool:
+    """Return whether a node is a product by a weight, or adds the bias to one."""
+    weights = [v for v in node.reads if graph.is_constant(v)]
+    if node.op == "Add" and not node.domain:
+        return bool(weights) and any(_is_product(graph, before) for before in _before(graph, node))
+    return _is_product(graph, node)
+
+
+def _is_product(graph: Graph, node: Node) -> bool:
+    """Return whether a node reads a large matrix of weights, and does more with it than element by element."""
+    if is_pointwise(node.op, node.domain):
+        return False
+    shapes = [graph.type(v).shape or () for v in node.reads if graph.is_constant(v)]
+    return any(sum(d != 1 for d in shape) > 1 and _elements(shape) > FEW for shape in shapes)
+
+
+def _elements(shape: Sequence[int | str | None]) -> int:
+    return math.prod(d for d in shape if isinstance(d, int))
+
+
+def _unknown(known: ValueType) -> bool:
+    return not known.dtype or known.shape is None
+
+
+class _Cut:
+    """The nodes under short names: x0, x1 read, v0, v1 inside, y, c0, c1 constants."""
+
+    def __init__(self, graph: Graph, region: Sequence[Node]) -> None:
+        self.graph = graph
+        self.region = region
+        reads, self.outputs = graph.inputs_of(region), graph.outputs_of(region)
+        self.weights = [v for v in reads if (graph.element_count(v) or FEW + 1) <= FEW]
+        self.inputs = [v for v in reads if v not in self.weights]
+        inner = [o for n in region for o in n.outputs if o and o not in self.outputs]
+        self.names: dict[str, str] = {}
+        for letter, values in (("x", self.inputs), ("y", self.outputs), ("c", self.weights), ("v", inner)):
+            alone = len(values) == 1 and letter in "xy"
+            self.names.update({v: letter if alone else f"{letter}{i}" for i, v in enumerate(values)})
+        self.dims: dict[str, str] = {}
+
+    def typed(self, value: str) -> str:
+        """Return the type of a value in ONNX's text; extents without a number have a letter."""
+        known = self.graph.type(value)
+        extents = [str(d) if isinstance(d, int) else self._letter(d) for d in known.shape or ()]
+        element = onnx.TensorProto.DataType.Name(known.dtype).lower()
+        return f"{element}[{','.join(extents)}]" if extents else element
+
+    def _letter(self, dim: str | None) -> str:
+        key = f"{len(self.dims)}th" if dim is None else dim
+        free = [c for c in "NSTUVWABCDEFGH" if c not in self.dims.values()] or [f"D{len(self.dims)}"]
+        return self.dims.setdefault(key, free[0])
+
+    def example(self, *more: str) -> str:
+        """Return the nodes as a model in ONNX's text; `more` are values inside that are outputs, too."""
+        graph = self.graph
+        domains = {n.domain: 1 for n in self.region if n.domain} | {"": graph.opset}
+        imports = ", ".join(f'"{domain}" : {version}' for domain, version in sorted(domains.items()))
+        reads = ", ".join(f"{self.typed(v)} {self.names[v]}" for v in self.inputs)
+        makes = ", ".join(f"{self.typed(v)} {self.names[v]}" for v in (*self.outputs, *more))
+        weights = ", ".join(f"{self.typed(v)} {self.names[v]} = {_numbers(graph, v)}" for v in self.weights)
+        head = f"<ir_version: 8, opset_import: [{imports}]>\ng ({reads}) => ({makes})"
+        nodes = "\n".join(f"  {as_line(self._renamed(n.proto))}" for n in self.region)
+        return f"{head}{f' <{weights}>' if weights else ''} {{\n{nodes}\n}}"
+
+    def _renamed(self, proto: onnx.NodeProto) -> onnx.NodeProto:
+        node = onnx.NodeProto(op_type=proto.op_type, domain=proto.domain)
+        node.input.extend(self.names.get(v, "") for v in proto.input)
+        node.output.extend(self.names.get(v, "") for v in proto.output)
+        node.attribute.extend(proto.attribute)
+        return node
+
+    def pattern(self) -> tuple[str, list[str]]:
+        """Return the nodes as a pattern, in the newest form of their operators, and the inputs that are weights."""
+        lines, taken, inputs = list[str](), dict[str, str](), [self.names[v] for v in self.inputs]
+        for node in self.region:
+            reads = []
+            for index, operand in enumerate(operands_of(self.graph, node)):
+                if isinstance(operand, np.ndarray):
+                    word = f"{self.names[next(o for o in node.outputs if o)]}_{index}"
+                    lines.append(f"{word} = {_constant(operand)}")
+                elif operand not in self.weights:
+                    word = self.names.get(operand, "")
+                else:
+                    word = self.names[operand]
+                    array = self.graph.constant(operand)
+                    written = None if array is None else _constant(array)
+                    if written is not None and operand not in taken:
+                        lines.append(f"{word} = {written}")
+                    elif written is None and word not in inputs:
+                        inputs.append(word)
+                    taken[operand] = word
+                reads.append(word)
+            proto = onnx.NodeProto(op_type=node.op, domain=node.domain)
+            proto.input.extend(reads)
+            proto.output.extend(self.names.get(v, "") for v in node.outputs)
+            moved = schema.moved(node.op, node.domain, self.graph.opset)
+            newest = schema.defaults(node.op, node.domain, NEWEST)
+            proto.attribute.extend(
+                a for a in node.proto.attribute
+                if a.name not in moved and onnx.helper.get_attribute_value(a) != newest.get(a.name)
+            )  # fmt: skip
+            lines.append(as_line(proto))
+        made = [self.names[v] for v in self.outputs]
+        return _function(inputs, made, lines), [w for w in inputs if w in {self.names[v] for v in self.weights}]
+
+
+def _function(inputs: Sequence[str], outputs: Sequence[str], lines: Sequence[str]) -> str:
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"({', '.join(inputs)}) => ({', '.join(outputs)}) {{\n{body}\n}}"
+
+
+def _constant(array: np.ndarray) -> str | None:
+    """Return the node of a pattern that wants this constant; None where it is no one number and no list of integers."""
+    if array.size == 1 and array.dtype.kind not in "iub":
+        return f"Constant <value = float {{{_decimal(float(array.reshape(-1)[0]))}}}> ()"
+    if array.ndim <= 1 and array.dtype.kind in "iu":
+        return f"Constant <value_ints = [{','.join(str(int(v)) for v in array.reshape(-1))}]> ()"
+    return None
+
+
+def _decimal(number: float) -> str:
+    if not math.isfinite(number):
+        return repr(number)
+    return np.format_float_positional(np.float32(number), trim="0", unique=True)
+
+
+def _numbers(graph: Graph, value: str) -> str:
+    """Return a weight's numbers as ONNX's text has them: half types by their bits."""
+    tensor = graph.constant_tensor(value)
+    assert tensor is not None
+    array = onnx.numpy_helper.to_array(tensor).reshape(-1)
+    if array.dtype.itemsize == 2 and array.dtype.kind in "fV":
+        words = [str(int(v)) for v in array.view(np.uint16)]
+    else:
+        words = [str(int(v)) if array.dtype.kind in "iub" else _decimal(float(v)) for v in array]
+    return f"{{{', '.join(words)}}}"
+
+
+# ---- the file
+
+
+def _text(path: Path, cut: _Cut) -> tuple[str, str]:
+    """Return what the skeleton does, and the file."""
+    pattern, weights = cut.pattern()
+    ops = " ".join(n.op for n in cut.region)
+    where = f'where = ["const({", ".join(weights)})"]\n' if weights else ""
+    large = [v for v in cut.inputs if cut.graph.is_constant(v)]
+    note = "".join(f"# {cut.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
+    # What is tried first is what takes its nodes last: the kernel for the most, and for nothing special.
+    for template in (t.name for t in sorted(cuda.TEMPLATES.values(), key=lambda t: -t.order)):
+        head = f"[fuse]\ntemplate = \"{template}\"\n\n[[fuse.anchor]]\npattern = '''{pattern}'''\n{where}"
+        summary = f'summary = "{ops} in one kernel."\n\n{note}'
+        examples = _examples(path, cut, f"{summary}{head}")
+        if examples is not None:
+            return template, f"{summary}{head}{examples}"
+    inputs, outputs = pattern.split("{")[0].split(" => ")
+    first = inputs.strip("() ").split(",")[0]
+    to = "\n".join(f"  {o.strip()} = Identity ({first})" for o in outputs.strip("() ").split(","))
+    rewrite = f"[[rewrite]]\nfrom = '''{pattern}'''\n# {TO_DO}\nto = '''{inputs} => {outputs}{{\n{to}\n}}'''\n{where}"
+    left = ", ".join(['"Identity"'] * len(cut.outputs))
+    after = f"[[example]]\nmodel = '''{cut.example()}'''\nafter = [{left}]\n"
+    return "rewrite", f'summary = "{ops} becomes something better."\n\n{note}{rewrite}\n{after}'
+
+
+def _examples(path: Path, cut: _Cut, rule: str) -> str | None:
+    """Return the example that applies, and one that must not; None where the rule makes no op of the nodes."""
+    path.write_text(rule, encoding="utf-8")
+    try:
+        one = rule_file.read(path)
+        model = parse_model(cut.example())
+        if not pipeline.run(model, [one]).applied:
+            return None
+        after = ", ".join(f'"{op}"' for op in operators(model))
+        text = f"\n[[example]]\nmodel = '''{cut.example()}'''\nafter = [{after}]\n"
+        inner = [v for n in cut.region for v in n.outputs if v and v not in cut.outputs]
+        if inner:
+            given = parse_model(cut.example(inner[-1]))
+            report = pipeline.run(given, [one])
+            told = next((n.refusal.reason for n in report.near if "graph output" in n.refusal.reason), "")
+            if told and not report.applied:
+                text += f"\n[[example]]\nmodel = '''{cut.example(inner[-1])}'''\nrefusal = \"{told}\"\n"
+        return text
+    except OnnxfuseError:
+        return None
+    finally:
+        path.unlink()

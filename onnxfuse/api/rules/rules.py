@@ -1,0 +1,122 @@
+"""The rules there are; one of them explained by what it makes of its own examples."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from onnxfuse.api.request import options
+from onnxfuse.graph.graph import bodies
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.validate import validate
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import pack, predicate, rule_file
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.support.bounded_text import parse_model
+from onnxfuse.support.errors import ModelError, RuleError
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a rule makes of one of its examples; nodes are lines of ONNX's text."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...] | None
+    """None where the rule refuses the example."""
+    fault: str
+    """Why it is not as its file says; the whole of it is told by `onnxfuse rules --test`."""
+    bodies: dict[str, tuple[str, ...]]
+    """The nodes of each fused op."""
+    refusals: tuple[str, ...]
+
+
+def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, ...]:
+    """Return all rules, those in `folders` included, or the one called `name`; raises RuleError, UsageError."""
+    found = pack.select(folders)
+    return found if name is None else (options.find(found, name),)
+
+
+def custom_rules(folders: Sequence[Path], name: str | None = None) -> tuple[Rule, ...]:
+    """Return the rules in `folders`, without any the shipped ones and those of packs; or the one called `name`."""
+    if name is not None:
+        return rules(folders, name)
+    return tuple(r for folder in folders for r in rule_file.load(folder)) if folders else pack.select()
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """What optimizing does beside the rules."""
+
+    name: str
+    phase: str
+    summary: str
+
+
+def built_in() -> tuple[BuiltIn, ...]:
+    """Return the steps that no rule file says, in the order of the pipeline."""
+    return tuple(BuiltIn(step.name, step.phase, step.summary) for step in pipeline.STEPS)
+
+
+def predicates() -> list[str]:
+    """Return the words that `where` understands."""
+    return [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]
+
+
+def kind(one: Rule) -> str:
+    """Return what sort of rule it is, in a word or two."""
+    if one.fuse is not None:
+        return f"fuse, {one.fuse.template}"
+    return "rewrite" if one.layout is None else "layout"
+
+
+def examples(one: Rule) -> list[Example]:
+    """Return what the rule makes of each of its examples; raises RuleError for one that is no valid model."""
+    return [_shown(one, example.text, refused=bool(example.refusal)) for example in one.examples]
+
+
+def _shown(one: Rule, text: str, *, refused: bool) -> Example:
+    model = example_model(one, text)
+    before = _nodes(model.graph.node)
+    report = pipeline.run(model, [one])
+    fault = "applies, though its file says that it is refused" if refused and report.applied else ""
+    if refused and not report.applied:
+        return Example(before, None, "", {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))
+    bodies = {op.name: _nodes(op.body.node) for op in fused_ops(model).values()}
+    return Example(before, _nodes(model.graph.node), fault, bodies, ())
+
+
+def example_model(one: Rule, text: str) -> onnx.ModelProto:
+    """Return the model of an example; raises RuleError for one that is no valid model."""
+    try:
+        model = parse_model(text)
+        validate(model)
+    except ModelError as error:
+        raise RuleError(f"{one.path}: [[example]]: {error}", "See rules/README.md.") from None
+    empty = next(_without_values(model.graph), None)
+    if empty is not None:
+        raise RuleError(
+            f"{one.path}: [[example]]: '{empty}' has no values, and nothing computes it",
+            f"Give them, <float[2] {empty} = {{1, 2}}>, or make it an input of the example",
+        )
+    return model
+
+
+def _without_values(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names that a graph in ONNX's text declares with a type, and neither gives numbers nor computes."""
+    known = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
+    yield from (v.name for v in graph.value_info if v.name not in known)
+    for node in graph.node:
+        for body in bodies(node):
+            yield from _without_values(body)
+
+
+def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
+    return tuple(as_line(n) for n in nodes)
+
+
+def as_line(node: onnx.NodeProto) -> str:
+    """Return a node as one line of ONNX text, without its provenance."""
+    shown = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
+    text: str = onnx.printer.to_text(shown)
+    return text.strip()

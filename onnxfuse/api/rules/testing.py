@@ -1,0 +1,367 @@
+"""Rules held to their own examples: what fuses, what is refused and why, and whether the numbers stay."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxfuse.api.reasons import near_misses
+from onnxfuse.api.rules.rules import as_line, example_model
+from onnxfuse.api.run import running
+from onnxfuse.graph.graph import bodies
+from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.validate import validate
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.errors import ModelError, OnnxfuseError, RuleError
+from onnxfuse.support.isolation import Crash, isolated
+from onnxfuse.support.isolation import Progress as Tell
+
+if TYPE_CHECKING:
+    from onnxfuse.rules.language.rule_file import Example, Rule
+    from onnxfuse.verification import VerifyReport
+
+TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+"""The types in which an example is tried beside its own."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ExampleFault:
+    """A promise of a rule file that does not hold."""
+
+    example: int
+    """Counted from 1; 0: the rule as a whole."""
+    fact: str
+    """What is wrong, and what was expected."""
+    diff: tuple[str, ...] = ()
+    """What the file says or the model was, with "-", and what came out, with "+": operators, or lines of graph text."""
+    why: tuple[str, ...] = ()
+    """Of an example that does not become its `after`: where the rule's attempts that got furthest stopped, and why."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """An example that the rule applies to as it is written, and not in another element type."""
+
+    example: int
+    type: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What came of the examples of one rule."""
+
+    rule: str
+    file: Path
+    examples: int
+    types: tuple[str, ...] = ()
+    """The element types in which numbers were compared."""
+    without: tuple[Without, ...] = ()
+    """The examples that the rule leaves alone in another type than their own."""
+    cases: int = 0
+    """Inputs on which they were compared, all examples, types and ways to run together."""
+    kernels: int = 0
+    """Those of them on which fused ops ran as kernels."""
+    bodies: tuple[str, ...] = ()
+    """Why fused ops ran through their bodies on a GPU, each reason once."""
+    faults: tuple[ExampleFault, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that the file promises holds."""
+        return not self.faults
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts as plain data."""
+        return {
+            "rule": self.rule,
+            "file": str(self.file),
+            "ok": self.ok,
+            "examples": self.examples,
+            "types": list(self.types),
+            "without": [asdict(one) for one in self.without],
+            "cases": self.cases,
+            "kernels": self.kernels,
+            "bodies": list(self.bodies),
+            "faults": [
+                {"example": f.example, "fact": f.fact, "diff": list(f.diff), "why": list(f.why)} for f in self.faults
+            ],
+        }
+
+
+@dataclass
+class _Count:
+    """What is added up on the way through the examples of a rule."""
+
+    types: dict[str, None] = field(default_factory=dict)
+    without: list[Without] = field(default_factory=list)
+    cases: int = 0
+    kernels: int = 0
+    bodies: dict[str, None] = field(default_factory=dict)
+
+
+def run_examples(
+    rules: Sequence[Rule], folders: Sequence[Path] = (), progress: Progress = lambda _: None
+) -> list[Tested]:
+    """Return what came of each rule's examples.
+
+    The rule alone is applied to each: it has to become `after`, or to stay as it is for the reason given. What applies
+    is run as the example has it, and in the other of float32 and float16 where the rule applies there, too, on made-up
+    inputs of several kinds and sizes, against the example in float64: by the plain nodes of the bodies, and where there
+    is a GPU by the kernels, too. `folders` are those that the rules were read from.
+    """
+    found = []
+    for one in rules:
+        progress(one.name)
+        done = isolated(partial(_held, one, folders))
+        if isinstance(done, Crash):
+            fault = ExampleFault(0, f"its examples end the process: {done.how} ({done.step})")
+            done = Tested(one.name, one.path, len(one.examples), faults=(fault,))
+        found.append(done)
+    return found
+
+
+def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
+    from onnxfuse.verification.run.sessions import (  # ONNX Runtime is imported where it is needed.
+        CUDA,
+        chosen_providers,
+    )
+
+    ways = [running.CPU, *([running.CUDA] if chosen_providers(None)[0] == CUDA else [])]
+    count, faults = _Count(), list[ExampleFault]()
+    for index, example in enumerate(one.examples, 1):
+        tell(f"example {index}", index, len(one.examples))
+        faults += _faults(one, index, example, ways, folders, count)
+    shown_by_others = one.fuse is not None and one.fuse.needs_others
+    if not shown_by_others and not any(e.after for e in one.examples):
+        faults.append(
+            ExampleFault(0, "has no [[example]] that applies: nothing shows what it does; --new cuts one from a model")
+        )
+    done = Tested(one.name, one.path, len(one.examples))
+    found = replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
+    return replace(found, bodies=tuple(count.bodies), without=tuple(count.without))
+
+
+def _faults(
+    one: Rule, index: int, example: Example, ways: Sequence[list[str]], folders: Sequence[Path], count: _Count
+) -> Iterator[ExampleFault]:
+    try:
+        before, after = example_model(one, example.text), example_model(one, example.text)
+        report = pipeline.run(after, [one])
+    except OnnxfuseError as error:
+        yield ExampleFault(index, f"{error}. {error.hint}".strip())
+        return
+    if example.refusal:
+        fault = _wrongly_refused(example, before, after, report)
+    else:
+        fault = _wrongly_made(one, example, after, report) or _not_valid(after)
+    if fault is not None:
+        yield replace(fault, example=index)
+        return
+    if example.after:
+        for name, given in _variants(before):
+            fault = _other_numbers(one, index, name, given, ways, folders, count)
+            if fault is not None:
+                yield replace(fault, example=index)
+
+
+def _wrongly_refused(
+    example: Example, before: onnx.ModelProto, after: onnx.ModelProto, report: OptimizeReport
+) -> ExampleFault | None:
+    """Return the fault of an example that must stay as it is, and say why."""
+    if report.applied:
+        return ExampleFault(0, f"the rule applies, though `refusal` says '{example.refusal}'", changed(before, after))
+    told = [f"{n.refusal.node}: {n.refusal.reason}" for n in report.near]
+    if any(example.refusal in line for line in told):
+        return None
+    seen = [f"+ {line}" for line in told] or ["+ (no attempt got anywhere)"]
+    return ExampleFault(0, "it stays as it is for another reason", (f"- {example.refusal}", *seen))
+
+
+def _wrongly_made(one: Rule, example: Example, after: onnx.ModelProto, report: OptimizeReport) -> ExampleFault | None:
+    """Return the fault of an example that does not become what its file says."""
+    made = operators(after)
+    if made == list(example.after):
+        return None
+    stops = [f"{a.op or a.rule} grew no further: at {s.node}: {s.reason}" for a in report.applied for s in a.stops]
+    why = stops if report.applied else _why_not(one, report)
+    return ExampleFault(0, "it becomes something else than `after` says", _diff(example.after, made), tuple(why))
+
+
+def _why_not(one: Rule, report: OptimizeReport) -> list[str]:
+    """Return where the rule's attempts that got furthest stopped, and why: one at least."""
+    return near_misses.why(report, one.name) or ["no attempt got anywhere"]
+
+
+def _not_valid(after: onnx.ModelProto) -> ExampleFault | None:
+    try:
+        validate(after)
+    except ModelError as error:
+        return ExampleFault(
+            0, f"it becomes a model that is not valid: {error}", tuple(f"+ {line}" for line in lines(after))
+        )
+    return None
+
+
+def _other_numbers(
+    one: Rule,
+    index: int,
+    name: str,
+    given: onnx.ModelProto,
+    ways: Sequence[list[str]],
+    folders: Sequence[Path],
+    count: _Count,
+) -> ExampleFault | None:
+    """Return the fault of an example that computes something else once the rule is applied, None where it does not."""
+    made = onnx.ModelProto()
+    made.CopyFrom(given)
+    try:
+        report = pipeline.run(made, [one])
+        if not report.applied:  # the rule is for other types
+            count.without.append(Without(index, name, next(iter(_why_not(one, report)))))
+            return None
+        for providers in ways:
+            ran = _compared(given, made, providers, folders)
+            count.types[name] = None
+            count.cases += len(ran.cases)
+            count.kernels += len(ran.cases) if any(k.launches for k in ran.kernels) else 0
+            count.bodies.update(dict.fromkeys(k.reason for k in ran.kernels if providers is running.CUDA and k.reason))
+            if not ran.ok:
+                where = "as kernels" if providers is running.CUDA else "as plain nodes"
+                wrong = next((f"{r.output}: {r.fault}" for r in ran.rows if r.fault), "")
+                said = "; ".join(dict.fromkeys(word for word in (ran.summary, wrong, *ran.problems) if word))
+                return ExampleFault(0, f"other numbers in {name}, {where}: {said}", changed(given, made))
+    except (RuleError, ModelError) as error:
+        return ExampleFault(0, f"in {name}: {error}", changed(given, made))
+    return None
+
+
+def _compared(
+    given: onnx.ModelProto, made: onnx.ModelProto, providers: list[str], folders: Sequence[Path]
+) -> VerifyReport:
+    """Return the verdict on what a rule made of an example, where `providers` run it.
+
+    ONNX Runtime runs some examples on the CPU alone, so each is held to its run there. Where its own kernels on the GPU
+    give something else than on the CPU (the variance of equal values may be below 0: NaN), to its run on the GPU.
+    """
+    from onnxfuse.verification.report.kernel_counts import (
+        launch_problems,  # ONNX Runtime is imported where it is needed.
+    )
+
+    def beside(its: list[str]) -> VerifyReport:
+        with np.errstate(all="ignore"):
+            # The same inputs on every machine: a page and a pipeline compare how many there were.
+            ran = running.verify(
+                given, made, providers=its, fused_providers=providers, rules=folders, extra_cases=False
+            )
+        # That there is no kernel for a small example on this GPU is no fault of the rule: its numbers are.
+        not_launched = launch_problems(ran.kernels) if providers is running.CUDA else []
+        return replace(ran, problems=tuple(p for p in ran.problems if p not in not_launched))
+
+    found = beside(running.CPU)
+    if found.ok or providers is running.CPU:
+        return found
+    try:
+        there = beside(providers)
+    except ModelError:
+        return found
+    return there if there.ok else found
+
+
+def _variants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Yield the model as it is, and in the other types that it may have: each a model that is valid."""
+    elements = [_element(v) for v in model.graph.input]
+    own = next((t for t in elements if t in TYPES.values()), None)
+    written = next(iter(elements), 0) if own is None else own
+    yield next((n for n, t in TYPES.items() if t == own), TensorProto.DataType.Name(written).lower()), model
+    for name, element in TYPES.items():
+        if own is not None and element != own:
+            other = _retyped(model, own, element)
+            if _is_valid(other):
+                yield name, other
+
+
+def _is_valid(model: onnx.ModelProto) -> bool:
+    """Return whether a model is one that may be optimized: an operator may not be for its types, a Cast in the way."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    try:
+        validate(copy)
+        pipeline.run(copy, [])
+    except ModelError:
+        return False
+    return True
+
+
+def _element(value: onnx.ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)
+
+
+def _retyped(model: onnx.ModelProto, own: int, element: int) -> onnx.ModelProto:
+    """Return the model with values, weights and constants of one element type in another."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+
+    def turn(graph: onnx.GraphProto) -> None:
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if _element(value) == own:
+                value.type.tensor_type.elem_type = element
+        constants = [a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"]
+        for tensor in (*graph.initializer, *constants):
+            if tensor.data_type == own:
+                with np.errstate(over="ignore"):
+                    array = numpy_helper.to_array(tensor).astype(dtype)
+                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        for node in graph.node:
+            for cast in (a for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i == own):
+                cast.i = element
+            for body in bodies(node):
+                turn(body)
+
+    turn(other.graph)
+    return other
+
+
+# ---- as text
+
+
+def operators(model: onnx.ModelProto) -> list[str]:
+    """Return the operators that are left, in order, as `after` has them: a fused op as its nodes in braces."""
+    fused = fused_ops(model)
+    return [
+        "{" + " ".join(n.op_type for n in fused[node.op_type].body.node if n.op_type != "Constant") + "}"
+        if node.domain == DOMAIN
+        else node.op_type
+        for node in model.graph.node
+    ]
+
+
+def lines(model: onnx.ModelProto) -> list[str]:
+    """Return a model's nodes as lines of ONNX's text, what is inside fused ops under them."""
+    fused, found = fused_ops(model), list[str]()
+    for node in model.graph.node:
+        found.append(as_line(node))
+        if node.domain == DOMAIN:
+            found += [f"  {as_line(inner)}" for inner in fused[node.op_type].body.node]
+    return found
+
+
+def changed(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[str, ...]:
+    """Return what became of a model, in lines of its text: "-" is gone, "+" is new."""
+    return _diff(lines(before), lines(after))
+
+
+def _diff(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line for line in difflib.ndiff(list(before), list(after)) if not line.startswith("?"))

@@ -1,0 +1,1 @@
+"""Verify, time and profile models, and hold a repository to its contract."""

@@ -1,0 +1,306 @@
+"""Hold the models of a repository to what its `onnxfuse.toml` asks for, and to what `onnxfuse.lock` remembers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxfuse import contract
+from onnxfuse.api.optimize.lowering import lowering
+from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
+from onnxfuse.api.reasons import near_misses
+from onnxfuse.api.request.options import Options, Progress, missed, must_apply, requirement_line, silent
+from onnxfuse.api.run import running
+from onnxfuse.api.run.running import PROVIDERS, verify
+from onnxfuse.contract import Change, Contract, Lock, ModelEntry, ModelLock
+from onnxfuse.files import io
+from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.rules.language import pack
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
+from onnxfuse.support.plurals import plural
+
+
+@dataclass
+class Outcome:
+    """What became of one model."""
+
+    entry: ModelEntry
+    error: OnnxfuseError | None = None
+    optimized: dict[str, Any] | None = None
+    verified: dict[str, Any] | None = None
+    benched: dict[str, Any] | None = None
+    locked: ModelLock | None = None
+    not_met: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+    """The nearest misses of the rules that lost a fusion."""
+    strict: bool = False
+    """Whether every difference to the lock counts."""
+    models: Mapping[str, onnx.ModelProto] = field(default_factory=dict)
+    """Before and after, by these names."""
+    notes: list[str] = field(default_factory=list)
+    """What its figures do not say."""
+
+    @property
+    def lost(self) -> list[Change]:
+        """What changed for the worse."""
+        return [c for c in self.changes if c.lost]
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns for it."""
+        if self.error is not None:
+            return self.error.exit_code
+        if self.verified is not None and not self.verified["ok"]:
+            return MISMATCH
+        return EXPECTATION_NOT_MET if self.not_met or self.lost or (self.strict and self.changes) else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "name": self.entry.name,
+            "path": str(self.entry.path),
+            "output": None if self.entry.output is None else str(self.entry.output),
+            "line": self.entry.line,
+            "ok": not self.exit_code,
+            "exit_code": self.exit_code,
+            "error": None if self.error is None else f"{self.error}",
+            "hint": "" if self.error is None else self.error.hint,
+            "optimize": self.optimized,
+            "verify": self.verified,
+            "bench": self.benched,
+            "not_met": self.not_met,
+            "lost": [str(c) for c in self.lost],
+            "changed": [str(c) for c in self.changes if not c.lost],
+            "why": self.why,
+            "notes": self.notes,
+        }
+
+
+@dataclass(frozen=True)
+class CiResult:
+    """What became of all models."""
+
+    config: Path
+    lock: Path
+    lock_state: str
+    """`written`, `absent` or `read`."""
+    outcomes: tuple[Outcome, ...]
+    changed: tuple[Change, ...]
+    """What differs from the lock beside the models that were run."""
+    exit_code: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "ok": not self.exit_code,
+            "config": str(self.config),
+            "lock": str(self.lock),
+            "lock_state": self.lock_state,
+            "changed": [str(c) for c in self.changed],
+            "models": [o.as_dict() for o in self.outcomes],
+        }
+
+
+def ci(
+    config: str | Path | None = None,
+    *,
+    update: bool = False,
+    locked: bool = False,
+    names: Sequence[str] = (),
+    bench: bool = True,
+    progress: Progress = silent,
+) -> CiResult:
+    """Return what became of the models of `config`: optimized, verified and timed as it asks for.
+
+    Without `config` it is the nearest onnxfuse.toml, in the current folder or one above it.
+    `update` writes the lock file as things are now, where all models hold; with `locked` any difference to it counts.
+    `names`: these models alone. `bench=False` leaves the timing out. An output is written where everything held. What
+    is wrong with one model does not keep the others from being run. Raises UsageError for a mistake in the file.
+    """
+    with holding(
+        None if config is None else Path(config),
+        update=update,
+        locked=locked,
+        names=names,
+        bench=bench,
+        progress=progress,
+    ) as held:
+        return held
+
+
+@contextmanager
+def holding(
+    config: Path | None,
+    *,
+    update: bool = False,
+    locked: bool = False,
+    names: Sequence[str] = (),
+    bench: bool = True,
+    progress: Progress = silent,
+) -> Iterator[CiResult]:
+    """Give what `ci` returns; outputs and the lock take their places when the block ends well, else nothing does."""
+    if update and (locked or names):
+        raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
+    config = contract.nearest() if config is None else config
+    promised = _chosen(contract.read(config), names)
+    lock_file = config.with_suffix(contract.LOCK)
+    if update:
+        check_no_links(lock_file, lock_file.parent)
+    was = None if update else contract.read_lock(lock_file)
+    if locked and was is None:
+        raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
+    with ExitStack() as pending, together():
+        rules = {e.name: _options(e).chosen() for e in promised.models}
+        _check_rules(promised, rules)
+        every = {r.name: r for chosen in rules.values() for r in chosen}.values()
+        hashes, packs = contract.rule_hashes(every), pack.versions(every)
+        general = [] if was is None or names else _general(was, Lock(hashes, {}, packs), promised)
+        # What differs beside the models is known before they are run: then no output is written at all.
+        place = None if locked and general else pending
+        done = tuple(_hold(Outcome(e, strict=locked), was, progress, place, bench=bench) for e in promised.models)
+        now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None}, packs)
+        code = next((c for c in (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in done}), 0)
+        if locked and general:
+            code = code or EXPECTATION_NOT_MET
+        state = "written" if update and not code else "absent" if was is None else "read"
+        yield CiResult(config, lock_file, state, done, tuple(general), code)
+        if state == "written":
+            contract.write_lock(now, lock_file)
+
+
+def _options(entry: ModelEntry) -> Options:
+    return Options(
+        rules=entry.rules,
+        skip=entry.skip,
+        also=entry.also,
+        freeze_initializers=entry.freeze_initializers,
+        precision=lowering(
+            entry.precision, entry.inputs, entry.tolerance, entry.io_precision, keep_fp32=entry.keep_fp32
+        ),
+    )
+
+
+def _chosen(promised: Contract, names: Sequence[str]) -> Contract:
+    known = [e.name for e in promised.models]
+    unknown = next((n for n in names if n not in known), None)
+    if unknown is not None:
+        raise UsageError(f"{promised.path}: has no model '{unknown}'", f"There are: {', '.join(known)}.")
+    return Contract(promised.path, tuple(e for e in promised.models if not names or e.name in names))
+
+
+def _check_rules(promised: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
+    """Raise UsageError for a requirement on a rule that does not apply, before any model is read."""
+    for entry in promised.models:
+        known = pack.select(entry.rules) if entry.require else ()
+        for required in entry.require:
+            try:
+                must_apply(required.rule, rules[entry.name], known)
+            except UsageError as error:
+                raise UsageError(f"{promised.path}:{entry.line}: require: {error}", error.hint) from None
+
+
+def _general(was: Lock, now: Lock, promised: Contract) -> list[Change]:
+    """Return what differs from the lock beside the models that are run."""
+    run = {e.name for e in promised.models}
+    others = {name: model for name, model in was.models.items() if name not in run}
+    return list(contract.compare(Lock(was.rules, others, was.packs), now))
+
+
+def _hold(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> Outcome:
+    """Run one model; what is wrong with it does not keep the others from being run."""
+    try:
+        _run(outcome, was, progress, pending, bench=bench)
+    except OnnxfuseError as error:
+        outcome.error = error
+    return outcome
+
+
+def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> None:
+    """As `_hold`; the output takes its place when `pending` ends, and is not written without."""
+    entry = outcome.entry
+    progress(f"{entry.name}: optimize")
+    original = io.load(entry.path)
+    made = optimize(entry.path, _options(entry))
+    outcome.optimized = made.as_dict(entry.path, entry.output or entry.path)
+    outcome.optimized["near"] = near_misses.facts(near_misses.ranked(made.report), made.report)
+    outcome.models = {"before": original, "after": made.model}
+    _require(outcome, made)
+    if entry.verify:
+        progress(f"{entry.name}: verify")
+        _verify(outcome)
+    if entry.min_speedup is not None and bench:
+        progress(f"{entry.name}: bench")
+        _bench(outcome, entry.min_speedup)
+    outcome.locked = contract.lock_model(made.report, outcome.verified, made.lowered)
+    if was is not None:
+        _against_lock(outcome, outcome.locked, made.report, was)
+    if entry.output is not None and pending is not None and not outcome.exit_code:
+        progress(f"{entry.name}: write")
+        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data, opens=made.opens()))
+    elif entry.output is not None:
+        outcome.optimized["target"] = None
+
+
+def _require(outcome: Outcome, made: Optimized) -> None:
+    """Note every fusion and size that is not as required."""
+    entry, size = outcome.entry, made.sizes[1]
+    for required in missed(made.report, entry.require):
+        outcome.not_met.append(requirement_line(made.report, required))
+        outcome.why += why(made.report, required)
+    nodes = made.report.after.total()
+    if entry.nodes is not None and nodes > entry.nodes:
+        outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
+    if entry.megabytes is not None and size > entry.megabytes * 1e6:
+        outcome.not_met.append(f"megabytes<={entry.megabytes:g}: {size / 1e6:.3g} MB")
+
+
+def _verify(outcome: Outcome) -> None:
+    entry = outcome.entry
+    report = verify(
+        outcome.models["before"],
+        outcome.models["after"],
+        inputs=entry.inputs or None,
+        seeds=range(entry.seeds),
+        shapes=dict(entry.shapes) or None,
+        providers=PROVIDERS[entry.provider],
+    )
+    outcome.verified = report.as_dict()
+    for row in outcome.verified["outputs"]:
+        used, allowed = float(row["error"]), float(row["budget"])
+        if entry.error is not None and not used <= entry.error * allowed:
+            share = used / allowed if allowed else float("inf")
+            outcome.not_met.append(
+                f"error<={entry.error:g}: output {row['output']} uses {share:.3g} of its budget, "
+                f"{used:.2g} of {allowed:.2g}"
+            )
+
+
+def _bench(outcome: Outcome, least: float) -> None:
+    entry = outcome.entry
+    before, after = outcome.models["before"], outcome.models["after"]
+    report = running.bench(before, after, shapes=dict(entry.shapes), providers=PROVIDERS[entry.provider]).report
+    slow = report.missed(least)
+    not_met = [f"min_speedup {least:g}: {b.measured}" for b in slow]
+    if report.portable:
+        outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench leaves the timing out")
+    outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": least, "not_met": not_met}
+    outcome.not_met += not_met
+
+
+def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, was: Lock) -> None:
+    """Note how the model differs from its lock, and for a lost fusion what stopped the rule."""
+    name = outcome.entry.name
+    known = was.models.get(name)
+    outcome.changes += contract.compare(Lock({}, {} if known is None else {name: known}), Lock({}, {name: locked}))
+    if outcome.verified is not None and known is not None:
+        outcome.changes += contract.beyond_tolerance(known, outcome.verified, name)
+    for change in outcome.lost:
+        if known is not None and change.what.startswith("fusions by "):
+            lost = change.what.removeprefix("fusions by ")
+            outcome.why += near_misses.why(report, lost, known.places.get(lost, ()))

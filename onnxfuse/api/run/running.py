@@ -1,0 +1,276 @@
+"""Verify, time and profile a model against its original, in a child process where one can be made.
+
+What kills the child, or breaks the GPU for it, is found again with fewer and fewer nodes, until the op is known.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from onnxfuse import benchmark, profiling
+from onnxfuse.api.optimize.optimizing import optimize
+from onnxfuse.api.request.files import writable
+from onnxfuse.api.request.model_source import Model, Origin, Source, path_or_proto
+from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
+from onnxfuse.api.request.options import Options
+from onnxfuse.benchmark.leaving_out import raced
+from onnxfuse.files import io
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.rules.language import pack
+from onnxfuse.support import isolation
+from onnxfuse.support.errors import DeviceError
+from onnxfuse.support.isolation import Crash, Progress, isolated
+
+if TYPE_CHECKING:
+    from onnxfuse.benchmark import BenchmarkReport as BenchReport
+    from onnxfuse.profiling import Profile
+    from onnxfuse.verification import RealInputs, VerifyReport
+    from onnxfuse.verification.localize.crashes import ChildRun
+
+RUNS, ROUNDS, PROFILED = benchmark.RUNS, benchmark.ROUNDS, profiling.RUNS
+"""Timed runs per round, and rounds; runs that are profiled."""
+PATIENCE = benchmark.PATIENCE
+"""Seconds for a setting of the original to be opened and warmed up."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
+PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
+"""Where both models run."""
+
+
+def quiet(step: str, done: int, total: int) -> None:
+    """Show no progress."""
+
+
+def verify(
+    original: Model,
+    fused: Model,
+    *,
+    inputs: "RealInputs | Sequence[RealInputs] | None" = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    fused_providers: Sequence[str] | None = None,
+    use_tf32: bool | None = None,
+    seconds: float | None = None,
+    save_inputs: Path | None = None,
+    bisect: Path | None = None,
+    rules: Sequence[str | Path] = (),
+    progress: Progress | None = None,
+    **judged: Any,
+) -> "VerifyReport":
+    """Return whether `fused` computes what `original` computes; the other options are `onnxfuse.verification.verify`'s.
+
+    `save_inputs`: a folder or an .npz for the inputs, written before anything is run on them. `bisect`: after a
+    mismatch, a folder for the smallest failing model; the report then names the fused op or the rule at fault. A crash
+    is a report, too.
+    """
+    from onnxfuse.verification import verify as compare  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.verification.localize.crashes import ChildRun, report_of
+
+    chosen = _with_rules(rules)
+    before, after, show = path_or_proto(original), path_or_proto(fused), progress or quiet
+    several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
+    run = ChildRun(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
+    planned = 0 if save_inputs is None else _save_inputs(save_inputs, before, run)
+    found = isolated(
+        lambda tell: compare(
+            before, after, inputs=several, seeds=seeds, shapes=shapes, providers=providers,
+            fused_providers=fused_providers, use_tf32=use_tf32, seconds=seconds, rules=rules,
+            progress=tell, **judged,
+        ),
+        show,
+        patience=max(seconds or 0, isolation.PATIENCE),
+    )  # fmt: skip
+    report = report_of(found, run, show) if isinstance(found, Crash) else found
+    if save_inputs is not None:
+        _save_sought(save_inputs, report, planned)
+    if bisect is None or report.crash is not None:
+        return report
+    return _blamed(report, run, bisect, chosen, show)
+
+
+def _with_rules(folders: Sequence[str | Path]) -> Options:
+    """Return the options; a folder that is none, or a wrong rule in it, is told here, before anything runs."""
+    options = Options(rules=tuple(Path(folder) for folder in folders))
+    if folders:  # the shipped rules need no look, and reading them takes longer than a small model
+        options.chosen()
+    return options
+
+
+def _save_inputs(path: Path, original: Source, run: "ChildRun") -> int:
+    """Write the planned inputs before anything is run: they are wanted most where it ends badly. Return how many."""
+    from onnxfuse.verification.cases.planning import plan_of
+    from onnxfuse.verification.inputs.input_files import save_cases
+    from onnxfuse.verification.inputs.inputs import input_specs
+    from onnxfuse.verification.localize.crashes import sizes
+
+    model = original if isinstance(original, onnx.ModelProto) else io.load(original)
+    specs = input_specs(model)
+    plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
+    save_cases(path, plan)
+    return len(plan)
+
+
+def _save_sought(path: Path, report: "VerifyReport", planned: int) -> None:
+    """Write the inputs that were run: those that were sought on the way are behind the planned ones."""
+    from onnxfuse.verification.inputs.input_files import save_cases
+
+    made = [case.made for case in report.cases if case.made is not None]
+    if len(made) > planned:
+        save_cases(path, made)
+
+
+def _blamed(
+    report: "VerifyReport", run: "ChildRun", folder: Path, options: Options, progress: Progress
+) -> "VerifyReport":
+    """Return the report, with what is to blame for a mismatch."""
+    from onnxfuse.verification.localize.bisect import investigate
+
+    assert run.fused is not None
+    original, fused = path_or_proto(run.original), run.fused
+    if report.contract is not None:
+        from onnxfuse.verification.localize import first_loss
+
+        lost = isolated(lambda _: first_loss.investigate(original, fused, report, run.inputs, run.seeds), progress)
+        return report if isinstance(lost, Crash) else lost
+    made_by = {op.rule for op in fused_ops(_light(path_or_proto(fused))).values()}
+    asked = tuple(r.name for r in pack.select(options.rules) if r.optional and r.name in made_by)
+    rules = replace(options, also=asked).chosen()
+    reoptimize = OptimizePipeline(Origin(original)).reoptimizer(rules, lambda _: None, [])
+    found = isolated(
+        lambda tell: investigate(
+            original, fused, report, inputs=run.inputs, seeds=run.seeds, shapes=run.shapes, reoptimize=reoptimize,
+            folder=folder, progress=tell,
+        ),
+        progress,
+    )  # fmt: skip
+    if not isinstance(found, Crash):
+        return found
+    crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
+    return replace(report, problems=(*report.problems, crashed))
+
+
+@dataclass(frozen=True)
+class Benched:
+    """What was timed, and the fused model that it was."""
+
+    report: "BenchReport"
+    fused: Source
+
+
+def bench(
+    original: Model,
+    fused: "Model | None" = None,
+    *,
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    use_tf32: bool | None = None,
+    runs: int = RUNS,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    rules: Sequence[str | Path] = (),
+    patience: float = PATIENCE,
+    plot: Path | None = None,
+    progress: Progress | None = None,
+) -> Benched:
+    """Return the times of `fused`, of the optimized original without one; as `onnxfuse.benchmark.bench`.
+
+    A setting at which the original crashes, or gives no answer for `patience` seconds, is left out and told; a crash of
+    the fused model, or at the default setting, is CrashError that names the op at fault. `plot`: a .png, .svg or .pdf
+    for latency by shape and the roofline.
+    """
+    from onnxfuse.benchmark import bench as compare
+    from onnxfuse.verification.localize.crashes import ChildRun, survived
+
+    if plot is not None:
+        from onnxfuse.benchmark.plot import check
+
+        check(plot)
+        writable(plot)
+    chosen = _with_rules(rules)
+    before = path_or_proto(original)
+    after = optimize(before, chosen).model if fused is None else path_or_proto(fused)
+    found = raced(
+        lambda tell, earlier: compare(
+            before, after, shapes=shapes, providers=providers, use_tf32=use_tf32, runs=runs, rounds=rounds, seed=seed,
+            rules=rules, patience=patience, progress=tell, earlier=earlier,
+        ),
+        progress or quiet,
+    )  # fmt: skip
+    run = ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules)
+    report = survived(found, run, progress or quiet)
+    if plot is not None:
+        from onnxfuse.benchmark.plot import draw
+
+        draw(report, plot)
+    return Benched(report, after)
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """Where the bytes, the operations and the time go, and the fused model of which that was told beside it."""
+
+    report: "Profile"
+    fused: Source | None
+
+
+def profile(
+    model: Model,
+    fused: "Model | None" = None,
+    *,
+    alone: bool = True,
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    time: bool = True,
+    cuda_graph: bool = False,
+    use_tf32: bool | None = None,
+    runs: int = PROFILED,
+    seed: int = 0,
+    trace: Path | None = None,
+    progress: Progress | None = None,
+) -> Profiled:
+    """Return where the bytes, the operations and the time of a run go; as `onnxfuse.profiling.profile`.
+
+    Unless `alone`, a model without fused ops is optimized, and told beside what comes of that. `trace`: a file for one
+    run as a Chrome trace. Raises CrashError that names the op at fault.
+    """
+    from onnxfuse.profiling import profile as look
+    from onnxfuse.verification.localize.crashes import ChildRun, surviving
+
+    if trace is not None:
+        writable(trace)
+    before, show = path_or_proto(model), progress or quiet
+    after = None if fused is None else path_or_proto(fused)
+    if after is None and not alone and not fused_ops(_light(before)):
+        show("optimize", 0, 0)
+        after = optimize(before).model
+    report = surviving(
+        lambda tell: look(
+            before, after, shapes=shapes, providers=providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
+            runs=runs, seed=seed, progress=lambda step: tell(step, 0, 0),
+        ),
+        ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32),
+        show,
+    )  # fmt: skip
+    if trace is not None:
+        _write_trace(report, trace)
+    return Profiled(report, after)
+
+
+def _light(source: Source) -> onnx.ModelProto:
+    return source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
+
+
+def _write_trace(report: "Profile", trace: Path) -> None:
+    from onnxfuse.profiling.cupti import HINT
+    from onnxfuse.profiling.trace import chrome_trace
+
+    if report.untimed:
+        raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
+    io.write_text(trace, json.dumps(chrome_trace(report)))

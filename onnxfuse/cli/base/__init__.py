@@ -1,0 +1,1 @@
+"""Console, option types and output files that commands share."""

@@ -1,0 +1,332 @@
+"""Where the commands print: results on standard output, what is going on on standard error.
+
+Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `--quiet` and `-v` hold for one call.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO, Any, cast
+
+import click
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.style import StyleType
+from rich.table import Column, Table
+from rich.text import Text
+
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.printable import printable
+
+WIDTH = 118
+"""Columns where there is no terminal: in a file, a pipe, the log of a pipeline; more where COLUMNS says so."""
+
+FOLDED = 16
+"""Columns that what can be folded has at least: a table that does not fit is wider than its terminal, and nothing of it
+is cut."""
+
+PROSE = 24
+"""Columns that a reason has at least where it stands beside a name."""
+
+WIDE = 1 << 16
+"""Columns in which nothing is folded."""
+
+SCHEMA = 1
+"""Version of what `--json` prints; it grows when a fact changes its name, its place or its meaning."""
+
+GAP = 2
+"""Columns between two of a table's, as rich leaves them."""
+
+INDENT = 4
+"""Columns before what stands beneath a row."""
+
+_FILLED = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
+"""Spaces at the end of a line, with the colours that they have."""
+
+VERBOSITY = "onnxfuse.verbosity"
+"""Key of the call's verbosity in click's context: -1 quiet, 0 as usual, 1 every step."""
+
+
+class _Printing(rich.console.Console):
+    """Prints names as they are, and never obeys them: they come from files that anyone may have written."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **options)  # `:x:` in a name is no sign, markup or not
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*objects, **{"crop": False, **options})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        if isinstance(renderable, Table) and all(isinstance(cell, str) for c in renderable.columns for cell in c.cells):
+            options = options or self.options
+            widths = _widths(renderable.columns, self, options.max_width)
+            for column, width in zip(renderable.columns, widths, strict=True):
+                column.width, column.overflow = width, "fold"  # a name that is cut is none to ask about
+            options = options.update_width(max(options.max_width, _together(widths)))
+        for segment in super().render(renderable, options):
+            text = segment.text
+            shown = text if segment.control or text.isspace() or not text else printable(text)
+            yield segment if shown == text else Segment(shown, segment.style)
+
+
+def _widths(columns: Sequence[Column], console: rich.console.Console, width: int) -> list[int]:
+    """Return the width of each column of a table that is `width` wide where it can be: the widest are folded.
+
+    Numbers stay whole; words, which names are, where there is room for each; else no column is narrower than `FOLDED`.
+    """
+    most, least = [_widest(column, console) for column in columns], [_narrowest(column, console) for column in columns]
+    if _together(least) > width:
+        least = [
+            m if _rigid(column) else min(m, max(FOLDED, column.min_width or 0))
+            for column, m in zip(columns, most, strict=True)
+        ]
+    while _together(most) > width and most != least:
+        widest = max((n for n in range(len(most)) if most[n] > least[n]), key=most.__getitem__)
+        most[widest] -= 1
+    return most
+
+
+def _together(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _rigid(column: Column) -> bool:
+    return column.no_wrap or column.justify == "right" or column.width is not None
+
+
+def _narrowest(column: Column, console: rich.console.Console) -> int:
+    """Return the width in which no word of a column is broken."""
+    widest = _widest(column, console)
+    return widest if _rigid(column) else min(widest, max(FOLDED, column.min_width or 0, *_measured(column, console, 0)))
+
+
+def _widest(column: Column, console: rich.console.Console) -> int:
+    """Return the width in which no cell of a column is folded."""
+    return column.width or min(max(_measured(column, console, 1)), column.max_width or WIDE)
+
+
+def _measured(column: Column, console: rich.console.Console, which: int) -> list[int]:
+    """Return how wide each cell of a column is: its longest word, 0, or its longest line, 1."""
+    wide = console.options.update_width(WIDE)
+    return [Measurement.get(console, wide, cell)[which] for cell in (column.header, *column.cells)]
+
+
+class _Ending:
+    """A stream of lines that end where their text does: tables fill theirs with spaces."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(_FILLED.sub(lambda end: end[0].replace(" ", ""), text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class _Failing:
+    """A stream of which nothing depends on what it takes: where it is full, the work and its exit code go on."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+_stdin: ContextVar[Path | None] = ContextVar("stdin", default=None)
+"""The file that keeps what came through standard input."""
+
+
+def call_stdin(file: Path) -> None:
+    """Let `as_called` know the file that keeps what came through standard input."""
+    _stdin.set(file)
+
+
+def as_called(text: str) -> str:
+    """Return a message in which a model has the name that the caller gave it: - where it came through a stream."""
+    file = _stdin.get()
+    return text if file is None else text.replace(f"{file}", "-").replace(f"{file.parent}{os.sep}", "")
+
+
+def output() -> rich.console.Console:
+    """Return the console for results; with --quiet it swallows them."""
+    known = rich.console.Console()
+    width = known.width if known.is_terminal else max(WIDTH, known.width)
+    return _Printing(file=cast(IO[str], _Ending(sys.stdout)), width=width, quiet=verbosity() < 0)
+
+
+@contextmanager
+def telling() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Yield what lets a command print its results while what it has written is not in its place yet.
+
+    Where standard output takes nothing, as on a full disk, the block fails, and with it all that waits for its end.
+    A reader who has gone has read what it wanted: that ends the command once the block is over.
+    """
+    gone: list[BaseException] = []
+
+    def tell(show: Callable[[], None]) -> None:
+        try:
+            show()
+            sys.stdout.flush()
+        except (BrokenPipeError, SystemExit) as error:
+            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            gone.append(error)
+
+    yield tell
+    for error in gone:
+        raise error
+
+
+def errors(*, quiet: bool = False) -> rich.console.Console:
+    """Return the console for what is going on and what went wrong, on standard error."""
+    return _Printing(file=cast(IO[str], _Failing(sys.stderr)), quiet=quiet)
+
+
+def verbosity() -> int:
+    """Return -1 for --quiet, 1 for -v, else 0."""
+    context = click.get_current_context(silent=True)
+    return 0 if context is None else int(context.meta.get(VERBOSITY, 0))
+
+
+def print_json(command: str, facts: Mapping[str, Any]) -> None:
+    """Print the facts of a command as JSON, under the version of their form (onnxfuse/reporting/schema.json)."""
+    click.echo(json.dumps({**facts, "schema": SCHEMA, "command": command}, indent=2).replace("\x7f", "\\u007f"))
+
+
+@contextmanager
+def working(first: str) -> Iterator[Callable[[str], None]]:
+    """Show the step at hand while the block runs; yields the function that names the next step.
+
+    A spinner on a terminal; with -v one line per step with its time, on standard error; nothing with --quiet.
+    """
+    console = errors(quiet=verbosity() < 0)
+    if verbosity() <= 0:
+        with console.status(Text(f"{first} ...")) as status:
+            yield lambda step: status.update(Text(f"{step} ..."))
+        return
+    step, start = first, time.perf_counter()
+
+    def next_step(name: str) -> None:
+        nonlocal step, start
+        console.print(f"{step}: {time.perf_counter() - start:.2f} s", style="dim", markup=False)
+        step, start = name, time.perf_counter()
+
+    yield next_step
+    next_step("")
+
+
+@contextmanager
+def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far the block is, on a terminal; yields the function that takes a step, how much is done, and of what.
+
+    `still`: drawn at each step only, so that nothing runs in the midst of what is timed. With -v one line per step with
+    its time, as `working`.
+    """
+    if verbosity() > 0 and not hidden:
+        with working(first) as next_step:
+            steps = [first]
+
+            def tell(step: str, done: int, total: int) -> None:
+                if step != steps[-1]:
+                    steps.append(step)
+                    next_step(step)
+
+            yield tell
+        return
+    from rich.progress import Progress  # two commands alone want it
+
+    console = errors()
+    disable = hidden or not console.is_terminal
+    with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as shown:
+        task = shown.add_task(escape(first), total=None)
+        if still:
+            shown.refresh()
+        yield lambda step, done, total: shown.update(
+            task, description=escape(step), completed=done, total=total, refresh=still
+        )
+
+
+def print_table(console: rich.console.Console, table: Table, beneath: Sequence[str], *, names: bool = False) -> None:
+    """Print a table; what does not fit beside each other goes beneath its row, with its heading.
+
+    `beneath`: the headings of the columns that may, the first one first, no more than need be. `names`: of what has
+    names to copy, each then is a line that nothing breaks; numbers stand side by side there, and only on a terminal:
+    elsewhere a row of them is one line, for what reads it.
+    """
+    kept, moved = list(table.columns), list[Column]()
+    order = [column for heading in beneath for column in kept if column.header == heading]
+    while (names or console.is_terminal) and order and _least(kept, console) > console.width:
+        moved.append(order.pop(0))
+        kept.remove(moved[-1])
+    if not moved:
+        console.print(table)
+        return
+    widths = _widths(kept, console, console.width)
+
+    def line(*cells: RenderableType, style: StyleType | None) -> Table:
+        part = Table(box=None, pad_edge=False, show_header=False)
+        for column, width in zip(kept, widths, strict=True):
+            part.add_column(justify=column.justify, width=width)
+        part.add_row(*cells, style=style)
+        return part
+
+    console.print(line(*(column.header for column in kept), style=table.header_style))
+    for number, row in enumerate(table.rows):
+        console.print(line(*(list(column.cells)[number] for column in kept), style=row.style))
+        facts = [
+            (str(column.header).partition(" ->")[0], str(list(column.cells)[number]))
+            for column in table.columns
+            if column in moved
+        ]
+        told = [f"{heading} {cell}" for heading, cell in facts if cell]
+        for fact in told if names else filter(None, [", ".join(told)]):
+            text = Text.from_markup(fact.replace("\n", f"\n{' ' * INDENT}") if names else fact, style="dim")
+            shown = Text(" " * INDENT).append_text(text) if names else Padding(text, (0, 0, 0, INDENT))
+            console.print(shown, soft_wrap=names)
+
+
+def _least(columns: Sequence[Column], console: rich.console.Console) -> int:
+    return _together([_narrowest(column, console) for column in columns])
+
+
+def print_rows(
+    console: rich.console.Console,
+    title: str,
+    headings: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    limit: int | None,
+) -> None:
+    """Print a table of a count, a rule and more, as far as `limit`; nothing without rows."""
+    if not rows:
+        return
+    console.print()
+    table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
+    table.columns[0].justify = "right"
+    table.columns[-1].min_width = PROSE
+    for row in rows[:limit]:
+        table.add_row(*(escape(cell) for cell in row))
+    print_table(console, table, headings[-2:], names=True)
+    if limit is not None and len(rows) > limit:
+        console.print(f"... and {plural(len(rows) - limit, 'more row')}: --all", style="dim")

@@ -1,0 +1,142 @@
+"""`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and hold them to it and to onnxfuse.lock."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.api.run.ci import CiResult, Outcome, holding
+from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.cli.base.parameters import JSON_OPTION, custom_ops_option
+from onnxfuse.cli.base.report_files import Outputs, output_options
+from onnxfuse.support.plurals import agreeing, plural
+
+
+@click.command("ci")
+@click.argument("config", required=False, type=click.Path(path_type=Path))
+@click.option("--update", is_flag=True, help="Write the lock file as things are now.")
+@click.option("--locked", is_flag=True, help="Exit 4 for any difference to the lock file, not only for losses.")
+@click.option("--model", "names", metavar="NAME", multiple=True, help="This model alone; may be repeated.")
+@click.option("--no-bench", is_flag=True, help="Leave the timing out: on a machine without the GPU.")
+@custom_ops_option
+@output_options
+@JSON_OPTION
+def command(
+    config: Path | None,
+    update: bool,
+    locked: bool,
+    names: tuple[str, ...],
+    no_bench: bool,
+    as_json: bool,
+    outputs: Outputs,
+) -> int:
+    """Hold the models of CONFIG to what it asks for, and to what CONFIG's lock file remembers.
+
+    Without CONFIG it is the onnxfuse.toml of this folder, or of the nearest folder above that has one.
+    Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
+    error), verify (seeds, inputs; or false), bench (min_speedup), precision with io_precision, tolerance and keep_fp32,
+    provider, rules, skip, also, freeze_initializers, name. A lost fusion, a node more than was locked, one more that
+    keeps float32 or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written only
+    where everything held.
+    """
+
+    # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
+    def tell() -> None:
+        if as_json:
+            print_json("ci", held.as_dict())
+        else:
+            _print(held, locked=locked, update=update)
+
+    with telling() as told, ExitStack() as pending:
+        with working("read") as progress:
+            held = pending.enter_context(
+                holding(config, update=update, locked=locked, names=names, bench=not no_bench, progress=progress)
+            )
+        outputs.write("ci", held.as_dict(), more={o.entry.name: o.models for o in held.outcomes})
+        told(tell)
+    return held.exit_code
+
+
+def _print(held: CiResult, *, locked: bool, update: bool) -> None:
+    console, done = output(), held.outcomes
+    config, lock = escape(str(held.config)), escape(str(held.lock))
+    good = sum(not o.exit_code for o in done)
+    verdict = "[bold green]ok[/]" if not held.exit_code else "[bold red]failed[/]"
+    console.print(
+        f"{verdict}: {good} of {plural(done, 'model')} {agreeing(good, 'holds', 'hold', of=done)} to {config}"
+    )
+    table = Table("model", "nodes", "fusions", "verify", "speed-up", "verdict", box=None, pad_edge=False)
+    table.header_style = "bold"
+    for outcome in done:
+        table.add_row(*_row(outcome))
+    console.print(table)
+    for outcome in done:
+        _print_outcome(outcome, console, lock)
+    changed = [str(c) for c in held.changed] + [f"{o.entry.name}: {c}" for o in done for c in o.changes if not c.lost]
+    if changed:
+        color = "bold red" if locked else "dim"
+        console.print(f"[{color}]changed since {lock}:[/]")
+        for line in changed:
+            console.print(f"  {escape(line)}", style="dim")
+        console.print(f"keep it: onnxfuse ci {config} --update", style="dim", soft_wrap=True)
+    if held.lock_state == "absent" and not held.exit_code:
+        again = f"onnxfuse ci {config} --update"
+        console.print(f"no {lock} yet: {again} writes it", style="dim", soft_wrap=True)
+    if update and held.lock_state != "written":
+        console.print(f"{lock} not written: it is for models that hold", style="bold red")
+    if held.lock_state == "written":
+        console.print(f"{lock} written")
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.optimized is None:
+        return (escape(outcome.entry.name), "", "", "", "", "[red]error[/]")
+    nodes = outcome.optimized["nodes"]
+    verified = "not run" if outcome.verified is None else _verdict(outcome.verified)
+    speedup = "not run"
+    if outcome.benched is not None:
+        slowest = min(outcome.benched["blocks"], key=lambda block: float(block["speedup"]))
+        at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
+        speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+        speedup += f" at {at}" if at else ""
+    return (
+        escape(outcome.entry.name),
+        f"{nodes['before']} -> {nodes['after']}",
+        str(sum(outcome.optimized["rules"].values())),
+        verified,
+        escape(speedup),
+        "[red]failed[/]" if outcome.exit_code else "[green]ok[/]",
+    )
+
+
+def _verdict(verified: Mapping[str, Any]) -> str:
+    """Return the verdict of `verify` in one word."""
+    return "ok" if verified["ok"] else f"[red]{verified['verdict'].upper()}[/]"
+
+
+def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
+    name = escape(outcome.entry.name)
+    if outcome.error is not None:
+        console.print(f"[bold red]{name}:[/] {escape(f'{outcome.error}')}")
+        console.print(escape(outcome.error.hint), style="dim")
+        return
+    if outcome.verified is not None and not outcome.verified["ok"]:
+        console.print(f"[bold red]{name}: verify:[/] {escape(outcome.verified['summary'])}")
+    elif outcome.verified is not None:
+        for line in outcome.verified["original_broken"]:
+            console.print(f"[yellow]{name}:[/] {escape(line)}")
+    for line in outcome.not_met:
+        console.print(f"[bold red]{name}: not met:[/] {escape(line)}")
+    for change in outcome.lost:
+        console.print(f"[bold red]{name}: lost:[/] {escape(str(change))} [dim](against {lock})[/]")
+    for line in dict.fromkeys(outcome.why):
+        console.print(f"  why: {escape(line)}")
+    for line in outcome.notes:
+        console.print(f"[yellow]{name}: note:[/] {escape(line)}")
+    if outcome.entry.output is not None and outcome.optimized is not None and outcome.optimized["target"] is not None:
+        console.print(f"{escape(str(outcome.entry.output))} written", style="dim")

@@ -1,0 +1,166 @@
+"""`onnxfuse explain`: what fuses in a model, what does not, the node and the reason where an attempt stopped."""
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from onnxfuse.api.deploy.compiling import PackInspection
+from onnxfuse.api.explain.explaining import Explained, explain
+from onnxfuse.api.request.options import Options, TuningOptions
+from onnxfuse.api.run.cuda_graph_blockers import explain_graph
+from onnxfuse.cli.base.console import output, print_json, print_rows, working
+from onnxfuse.cli.base.parameters import (
+    ALSO_OPTION,
+    JSON_OPTION,
+    custom_ops_option,
+    node_names,
+    rule_names,
+    rules_option,
+)
+from onnxfuse.cli.screens import cuda_graph, pack_coverage, tuning
+from onnxfuse.cli.screens.precision import print_precision
+from onnxfuse.support.errors import UsageError
+from onnxfuse.support.plurals import plural
+
+SCREEN = 12
+"""Rows of each table unless --all is given: both fit one screen."""
+
+
+@click.command("explain")
+@click.argument("source", metavar="IN.onnx", type=click.Path(path_type=Path))
+@click.option(
+    "--only",
+    "--rule",
+    "only",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=rule_names,
+    help="Look at this rule alone; may be repeated.",
+)
+@ALSO_OPTION
+@rules_option()
+@custom_ops_option
+@click.option(
+    "--tuning",
+    "tuning_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Show what optimize --tune measured, and decide by it; by default what IN.onnx carries.",
+)
+@click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
+@click.option(
+    "--at",
+    metavar="NODE",
+    multiple=True,
+    shell_complete=node_names,
+    help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
+)
+@click.option("--graph", is_flag=True, help="What blocks a CUDA graph of the optimized model, and why; needs a GPU.")
+@click.option("--all", "everything", is_flag=True, help="Print every row.")
+@JSON_OPTION
+def command(
+    source: Path,
+    only: tuple[str, ...],
+    also: tuple[str, ...],
+    folders: tuple[Path, ...],
+    tuning_file: Path | None,
+    nearest: bool,
+    at: tuple[str, ...],
+    graph: bool,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Say what fuses in IN.onnx, what does not, and why. Writes nothing."""
+    if nearest and at:
+        raise UsageError("--near and --at exclude each other: the whole model, or one node")
+    options = Options(folders, only, also=also, tuning=None if tuning_file is None else TuningOptions(tuning_file))
+    if graph:
+        if nearest or at:
+            raise UsageError("--graph looks at the whole model as it will run: it goes with neither --near nor --at")
+        with working("load") as progress:
+            captured = explain_graph(source, options=options, progress=lambda step, done, total: progress(step))
+        if as_json:
+            print_json("explain", {"ok": True, "graph": captured.as_dict()})
+        else:
+            cuda_graph.show(captured, output(), None if everything else SCREEN)
+        return 0
+    with working("load") as progress:
+        found = explain(source, options, at, progress)
+    limit = None if everything else SCREEN
+    if as_json:
+        print_json("explain", found.as_dict())
+    elif at:
+        for name in at:
+            _print_place(found, name, limit)
+    elif nearest:
+        _print_near(found, limit)
+    else:
+        _print(found, limit)
+        if found.pack is not None:
+            _print_pack(found.pack)
+        if found.lowered is not None:
+            print_precision(found.lowered.as_dict(), output(), limit)
+        if found.tuned is not None:
+            tuning.print_summary(found.tuned, found.file, output())
+            tuning.print_candidates(found.tuned, output(), limit)
+    return 0
+
+
+def _print_pack(pack: PackInspection) -> None:
+    console = output()
+    console.print(f"[bold]kernels[/] {escape(str(pack.path))}: {pack_coverage.megabytes(pack.size)}", soft_wrap=True)
+    if pack.fault:
+        console.print(
+            f"[yellow]not used:[/] it {escape(pack.fault)}. Build it again: {escape(pack.mend)}", soft_wrap=True
+        )
+    if pack.facts is not None:
+        pack_coverage.covered(pack.as_dict(), console)
+
+
+def _print_near(found: Explained, limit: int | None) -> None:
+    """Print what nearly fused and is in no fused op now, equal misses as one row."""
+    console = output()
+    count, rows = found.nearest(everything=limit is None)
+    console.print(f"[bold]{plural(count, 'near miss')}[/] of {plural(rows, 'kind')}, nearest first")
+    print_rows(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
+
+
+def _print_place(found: Explained, name: str, limit: int | None) -> None:
+    """Print what became of one node, and every rule's furthest attempt that began there."""
+    console = output()
+    place = found.places[name]
+    took, rows = found.at(name, everything=limit is None)
+    nobody = "folded or left out by a built-in step: onnxfuse rules lists them" if place.gone else "no rule took it"
+    many = f" ({plural(place.nodes, 'node')})" if len(place.nodes) > 1 and not place.inside else ""
+    console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(took) or nobody)}", soft_wrap=True)
+    for one in place.inside[:limit]:
+        console.print(f"{escape(one.node)} came from {escape(', '.join(one.came_from))}", soft_wrap=True)
+        console.print("inside it is", style="dim")
+        console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
+    if not rows and not took and not place.gone:
+        for note in found.report.notes:
+            console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+        if not found.report.notes:
+            console.print("no rule begins at its operator", style="dim")
+    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
+    print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
+    print_rows(console, "optional", ("nodes", "first at", "asked for by"), found.optional(name), limit)
+
+
+def _print(found: Explained, limit: int | None) -> None:
+    console, report = output(), found.report
+    console.print(
+        f"[bold green]{plural(report.applied, 'fusion')}[/]: "
+        f"{plural(report.before.total(), 'node')} -> {report.after.total()}; "
+        f"{plural(report.near, 'attempt')} stopped"
+    )
+    for note in report.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    print_rows(console, "in the file", ("came from", "first", "kernel"), found.held(), limit)
+    print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
+    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
+    print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)
+    print_rows(console, "optional", ("nodes", "first at", "asked for by"), found.optional(), limit)
+    if found.inside:
+        console.print("why a fused op holds no more: onnxfuse explain of the original, or --at NODE here", style="dim")

@@ -1,0 +1,82 @@
+"""`onnxfuse export-library`: a folder that serves a fused model without Python."""
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from onnxfuse.api.deploy.exporting import Exported, export_library
+from onnxfuse.api.request.options import Compiling, Exporting
+from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.cli.base.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
+from onnxfuse.cli.screens.pack_coverage import covered, megabytes
+from onnxfuse.files.atomic_write import filling
+from onnxfuse.support.plurals import plural
+
+
+@click.command("export-library")
+@click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@arch_option()
+@RANGE_OPTION
+@click.option("--ptx/--no-ptx", default=True, show_default=True, help="Kernels for later GPUs, too.")
+@click.option("--at", metavar="PATH", help="Where the server sees DIR; default where it is written.")
+@click.option(
+    "--batch/--no-batch",
+    default=None,
+    help="Triton joins requests along the dimension that all inputs and outputs begin with; default: it does.",
+)
+@rules_option("Rules that made the model, beside the shipped ones.")
+@JSON_OPTION
+def command(
+    model: Path,
+    folder: Path,
+    archs: tuple[str, ...],
+    shapes: Shapes,
+    ptx: bool,
+    at: str | None,
+    batch: bool | None,
+    folders: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """Write DIR: the model, the library and the kernels that C++, C#, Java or Triton serve MODEL.onnx with.
+
+    MODEL.onnx is one that `onnxfuse optimize` made. DIR is then a model of a Triton repository. Needs no GPU.
+    """
+    asked = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
+    new = not os.path.lexists(folder)  # what else stands there is looked at by the export
+    with telling() as told, filling(folder) if new else nullcontext():
+        with working("load") as progress:
+
+            def step(what: str, done: int, of: int) -> None:
+                progress(f"{what} {done} of {of}" if of else what)
+
+            made = export_library(model, folder, asked, step)
+        told(lambda: print_json("export-library", made.as_dict()) if as_json else _print(made))
+    return 0
+
+
+def _print(made: Exported) -> None:
+    console, facts = output(), made.as_dict()
+    console.print(
+        f"[bold green]exported:[/] {megabytes(facts['bytes'])} in {made.seconds:.1f} s: {escape(str(made.folder))}",
+        soft_wrap=True,
+    )
+    covered({**facts["pack"], "without": {}}, console)
+    for p in made.placements:
+        if p.runs_as != "kernel":
+            how = "ONNX Runtime's own op" if p.runs_as == "library" else "its body"
+            console.print(
+                f"{escape(p.op)}: {how}{escape(f'; {p.reason}' if p.reason else '')}", style="dim", soft_wrap=True
+            )
+    if made.triton:
+        console.print(f"[yellow]no config.pbtxt:[/] {escape(made.triton)}", soft_wrap=True)
+    if made.batch is not None:
+        name, most = made.batch
+        console.print(
+            f"Triton joins requests along {escape(name)}, to {plural(most, 'row')}; "
+            "if rows depend on each other, export with --no-batch",
+            soft_wrap=True,
+        )

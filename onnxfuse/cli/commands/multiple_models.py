@@ -1,0 +1,151 @@
+"""Several models in one call of `optimize`: each by itself, a line for each, and one verdict."""
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.cli.base.console import output, print_json, telling
+from onnxfuse.cli.base.targets import Job
+from onnxfuse.cli.screens.pack_coverage import megabytes
+from onnxfuse.files.atomic_write import filling, room_for
+from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
+from onnxfuse.support.plurals import plural
+
+if TYPE_CHECKING:
+    from onnxfuse.tuning import Tuned
+
+WORST = (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET)
+"""Exit codes, the one that counts first."""
+FILES = 4
+"""Open files of a model that waits for its place, at most: itself, its weights, its kernel pack, what was measured."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one model."""
+
+    facts: dict[str, Any]
+    """What `--json` prints of it."""
+    tuned: "Tuned | None" = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A model that is written, and not in its place yet."""
+
+    pending: contextlib.ExitStack
+    context: contextvars.Context
+    """Of its own, so that no model waits for the place of another."""
+
+    def place(self) -> None:
+        """Let it take its place. Raises ModelError."""
+        self.context.run(self.pending.close)
+
+    def drop(self, error: BaseException) -> None:
+        """Leave nothing of it."""
+        self.context.run(self.pending.__exit__, type(error), error, error.__traceback__)
+
+
+def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], Done], *, as_json: bool) -> int:
+    """Do each job; what is wrong with one model does not keep the others from being made. Returns the exit code.
+
+    All take their places when they have been told of: where nothing can be told, none is left. What is done when the
+    command is interrupted stays done.
+    """
+    waiting: list[Waiting] = []
+    with telling() as told, room_for(FILES * len(todo)):
+        try:
+            every = [_tried(job, one, waiting) for job in todo]
+        except BaseException:  # a signal, too
+            _place(waiting)
+            raise
+        found = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
+        code = next((c for c in WORST if c in found), 0)
+        try:
+            told(lambda: _tell(every, code, as_json=as_json))
+        except BaseException as error:
+            for model in waiting:
+                model.drop(error)
+            raise
+        _place(waiting)
+    return code
+
+
+def _place(waiting: Sequence[Waiting]) -> None:
+    """Put every model in its place; the first that cannot be put there is told when all others are."""
+    errors: list[OnnxfuseError] = []
+    for model in waiting:
+        try:
+            model.place()
+        except OnnxfuseError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _tell(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
+    """Print what became of the models."""
+    if as_json:
+        print_json("optimize", {"ok": not code, "models": every})
+        return
+    console, good = output(), sum(facts["ok"] for facts in every)
+    console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {plural(every, 'model')}")
+    table = Table("model", "nodes", "fused", "size", "seconds", "written to", box=None, pad_edge=False)
+    table.header_style = "bold"
+    for facts in every:
+        table.add_row(*_row(facts))
+    console.print(table)
+    for facts in every:
+        for line in (*facts.get("not_met", ()), *facts.get("why", ())):
+            console.print(f"[bold red]{escape(facts['source'])}: not met:[/] {escape(line)}", soft_wrap=True)
+        for note in facts.get("notes", ()):
+            console.print(f"[yellow]{escape(facts['source'])}: note:[/] {escape(note)}", soft_wrap=True)
+        if "precision" in facts:
+            told = "; ".join(filter(None, (facts["precision"]["summary"], facts["precision"]["hint"])))
+            console.print(f"{escape(facts['source'])}: precision: {escape(told)}", soft_wrap=True)
+        if "error" in facts:
+            console.print(f"[bold red]error:[/] {escape(facts['error'])}", soft_wrap=True)
+            console.print(escape(facts["hint"]), style="dim", soft_wrap=True)
+
+
+def _tried(job: Job, one: Callable[[Job, contextlib.ExitStack], Done], waiting: list[Waiting]) -> dict[str, Any]:
+    """Return what became of one model, which is then among those that wait for their places."""
+    context = contextvars.copy_context()
+    try:
+        done, pending = context.run(_made, job, one)
+    except OnnxfuseError as error:
+        return {
+            "ok": False, "source": job.name, "target": None, "exit_code": error.exit_code, "error": f"{error}",
+            "hint": error.hint,
+        }  # fmt: skip
+
+    waiting.append(Waiting(pending, context))
+    return done.facts
+
+
+def _made(job: Job, one: Callable[[Job, contextlib.ExitStack], Done]) -> tuple[Done, contextlib.ExitStack]:
+    assert job.target is not None
+    with contextlib.ExitStack() as pending:
+        pending.enter_context(filling(job.target.parent))
+        done = one(job, pending)
+        return done, pending.pop_all()
+
+
+def _row(facts: dict[str, Any]) -> tuple[str, ...]:
+    if "error" in facts:
+        return (escape(facts["source"]), "", "", "", "", "[red]error[/]")
+    nodes, size = facts["nodes"], facts["bytes"]
+    return (
+        escape(facts["source"]),
+        f"{nodes['before']} -> {nodes['after']}",
+        str(facts["undone"] if "undone" in facts else facts["fused_nodes"]),
+        megabytes(size["after"]),
+        f"{facts['seconds']:.1f}",
+        "[red]not written[/]" if facts["target"] is None else escape(os.fspath(facts["target"])),
+    )

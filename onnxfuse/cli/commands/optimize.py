@@ -1,0 +1,272 @@
+"""`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import click
+
+from onnxfuse.api.optimize.lowering import lowering
+from onnxfuse.api.optimize.optimizing import optimize, undo, written
+from onnxfuse.api.reasons import near_misses
+from onnxfuse.api.request.options import Compiling, Dump, Guarding, Options, TuningOptions, requirement
+from onnxfuse.cli.base.console import errors, print_json, telling, verbosity, working
+from onnxfuse.cli.base.console import output as results
+from onnxfuse.cli.base.parameters import (
+    ALSO_OPTION,
+    JSON_OPTION,
+    ShapeOption,
+    Shapes,
+    arch_option,
+    custom_ops_option,
+    precision_options,
+    ranges,
+    rule_names,
+    rules_option,
+)
+from onnxfuse.cli.base.report_files import Outputs, output_options
+from onnxfuse.cli.base.targets import Job, jobs
+from onnxfuse.cli.commands import multiple_models
+from onnxfuse.cli.commands.multiple_models import Done
+from onnxfuse.cli.screens.optimize import show
+from onnxfuse.files.atomic_write import check_no_links
+from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
+
+
+@click.command("optimize")
+@click.argument("models", metavar="IN.onnx... [OUT.onnx]", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write each model into this folder, under its name; of one model, this file.",
+)
+@click.option("--in-place", is_flag=True, help="Write over each IN.onnx: the original is gone then.")
+@click.option(
+    "--external-data/--no-external-data",
+    "external_data",
+    default=None,
+    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB. What is "
+    "small, or says shapes, stays in it.",
+)
+@rules_option()
+@custom_ops_option
+@click.option(
+    "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
+)
+@click.option(
+    "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
+)
+@ALSO_OPTION
+@click.option(
+    "--require",
+    metavar="RULE[>=N|==N]",
+    multiple=True,
+    help="Exit 4 unless the rule applied so often; as in onnxfuse.toml.",
+)
+@precision_options
+@click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
+@click.option(
+    "--guard-inputs",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Real inputs for --guard alone, in place of --inputs.",
+)
+@click.option("--tune", is_flag=True, help="Measure on the GPU what is not known yet; the fastest is chosen.")
+@click.option(
+    "--tuning",
+    "tuning_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Choose by what --tune measured, with or without a GPU. With --tune: keep the times there.",
+)
+@click.option(
+    "--strict-fp32",
+    is_flag=True,
+    help="No kernel that rounds float32 to TF32; OUT.onnx says so, and onnxfuse opens it with use_tf32 0.",
+)
+@click.option(
+    "--freeze-initializers",
+    "freeze",
+    is_flag=True,
+    help="Weights that are graph inputs, too, become constants: no caller can give others.",
+)
+@click.option(
+    "--undo", "plain", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for."
+)
+@click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
+@click.option("--compile", "packed", is_flag=True, help="Write OUT.onnx.kernels, too, as onnxfuse compile does.")
+@arch_option("With --compile: GPUs to compile for; with --dump: the one whose kernels are shown; default the one here.")
+@click.option(
+    "--shape",
+    "--shapes",
+    "shapes",
+    metavar="NAME=N",
+    type=ShapeOption(),
+    multiple=True,
+    help="Make the model for this size of a dynamic dimension (batch=8) or shape of an input. With --dump, --tune, "
+    "--tuning and --compile it stays dynamic, and these are its sizes there, batch=1,32, or its range, 1..32.",
+)
+@output_options
+@JSON_OPTION
+def command(
+    models: tuple[Path, ...],
+    output: Path | None,
+    in_place: bool,
+    external_data: bool | None,
+    folders: tuple[Path, ...],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    also: tuple[str, ...],
+    require: tuple[str, ...],
+    precision: str | None,
+    inputs: tuple[Path, ...],
+    tolerance: float | None,
+    io_precision: str | None,
+    keep_fp32: tuple[str, ...],
+    seconds: float | None,
+    guard: bool,
+    guard_inputs: tuple[Path, ...],
+    tune: bool,
+    tuning_file: Path | None,
+    strict_fp32: bool,
+    freeze: bool,
+    plain: bool,
+    dump: Path | None,
+    packed: bool,
+    archs: tuple[str, ...],
+    shapes: Shapes,
+    as_json: bool,
+    outputs: Outputs,
+) -> int:
+    """Apply the fusion rules to IN.onnx and write OUT.onnx.
+
+    OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
+    Nothing is written unless everything went well. Several models, or all of a folder, go to -o DIR, or each over
+    itself with --in-place; - is standard input, or standard output.
+    """
+    chosen = only or skip or also
+    if plain and (chosen or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
+        raise UsageError(
+            "--undo goes with none of --only, --skip, --also, --require, --guard, --tune, --tuning, --strict-fp32, "
+            "--freeze-initializers and --precision"
+        )
+    if plain and dump is not None:
+        raise UsageError("--undo makes no kernels: --dump goes with optimizing")
+    if precision is None and (tolerance is not None or io_precision or keep_fp32 or seconds is not None):
+        raise UsageError("--tolerance, --io-precision, --keep-fp32 and --time go with --precision")
+    if precision is None and inputs and not guard:
+        raise UsageError("--inputs go with --precision and --guard, which run the model")
+    if guard_inputs and not guard:
+        raise UsageError("--guard-inputs goes with --guard")
+    if plain and packed:
+        raise UsageError("--undo makes no kernels: --compile goes with optimizing")
+    if plain and shapes:
+        raise UsageError("--undo gives back what was there: --shape goes with optimizing")
+    if dump is None and not packed and archs:
+        raise UsageError("--arch goes with --dump DIR and --compile")
+    if dump is not None and len(archs) > 1:
+        raise UsageError(
+            f"--dump shows the kernels of one GPU, and --arch names {len(archs)}: {', '.join(archs)}",
+            "Say --arch sm_90a; or compile by a command of its own: onnxfuse compile OUT.onnx --arch sm_80,sm_90a",
+        )
+    sized = dump is not None or tune or tuning_file is not None
+    if shapes and packed and sized:
+        raise UsageError(
+            "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
+            "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
+        )
+    todo = jobs(models, output, in_place=in_place)
+    single = {"--report": outputs.report, "--junit": outputs.junit, "--markdown": outputs.markdown, "--dump": dump,
+              "--tuning": tuning_file}  # fmt: skip
+    _check_each(todo, single, packed=packed, measured=tune and tuning_file is None, as_json=as_json)
+    options = Options(
+        rules=folders,
+        only=only,
+        skip=skip,
+        also=also,
+        require=tuple(requirement(text) for text in require),
+        strict_fp32=strict_fp32,
+        freeze_initializers=freeze,
+        shapes={} if packed or sized else dict(shapes),
+        external_data=external_data,
+        precision=lowering(precision, inputs, tolerance, io_precision, seconds, keep_fp32),
+        guard=Guarding(guard_inputs or inputs) if guard else None,
+        compile=Compiling(archs, ranges(shapes)) if packed else None,
+        dump=None if dump is None else Dump(dump, next(iter(archs), None), _one_size(shapes)),
+        keep=outputs.report is not None,
+    )
+
+    def tell(done: Done) -> None:
+        if as_json:
+            print_json("optimize", done.facts)
+        else:
+            console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
+            show(done.facts, done.tuned, console, options.rules, inputs, also)
+
+    def one(job: Job, pending: contextlib.ExitStack) -> Done:
+        measured = _tuning(tune, tuning_file, job.target, shapes)
+        return _one(job, replace(options, tuning=measured), outputs, pending, plain=plain)
+
+    if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
+        return multiple_models.run(todo, one, as_json=as_json)
+    with telling() as told, contextlib.ExitStack() as pending:
+        done = one(todo[0], pending)
+        told(lambda: tell(done))
+    return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
+
+
+def _check_each(
+    todo: Sequence[Job], single: Mapping[str, Path | None], *, packed: bool, measured: bool, as_json: bool
+) -> None:
+    """Raise UsageError for an option that names a file of one model where there are several, or of none."""
+    given = [name for name, path in single.items() if path is not None]
+    if len(todo) > 1 and given:
+        raise UsageError(f"{given[0]} is of one model, and there are {len(todo)}", "Call it for each by itself.")
+    if todo[0].target is None and (packed or measured):
+        option, place = ("--compile", "") if packed else ("--tune", ", or say --tuning FILE")
+        raise UsageError(f"{option} writes a file beside OUT.onnx, and - has none", f"Name OUT.onnx{place}.")
+    if todo[0].target is None and as_json:
+        raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
+
+
+def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, plain: bool) -> Done:
+    """Make one model and write it; it takes its place when `pending` ends well: what cannot be told is not left."""
+    with working("load") as progress:
+        make = (
+            partial(undo, job.source, progress, options) if plain else partial(optimize, job.source, options, progress)
+        )
+        target = sys.stdout.buffer if job.target is None else job.target
+        made = pending.enter_context(written(make, target, progress))
+    facts = made.as_dict(job.name, job.target_name)
+    near = near_misses.facts(near_misses.ranked(made.report), made.report) if options.keep else []
+    outputs.write("optimize", {**facts, "near": near}, made.models)
+    if made.removed:
+        facts["removed"] = [str(file) for file in made.removed]
+    return Done(facts, made.tuned)
+
+
+def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) -> TuningOptions | None:
+    """Return what the options ask for, None where for nothing; by default the file stands beside the model's."""
+    if file is None and tune and target is not None:
+        file = target.with_suffix(".tuning.json")
+        check_no_links(file, file.parent)
+    return None if file is None else TuningOptions(file, tune, _size_sets(shapes))
+
+
+def _size_sets(shapes: Shapes) -> tuple[dict[str, int], ...]:
+    """Return the sets of sizes, all names varied together: batch=1,8 sequence=128 are (1, 128) and (8, 128)."""
+    count = max((len(sizes) for _, sizes in shapes), default=0)
+    return tuple({name: sizes[n % len(sizes)] for name, sizes in shapes} for n in range(count))
+
+
+def _one_size(shapes: Shapes) -> dict[str, int]:
+    several = next((f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes if len(sizes) != 1), None)
+    if several is not None:
+        raise UsageError(f"--shape {several}: a dump has one size for each dimension", "Say --shape batch=8.")
+    return {name: sizes[0] for name, sizes in shapes}

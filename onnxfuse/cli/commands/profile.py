@@ -1,0 +1,106 @@
+"""`onnxfuse profile`: where the bytes and the time of a model go, before and after fusion side by side."""
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from onnxfuse.api.run.running import PROFILED, PROVIDERS, profile
+from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.cli.base.parameters import (
+    JSON_OPTION,
+    PROVIDER_OPTION,
+    SEED_OPTION,
+    TF32_OPTION,
+    ModelFile,
+    Shapes,
+    custom_ops_option,
+    shapes_option,
+)
+from onnxfuse.cli.base.report_files import Outputs, output_options
+from onnxfuse.cli.screens.profile import show
+from onnxfuse.files.atomic_write import together
+from onnxfuse.support.errors import UsageError
+
+TOP = 12
+
+
+@click.command("profile")
+@click.argument("model", metavar="IN.onnx", type=ModelFile())
+@click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
+@shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input.")
+@PROVIDER_OPTION
+@TF32_OPTION
+@click.option("--no-time", is_flag=True, help="Count bytes and operations from shapes alone; run nothing.")
+@click.option("--alone", is_flag=True, help="Look at IN.onnx by itself; do not optimize it to compare.")
+@click.option("--cuda-graph", is_flag=True, help="Time the kernels in a CUDA graph: gaps as they are without the host.")
+@click.option("--top", metavar="N", type=click.IntRange(1), default=TOP, show_default=True, help="Rows of each table.")
+@click.option("--nodes", is_flag=True, help="A row for each node in the tables, not for each kind.")
+@click.option(
+    "--runs", metavar="N", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled."
+)
+@SEED_OPTION
+@click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
+@custom_ops_option
+@output_options
+@JSON_OPTION
+def command(
+    model: Path,
+    fused: Path | None,
+    shapes: Shapes,
+    provider: str,
+    use_tf32: bool | None,
+    no_time: bool,
+    alone: bool,
+    cuda_graph: bool,
+    top: int,
+    nodes: bool,
+    runs: int,
+    seed: int,
+    trace: Path | None,
+    as_json: bool,
+    outputs: Outputs,
+) -> int:
+    """Tell where the bytes, the operations and the time of IN.onnx go, and beside it those of OUT.onnx.
+
+    Without OUT.onnx, IN.onnx is optimized in memory; where it holds fused ops already it is looked at alone. Traffic
+    of device memory is counted from shapes: each node reads each input once and writes each output once. On CUDA
+    CUPTI sees every kernel (pip install 'onnxfuse[profile]'), and ONNX Runtime's profiler tells the node that launched
+    it; on the CPU the profiler times the nodes themselves.
+    """
+    if alone and fused is not None:
+        raise UsageError("--alone looks at one model, and two were given")
+    if no_time and (trace is not None or cuda_graph):
+        raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
+    with telling() as told, together():
+        with working("load") as progress:
+            found = profile(
+                model,
+                fused,
+                alone=alone,
+                shapes=dict(shapes),
+                providers=PROVIDERS[provider],
+                time=not no_time,
+                cuda_graph=cuda_graph,
+                use_tf32=use_tf32,
+                runs=runs,
+                seed=seed,
+                trace=trace,
+                progress=lambda step, done, total: progress(step),
+            )
+        report = found.report
+        facts = {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)}
+        outputs.write(
+            "profile", facts, {"before": model} if found.fused is None else {"before": model, "after": found.fused}
+        )
+
+        def tell() -> None:
+            if as_json:
+                print_json("profile", facts)
+                return
+            show(report, output(), top, nodes=nodes)
+            if trace is not None:
+                output().print(f"trace: {escape(str(trace))}", style="dim", soft_wrap=True)
+
+        told(tell)
+    return 0

@@ -1,0 +1,176 @@
+"""`onnxfuse rules`: the rules there are; one rule explained, with what it makes of its own examples."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.api.rules import rules as library
+from onnxfuse.cli.base.console import output, print_json, working
+from onnxfuse.cli.base.parameters import JSON_OPTION, node_names, rule_names, rules_option
+from onnxfuse.cli.screens import rule_tests
+from onnxfuse.support.errors import MISMATCH, UsageError
+from onnxfuse.support.plurals import plural
+
+if TYPE_CHECKING:
+    from onnxfuse.rules.language.rule_file import Rule
+
+
+@click.command("rules")
+@click.argument("name", required=False, shell_complete=rule_names)
+@rules_option()
+@click.option("--test", is_flag=True, help="Hold each rule to its examples: what fuses, what is refused, the numbers.")
+@click.option("--new", is_flag=True, help="Begin the rule NAME: a file with a pattern and an example cut from a model.")
+@click.option("--from", "model", metavar="IN.onnx", type=click.Path(path_type=Path), help="With --new: the model.")
+@click.option(
+    "--at",
+    metavar="NODE",
+    multiple=True,
+    shell_complete=node_names,
+    help="With --new: the node, value or pattern of names to cut out.",
+)
+@click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
+@JSON_OPTION
+def command(
+    name: str | None,
+    folders: tuple[Path, ...],
+    test: bool,
+    new: bool,
+    model: Path | None,
+    at: tuple[str, ...],
+    predicates: bool,
+    as_json: bool,
+) -> int:
+    """List the fusion rules, or explain the rule NAME with models before and after it.
+
+    With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exit 1 where one does not
+    hold. With --new NAME --from IN.onnx --at NODE the file of a new rule is written into --rules DIR, by default here.
+    """
+    if new != (model is not None) or new != bool(at) or (new and (name is None or test or len(folders) > 1)):
+        raise UsageError(
+            "--new goes with a name, --from and --at, and with one --rules at most",
+            "onnxfuse rules NAME --new --from IN.onnx --at NODE --rules DIR",
+        )
+    console = output()
+    if model is not None and name is not None:
+        return _new(name, model, at, folders[0] if folders else Path(), as_json=as_json)
+    if test:
+        return _test(name, folders, as_json=as_json)
+    if predicates:
+        words = library.predicates()
+        if as_json:
+            print_json("rules", {"ok": True, "predicates": words})
+        else:
+            console.print("\n".join(words), markup=False, soft_wrap=True)
+        return 0
+    rules = library.rules(folders, name)
+    if as_json:
+        facts = [
+            {"name": r.name, "summary": r.summary, "kind": library.kind(r), "file": str(r.path), "pack": r.pack,
+             "optional": r.optional}
+            for r in rules
+        ]  # fmt: skip
+        built_in = [asdict(step) for step in library.built_in()] if name is None else []
+        print_json("rules", {"ok": True, "rules": facts, "built_in": built_in})
+    elif name is None:
+        table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
+        for one in rules:
+            pack = f", of {escape(one.pack)}" if one.pack else ""
+            optional = ", optional" if one.optional else ""
+            table.add_row(one.name, f"{library.kind(one)}{optional}{pack}", escape(one.summary))
+        for step in library.built_in():
+            table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
+        console.print(table)
+        console.print(
+            "order: those of --rules, then of packs; by priority, template, length of the pattern (rules/README.md)\n"
+            "one of them in full: onnxfuse rules NAME",
+            style="dim",
+        )
+    else:
+        _explain(console, rules[0])
+    return 0
+
+
+def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: bool) -> int:
+    """Begin a rule and say what to do next."""
+    from onnxfuse.api.rules.rule_from_model import begin  # it runs the examples
+
+    with working("load"):
+        made = begin(name, model, at, folder)
+    if as_json:
+        facts = {"rule": name, "file": str(made.path), "kind": made.kind, "nodes": list(made.nodes)}
+        facts |= {"products": list(made.products), "cut": list(made.cut)}
+        print_json("rules", {"ok": True, "new": facts})
+        return 0
+    console = output()
+    what = (
+        "becomes other nodes: write them into `to`" if made.kind == "rewrite" else f"one kernel, template {made.kind}"
+    )
+    console.print(f"[bold green]written:[/] {escape(str(made.path))}: {escape(', '.join(made.nodes))}", soft_wrap=True)
+    if made.products:
+        behind = escape(", ".join(made.products))
+        console.print(f"begins behind {behind}: a product by a weight has a kernel of its own", soft_wrap=True)
+    if made.cut:
+        several = f"--at '{_together(made.nodes)}'" if _together(made.nodes) else "several --at"
+        console.print(
+            f"[yellow]cut at {plural(made.nodes, 'node')};[/] left out: "
+            f"{escape(', '.join(made.cut))} and what is before; "
+            f"name the whole block to have all of it: {escape(several)}",
+            soft_wrap=True,
+        )
+    console.print(f"{what}; with an example of what applies, cut from {escape(str(model))}", soft_wrap=True)
+    console.print(f"next: onnxfuse rules {name} --test --rules {escape(str(folder))}", style="dim", soft_wrap=True)
+    return 0
+
+
+def _together(nodes: Sequence[str]) -> str:
+    """Return a pattern for the names that nodes, as "Op name", begin with together: `layer.0/*`; "" for none."""
+    letters = zip(*(one.partition(" ")[2] for one in nodes), strict=False)
+    found = re.match(r".*[/.]", "".join(at[0] for at in takewhile(lambda at: len(set(at)) == 1, letters)))
+    return f"{found[0]}*" if found else ""
+
+
+def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
+    """Hold rules to their examples and print what came of it."""
+    from onnxfuse.api.rules.testing import run_examples  # it runs models
+
+    with working("read rules") as progress:
+        found = run_examples(library.custom_rules(folders, name), folders, progress)
+    if as_json:
+        print_json("rules", {"ok": all(one.ok for one in found), "tested": [one.as_dict() for one in found]})
+    else:
+        again = ["onnxfuse rules", *([name] if name else []), "--test", *(f"--rules {f}" for f in folders)]
+        rule_tests.show(found, output(), " ".join(again))
+    return 0 if all(one.ok for one in found) else MISMATCH
+
+
+def _explain(console: Console, one: "Rule") -> None:
+    console.print(f"[bold]{one.name}[/] ({library.kind(one)}): {escape(one.summary)}")
+    if one.optional:
+        console.print(f"optional: --also {one.name} {escape(one.optional)}", soft_wrap=True)
+    console.print(f"{one.path}\n", style="dim", soft_wrap=True)
+    for example in library.examples(one):
+        console.print("[bold]before[/]")
+        _print_lines(console, example.before, "  ")
+        if example.after is None:
+            console.print("[bold]stays as it is[/]")
+            for refusal in example.refusals:
+                console.print(f"  {refusal}", markup=False)
+        else:
+            console.print("[bold]after[/]" if not example.fault else f"[bold red]{escape(example.fault)}[/]")
+            _print_lines(console, example.after, "  ")
+            for op, body in example.bodies.items():
+                console.print(f"  [dim]where[/] {op} [dim]is[/]")
+                _print_lines(console, body, "    ")
+        console.print()
+
+
+def _print_lines(console: Console, lines: Sequence[str], indent: str) -> None:
+    console.print("\n".join(f"{indent}{line}" for line in lines), markup=False)

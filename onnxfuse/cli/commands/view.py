@@ -1,0 +1,79 @@
+"""`onnxfuse view`: a model before and after fusion as a page in the browser, served until ^C."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from onnxfuse.api.request.options import Options
+from onnxfuse.cli.base.console import output, print_json, working
+from onnxfuse.cli.base.parameters import JSON_OPTION, ModelFile, Shapes, rules_option, shapes_option
+from onnxfuse.cli.base.report_files import command_line, environment
+from onnxfuse.viewing import LOCAL, serve
+from onnxfuse.viewing.showing import ViewRequest
+from onnxfuse.viewing.times import read_times
+
+
+@click.command("view")
+@click.argument("model", metavar="MODEL.onnx", type=ModelFile())
+@click.argument("fused", metavar="[FUSED.onnx]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--profile",
+    metavar="FILE.json",
+    type=click.Path(path_type=Path),
+    help="Colour the nodes by time: what onnxfuse profile --json printed of the same files.",
+)
+@shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input, for bytes and kernels.")
+@rules_option()
+@click.option("--host", metavar="ADDRESS", default=LOCAL, show_default=True, help="Address to listen at.")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port to listen at; by default a free one."
+)
+@click.option("--no-browser", is_flag=True, help="Open no browser, but print the address alone.")
+@JSON_OPTION
+def command(
+    model: Path,
+    fused: Path | None,
+    profile: Path | None,
+    shapes: Shapes,
+    folders: tuple[Path, ...],
+    host: str,
+    port: int,
+    no_browser: bool,
+    as_json: bool,
+) -> int:
+    """Show MODEL.onnx before and after fusion in the browser, until ^C. Nothing is run, nothing is written.
+
+    Without FUSED.onnx, MODEL.onnx is optimized in memory; where it holds fused ops already it is shown alone. Fused ops
+    unfold into what is in them; beside the graph stand each node's types, bytes, body and CUDA source, and for one that
+    stayed plain the reason. Colours are rules, estimated bytes, or the times of --profile.
+    """
+    with working("load") as progress:
+        asked = ViewRequest(
+            model,
+            fused,
+            Options(folders),
+            None if profile is None else read_times(profile),
+            dict(shapes),
+            command_line(),
+            environment(),
+        )
+        shown = serve(asked, host, port, browser=not no_browser and _has_display(), progress=progress)
+    try:
+        if as_json:
+            print_json("view", {"ok": True, "url": shown.url, "summary": shown.summary})
+        else:
+            output().print(f"{escape(shown.summary)}: [bold]{escape(shown.url)}[/]  (^C ends it)", soft_wrap=True)
+        sys.stdout.flush()
+        shown.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        shown.close()
+    return 0
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY"))

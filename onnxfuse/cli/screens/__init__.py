@@ -1,0 +1,1 @@
+"""How the commands print their results."""

@@ -1,0 +1,49 @@
+"""How `onnxfuse explain --graph` tells what blocks a CUDA graph."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import rich.console
+from rich.markup import escape
+
+from onnxfuse.support.plurals import agreeing, plural
+
+if TYPE_CHECKING:
+    from onnxfuse.runtime.session.capture import Blocker, Capture
+
+
+def show(found: "Capture", console: rich.console.Console, limit: int | None) -> None:
+    """Print the verdict, each reason with its nodes and what to do, and what a replay would not do again."""
+    at = f"ONNX Runtime {found.software['onnxruntime']} on CUDA"
+    if found.ok:
+        console.print(f"[bold green]it can be captured in a CUDA graph[/] by {escape(at)}", soft_wrap=True)
+    else:
+        count = sum(len(b.nodes) for b in found.blocking)
+        reasons = plural(found.blocking, "reason")
+        console.print(
+            f"[bold red]no CUDA graph[/]: {plural(count, 'node')} in the way, {reasons}; {escape(at)}",
+            soft_wrap=True,
+        )
+    _print("blocked by", found.blocking, console, limit)
+    _print("not done again in a replay:", found.frozen, console, limit)
+    if found.ok:
+        if found.on_cpu:
+            console.print(
+                f"{plural(found.on_cpu, 'node')} of arithmetic on shapes "
+                f"{agreeing(found.on_cpu, 'stays on the CPU and blocks', 'stay on the CPU and block')} nothing",
+                style="dim",
+            )
+        if found.dims:
+            console.print(f"one graph for each set of sizes of {escape(', '.join(found.dims))}", style="dim")
+        console.print("next: onnxfuse.runner(model) captures and replays; onnxfuse bench times it", style="dim")
+
+
+def _print(title: str, reasons: "Sequence[Blocker]", console: rich.console.Console, limit: int | None) -> None:
+    for reason in reasons:
+        console.print()
+        console.print(f"[bold]{title} {escape(reason.kind)}[/]: {escape(reason.why)}", soft_wrap=True)
+        for node in reason.nodes[:limit]:
+            console.print(f"  {node}", markup=False, soft_wrap=True)
+        if limit is not None and len(reason.nodes) > limit:
+            console.print(f"  ... and {len(reason.nodes) - limit} more: --all", style="dim")
+        console.print(f"  next: {escape(reason.mend)}", style="dim", soft_wrap=True)

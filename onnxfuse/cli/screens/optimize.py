@@ -1,0 +1,212 @@
+"""What `optimize` did, on one screen: the verdict, what was measured, guarded and applied, what to do next."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.cli.base.console import PROSE, print_table
+from onnxfuse.cli.base.parameters import STREAM
+from onnxfuse.cli.screens import pack_coverage, tuning
+from onnxfuse.cli.screens.pack_coverage import megabytes
+from onnxfuse.cli.screens.precision import print_precision
+from onnxfuse.model.custom_ops import again
+from onnxfuse.support.plurals import agreeing, plural
+
+if TYPE_CHECKING:
+    from onnxfuse.tuning import Tuned
+
+OPERATORS, LEFT = 6, 3
+"""Rows of each table: what was done and what is left fit one screen."""
+
+
+def show(
+    facts: dict[str, Any],
+    tuned: "Tuned | None",
+    console: Console,
+    folders: Sequence[Path] = (),
+    inputs: Sequence[Path] = (),
+    also: Sequence[str] = (),
+) -> None:
+    """Print what was done; `facts` is what `--json` prints of it.
+
+    `folders` are those of rules that were given, `inputs` what it was measured on, `also` the optional rules that were
+    asked for: what to do next has them again.
+    """
+    same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
+    asked = escape("".join(f" --also {name}" for name in also))
+    real = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
+    names = [escape(shlex.quote(facts[key] or "")) for key in ("source", "target")]
+    nodes = facts["nodes"]
+    for line in facts["not_met"]:
+        console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
+    for line in dict.fromkeys(facts["why"]):
+        console.print(f"  why: {escape(line)}", soft_wrap=True)
+    if "undone" in facts:
+        console.print(
+            f"[bold green]undone:[/] {plural(facts['undone'], 'fused node')} "
+            f"{agreeing(facts['undone'], 'is a plain one', 'are plain ones')} again: {plural(nodes['after'], 'node')}"
+        )
+        _print_back(facts["back"], console)
+    elif facts["ok"]:
+        verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
+        console.print(
+            f"[bold green]{verdict}:[/] {plural(nodes['before'], 'node')} -> {nodes['after']}, "
+            f"{facts['fused_nodes']} of them "
+            f"fused, by {plural(facts['distinct_kernels'], 'distinct kernel')}"
+        )
+    if "shapes" in facts:
+        sizes = ", ".join(f"{name}={'x'.join(map(str, of))}" for name, of in facts["shapes"].items())
+        console.print(f"made for {escape(sizes)} alone", soft_wrap=True)
+    for note in facts["notes"]:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+    if tuned is not None:
+        file = facts["tuning"]["file"]
+        tuning.print_summary(tuned, Path(file) if file else None, console)
+    if "precision" in facts:
+        print_precision(facts["precision"], console)
+    if "guard" in facts:
+        _print_guard(facts["guard"], facts["fused_nodes"], console)
+    if facts["rules"]:
+        table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
+        table.columns[1].justify = "right"
+        for name, count in facts["rules"].items():
+            table.add_row(name, str(count))
+        console.print(table)
+    if "operators" in facts:
+        _print_operators(facts["operators"], console)
+    if facts["target"] is not None:
+        size, seconds = facts["bytes"], facts["seconds"]
+        sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
+        console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
+        for file in facts.get("removed", ()):
+            console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
+        if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
+            console.print(
+                f"next: onnxfuse verify {names[0]} {names[1]}{real}{same}",
+                style="dim",
+                soft_wrap=True,
+            )
+    if "left" in facts:
+        source = "" if facts["source"] == STREAM else f"{names[0]} "
+        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{asked}{same}")
+    if "dump" in facts:
+        _print_dump(facts["dump"], console)
+    if "compiled" in facts:
+        pack_coverage.show(facts["compiled"], console)
+    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
+        console.print(f"why not more: onnxfuse explain {names[0]}{asked}{same}", style="dim", soft_wrap=True)
+
+
+def _print_back(back: dict[str, Any], console: Console) -> None:
+    """Print what of the original is not back: what stays by rule, and which operators there are in another number."""
+    nodes = back["nodes"]
+    if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
+        console.print(back["summary"])
+        return
+    left, made = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
+    console.print(
+        f"{nodes['back']} of the original's {plural(nodes['original'], 'node')} "
+        f"{agreeing(nodes['back'], 'is back as it was', 'are back as they were', of=nodes['original'])}; {left} "
+        f"{agreeing(left, 'is', 'are')} "
+        f"not, and {made} {agreeing(made, 'is', 'are')} in their place. They compute "
+        "the same; the original itself is in the file that was optimized"
+    )
+    for what in back["made"]:
+        console.print(f"stays: {escape(what)}", soft_wrap=True)
+    if back["rewrites"]:
+        table = Table("rewrite that stays", "applied", box=None, pad_edge=False, header_style="bold")
+        table.columns[1].justify = "right"
+        for rule, count in back["rewrites"].items():
+            table.add_row(escape(rule), str(count))
+        console.print(table)
+    table = Table("operator", "original", "now", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for op, n in back["operators"].items():
+        table.add_row(escape(op), str(n["original"]), str(n["after"]))
+    if back["operators"]:
+        console.print(table)
+
+
+def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
+    """Print the operators that became fewer or more; the rest in one line."""
+    changed = {op: n for op, n in operators.items() if n["before"] != n["after"]}
+    table = Table("operator", "before", "after", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for op, n in [*changed.items()][:OPERATORS]:
+        table.add_row(escape(op), str(n["before"]), str(n["after"]))
+    others = [n for op, n in operators.items() if op not in [*changed][:OPERATORS]]
+    if others:
+        before, after = (sum(n[when] for n in others) for when in ("before", "after"))
+        table.add_row(plural(others, "other"), str(before), str(after), style="dim")
+    console.print(table)
+
+
+def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
+    """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op.
+
+    `more` is the command that tells more of one.
+    """
+    if left["note"]:
+        console.print(escape(left["note"]), style="dim", soft_wrap=True)
+    if not left["kinds"]:
+        return
+    sizes = ", ".join(f"{name}={n}" for name, n in left["sizes"].items())
+    at = f" at {escape(sizes)}" if sizes else ""
+    table = Table("left", "launches", "MB", "of all", "because", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for kind in left["kinds"][:LEFT]:
+        why = kind["why"] or "no rule is for it"
+        table.add_row(
+            f"{kind['nodes']} {escape(kind['op'])}",
+            str(kind["launches"]),
+            f"{kind['bytes'] / 1e6:.1f}",
+            f"{kind['share']:.0%}",
+            escape(f"{kind['at']}: {why}"),
+        )
+    table.columns[-1].min_width = PROSE
+    print_table(console, table, ("because",), names=True)
+    console.print(
+        f"of all: of the time estimated{at} from bytes and launches; more of it: {more}",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
+    undone = guard["undone"]
+    color = "yellow" if undone else "green"
+    ops = fused + sum(bool(one["op"]) for one in undone)
+    places = f"{plural(guard['checked'], 'place')} with {plural(ops, 'fused op')}"
+    console.print(f"[bold {color}]guard:[/] {places} checked, {len(undone)} taken back")
+    for one in undone:
+        what = (
+            f"{one['op']} ({one['node']}) of rule {one['rule']} undone" if one["op"] else f"rule {one['rule']} left out"
+        )
+        console.print(f"  - {escape(what)}: {escape(one['fault'])}", soft_wrap=True)
+        console.print(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim", soft_wrap=True)
+    for line in guard["unseen"]:
+        console.print(f"  - {escape(line)}", soft_wrap=True)
+
+
+def _print_dump(dump: dict[str, Any], console: Console) -> None:
+    registers = [op["registers"] for op in dump["ops"] if op["registers"] is not None]
+    spills = sum(op["spill_bytes"] or 0 for op in dump["ops"])
+    used = (
+        f"{min(registers)} to {plural(max(registers), 'register')}, {plural(spills, 'byte')} spilled"
+        if registers
+        else "none compiled"
+    )
+    console.print(
+        f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'fused op')}, {dump['arch']}: {used}", soft_wrap=True
+    )
+    for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
+        without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
+        console.print(f"no kernel of {escape(without)}: {escape(note)}", style="dim", soft_wrap=True)

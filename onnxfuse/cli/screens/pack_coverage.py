@@ -1,0 +1,59 @@
+"""What a kernel pack covers, on one screen: GPUs, ranges, and what is planned when it comes."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.support.plurals import agreeing, plural
+
+
+def show(facts: dict[str, Any], console: Console) -> None:
+    """Print a pack that was made; `facts` is what `--json` prints of it."""
+    count = sum(t["kernels"] for t in facts["targets"].values())
+    console.print(
+        f"[bold green]compiled:[/] {plural(count, 'kernel')}, {megabytes(facts['bytes'])}, in "
+        f"{facts['seconds']:.1f} s: "
+        f"{escape(facts['target'])}",
+        soft_wrap=True,
+    )
+    covered(facts, console)
+
+
+def covered(facts: dict[str, Any], console: Console) -> None:
+    """Print what a pack covers; `facts` are those of one that was made, or that is there."""
+    table = Table("for", "kernels", "size", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, target in facts["targets"].items():
+        later = " and later" if name.startswith("compute_") else ""
+        table.add_row(f"{escape(name)}{later}", str(target["kernels"]), megabytes(target["bytes"]))
+    console.print(table)
+    assumed = set(facts.get("assumed", ()))
+    for name, (least, most) in facts["ranges"].items():
+        console.print(f"{escape(name)}: {least}..{most}{' (assumed: --shape)' if name in assumed else ''}")
+    programs = facts["programs"]
+    left = [p for p in programs if p["left"]]
+    shapes = sum(p["shapes"] for p in programs)
+    if not left:
+        console.print(
+            f"{plural(shapes, 'shape')} of {plural({p['op'] for p in programs}, 'op')} "
+            f"{agreeing(shapes, 'is', 'are')} answered, each was evaluated"
+        )
+    for p in {(p["op"], p["why"]): p for p in left}.values():
+        console.print(
+            f"[yellow]left:[/] {p['left']} of {plural(p['shapes'], 'shape')} of {escape(p['op'])} "
+            f"{agreeing(p['left'], 'is planned when it comes', 'are planned when they come')}: "
+            f"{escape(p['why'])}",
+            soft_wrap=True,
+        )
+    if not all(p["whole"] for p in programs):
+        console.print("[yellow]note:[/] of some ops there are too many shapes to look at each; some of them were")
+    for op, why in facts["without"].items():
+        console.print(f"no kernel of {escape(op)}: {escape(why)}", style="dim", soft_wrap=True)
+
+
+def megabytes(size: int) -> str:
+    """Return a size for people."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"

@@ -1,0 +1,156 @@
+"""What `profile` found, on one screen: what was counted, what was timed, kernel by kernel."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.model.display_names import plain_name
+from onnxfuse.profiling.report import size_text
+from onnxfuse.profiling.traffic import TrafficRow
+from onnxfuse.support.plurals import agreeing, plural
+
+if TYPE_CHECKING:
+    from onnxfuse.profiling import KindTime, ModelProfile, Profile
+
+
+def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
+    """Print the verdict, what was counted, what was timed, and what the figures stand on."""
+    console.print(f"[bold]{escape(report.summary)}[/]")
+    if report.portable:
+        console.print(f"[yellow]note:[/] {escape(report.portable)}")
+    if report.after is not None:
+        gone = report.removed
+        console.print(
+            f"{gone.count} of {plural(gone.of, 'intermediate value')} no longer "
+            f"{agreeing(gone.count, 'exists', 'exist', of=gone.of)}: {size_text(gone.bytes)}, "
+            "each written once and read at least once"
+        )
+    console.print()
+    _show_work(report, console, top, nodes=nodes)
+    if report.untimed:
+        from onnxfuse.profiling.cupti import HINT
+
+        console.print()
+        console.print(f"[bold yellow]not timed:[/] {escape(report.untimed)}: {escape(HINT)}", soft_wrap=True)
+    if report.provider:
+        console.print()
+        _show_times(report, console, top, nodes=nodes)
+        for name, side in report.sides.items():
+            if side.kernels is not None:
+                console.print()
+                _show_kernels(name if report.after is not None else "", side, console, top)
+    for line in _legend(report):
+        console.print(escape(line), style="dim")
+
+
+def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
+    two = report.after is not None
+    found = report.node_rows if nodes else report.rows
+    named = two and any(r.before for r in found)
+    sizes = ("MB before", "MB after", "saved") if two else ("MB",)
+    table = _table("count", "node", *(["in place of"] if named else []), *sizes, "GFLOP", left=("node", "in place of"))
+    before, after = report.before.work, (report.after or report.before).work
+    total = TrafficRow(0, "total", "", before.bytes, after.bytes, after.flops)
+    for row in (*found[:top], total):
+        if row is total and len(found) > top:
+            table.add_row("", f"{plural(len(found) - top, 'more row')}: --top {len(found)}", style="dim")
+        saved = f"{row.saved / row.bytes_before:.0%}" if row.saved and row.bytes_before else ""
+        table.add_row(
+            str(row.count or ""),
+            escape(row.after or "nothing"),
+            *([escape(row.before)] if named else []),
+            *((_mb(row.bytes_before), _mb(row.bytes_after), saved) if two else (_mb(row.bytes_after),)),
+            f"{row.flops / 1e9:.2f}" if row.flops else "",
+            style="bold" if row is total else None,
+        )
+    console.print(table)
+
+
+def _show_times(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
+    """Print the time of each kind of node, or of each node, before and after side by side."""
+    first = f"time {'on the device' if report.before.kernels is not None else 'of nodes'}"
+    columns = ("us", "count", "share", "GB/s")
+    sides = report.sides if report.after is not None else {"": report.before}
+    table = _table(first, *(f"{name} us".strip() if c == "us" else c for name in sides for c in columns), left=(first,))
+    by = {name: {k.kind: k for k in (side.each if nodes else side.kinds)} for name, side in sides.items()}
+    kinds = list(dict.fromkeys(k for rows in by.values() for k, row in rows.items() if row.us))
+    kinds.sort(key=lambda kind: -max(rows[kind].us for rows in by.values() if kind in rows))
+    for kind in kinds[:top]:
+        table.add_row(escape(kind), *(c for name, s in sides.items() for c in _kind_cells(by[name].get(kind), s)))
+    if len(kinds) > top:
+        table.add_row(f"{plural(len(kinds) - top, 'more row')}: --top {len(kinds)}", style="dim")
+    totals = [c for s in sides.values() for c in (f"{s.us or 0:.1f}", str(sum(k.count for k in s.kinds)), "", "")]
+    table.add_row("total", *totals, style="bold")
+    console.print(table)
+
+
+def _kind_cells(kind: "KindTime | None", side: "ModelProfile") -> tuple[str, ...]:
+    if kind is None:
+        return ("", "", "", "")
+    rate = "" if kind.bandwidth is None else f"{kind.bandwidth / 1e9:.0f}"
+    return (f"{kind.us:.1f}", str(kind.count), f"{kind.us / (side.us or 1):.0%}", rate)
+
+
+def _show_kernels(name: str, side: "ModelProfile", console: Console, top: int) -> None:
+    first = f"kernel {name}".strip()
+    table = _table(first, "launched by", "count", "us", "share", "gap us", "MB", "GB/s", left=(first, "launched by"))
+    table.columns[0].max_width = 44
+    kernels = side.kernels or ()
+    for row in kernels[:top]:
+        rate = "" if row.bandwidth is None else f"{row.bandwidth / 1e9:.0f}"
+        table.add_row(
+            escape(_middle(plain_name(row.name), 44)), escape(", ".join(row.kinds)), str(row.count), f"{row.us:.1f}",
+            f"{row.share:.0%}", f"{row.gap_us:.1f}", "" if row.bytes is None else _mb(row.bytes), rate,
+        )  # fmt: skip
+    if len(kernels) > top:
+        table.add_row(f"{plural(len(kernels) - top, 'more row')}: --top {len(kernels)}", style="dim")
+    console.print(table)
+    if side.run is not None:
+        run = side.run
+        console.print(
+            f"{plural(run.launches, 'launch')}; {run.span:.1f} us from the first kernel to the "
+            f"last, {run.busy:.1f} us at work, "
+            f"{run.idle:.1f} us in gaps" + (f"; {run.unknown} of unknown nodes" if run.unknown else "")
+        )
+    if side.note:
+        console.print(escape(side.note), style="dim")
+
+
+def _legend(report: "Profile") -> list[str]:
+    lines = []
+    if report.assumed:
+        names = " ".join(f"{name}=1" for name in report.assumed)
+        lines.append(f"assumed {names}: say otherwise with --shape {report.assumed[0]}=8")
+    notes = dict.fromkeys(note for side in report.sides.values() for note in side.work.notes)
+    lines += [f"not counted: {note}" for note in list(notes)[:5]]
+    lines.append(
+        "bytes: each node's inputs once and outputs once, from shapes; views and what stays on the host are free"
+    )
+    if report.before.kernels is not None:
+        lines.append("gap: before these launches the device did nothing; MB: of nodes that launch this kernel alone")
+    if report.provider:
+        how = "kernels seen by CUPTI" if report.before.kernels is not None else "ONNX Runtime's profiler"
+        lines.append(
+            f"times: medians of {plural(report.runs, 'run')}, {how}, at {report.setting}; {report.seconds:.1f} s"
+        )
+        lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
+    return lines
+
+
+def _table(*columns: str, left: Collection[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in columns:
+        table.add_column(title, justify="left" if title in left else "right")
+    return table
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f}" if size >= 1e5 else f"{size / 1e6:.3f}" if size else "0"
+
+
+def _middle(text: str, most: int) -> str:
+    """Return a text without its middle where it is long: how a name ends matters as much as how it begins."""
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-most // 2 :]}"

@@ -1,0 +1,63 @@
+"""What `rules --test` found, on one screen: the verdict, a line for each rule, each fault with what differs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.support.plurals import agreeing, plural
+
+if TYPE_CHECKING:
+    from onnxfuse.api.rules.testing import ExampleFault, Tested
+
+MOST_LINES = 40
+"""Of one difference: what is longer is a model to look at with other means."""
+
+COLORS = {"-": "red", "+": "green"}
+
+
+def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
+    """Print what came of the rules' examples."""
+    failed = [one for one in found if not one.ok]
+    examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
+    ran = f"{kernels} of them as kernels" if kernels else "as plain nodes; no GPU here, so no kernel ran"
+    verdict = f"[bold red]failed:[/] {len(failed)} of {len(found)}" if failed else f"[bold green]ok:[/] {len(found)}"
+    rules = f"{verdict} {agreeing(found, 'rule', 'rules')}, {plural(examples, 'example')}"
+    console.print(f"{rules}; numbers compared on {plural(cases, 'input')}, {ran}")
+    table = Table("rule", "examples", "inputs", "types", "verdict", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:3]:
+        column.justify = "right"
+    for one in found:
+        word = "ok" if one.ok else "[red]failed[/]"
+        word += f"; some through bodies: {escape(one.bodies[0])}" if one.bodies else ""
+        table.add_row(escape(one.rule), str(one.examples), str(one.cases), _types(one), word)
+    console.print(table)
+    for left in [left for one in found for left in one.without] if len(found) == 1 else ():
+        console.print(f"example {left.example} in {left.type} stays as it is: {escape(left.why)}", soft_wrap=True)
+    for one in failed:
+        for fault in one.faults:
+            _print_fault(one, fault, console)
+    if failed:
+        console.print(f"mend the rule or the example, then: {escape(again)}", style="dim", soft_wrap=True)
+
+
+def _types(one: "Tested") -> str:
+    """Return the types in which the rule was run; of one that it is not for that, of some examples in part."""
+    left = dict.fromkeys(w.type for w in one.without)
+    ran = [f"{name} in part" if name in left else name for name in one.types]
+    return ", ".join([*ran, *(f"not {name}" for name in left if name not in one.types)])
+
+
+def _print_fault(one: "Tested", fault: "ExampleFault", console: Console) -> None:
+    where = f"example {fault.example}" if fault.example else "the rule"
+    console.print(
+        f"\n[bold]{escape(one.rule)}[/], {where} ({escape(str(one.file))}): {escape(fault.fact)}", soft_wrap=True
+    )
+    for line in fault.diff[:MOST_LINES]:
+        console.print(f"  {line}", style=COLORS.get(line[:1], "dim"), markup=False, soft_wrap=True)
+    if len(fault.diff) > MOST_LINES:
+        console.print(f"  ... and {plural(len(fault.diff) - MOST_LINES, 'line')} more", style="dim")
+    for line in fault.why:
+        console.print(f"  why: {line}", markup=False, soft_wrap=True)

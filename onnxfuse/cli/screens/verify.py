@@ -1,0 +1,221 @@
+"""What `verify` found, on one screen: the verdict, the table of outputs, what to try."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onnxfuse.cli.base.console import print_table
+from onnxfuse.support.plurals import agreeing, plural
+
+if TYPE_CHECKING:
+    from onnxfuse.verification import CaseRow, KernelRow, Localization, OutputRow, VerifyReport
+    from onnxfuse.verification.report.rows import Verdict
+
+
+NAME = 28
+"""Columns up to which an output's name stays in one line."""
+
+BENEATH = ("passes with", "cosine", "max rel", "max abs", "original's", "type")
+"""Columns that a narrow terminal has beneath an output's row: error, what is allowed and the verdict stay in it."""
+
+COLORS: "Mapping[Verdict, str]" = {"ok": "green", "mismatch": "red", "undecided": "yellow", "blunt": "yellow"}
+
+WORDS: "Mapping[Verdict, str]" = {"ok": "ok", "mismatch": "MISMATCH", "undecided": "UNDECIDED", "blunt": "BLUNT"}
+"""The first word of a report, by its verdict."""
+
+ENTRIES = 4
+"""Tensors of one sequence, map or optional that are shown: the worst."""
+
+WORST = 3
+"""Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
+
+
+def case_text(case: "CaseRow") -> str:
+    """Return a case and its shapes in words."""
+    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+    return f"{case.name} {shapes}".strip()
+
+
+def show(report: "VerifyReport", console: Console) -> None:
+    """Print the verdict, the table of outputs and what to try, on one screen."""
+    console.print(f"[bold {COLORS[report.verdict]}]{WORDS[report.verdict]}[/] {escape(report.summary)}")
+    for problem in report.problems if report.crash is None else ():
+        console.print(f"  - {escape(problem)}")
+    if report.rows:
+        print_table(console, _table(report), BENEATH)
+        console.print(_legend(report), style="dim")
+    for row in _shown(report):
+        if row.verdict == "mismatch":
+            console.print(_place(report, row))
+    if report.bisection is not None:
+        _show_finding(report.bisection, console)
+    for step in _next_steps(report):
+        console.print(f"-> {escape(step)}")
+
+
+def _show_finding(finding: "Localization", console: Console) -> None:
+    console.print(f"[bold]bisect:[/] {escape(finding.text)}")
+    if not finding.fault:
+        return
+    if finding.guilty is not None:
+        console.print(f"  made of: {escape(', '.join(finding.guilty.nodes))}", soft_wrap=True)
+    console.print(f"  in the original: {escape(', '.join(finding.replaced))}", soft_wrap=True)
+    console.print(f"  because: {escape(finding.why)}; {plural(finding.checked, 'place')} looked at", soft_wrap=True)
+    if finding.folder:
+        console.print(
+            f"  shown by: onnxfuse verify {finding.folder}/original.onnx {finding.folder}/model.onnx "
+            f"--inputs {finding.folder}/test_data_set_0",
+            soft_wrap=True, markup=False,
+        )  # fmt: skip
+
+
+def _shown(report: "VerifyReport") -> list["OutputRow"]:
+    """Return the outputs in their order, of what holds many tensors the worst of these."""
+    order = {"mismatch": 3, "undecided": 2, "blunt": 1, "ok": 0}
+    worst = sorted(report.outputs, key=lambda r: (-order[report.verdict_of(r.output)], -r.severity))
+    shown, held = set[str](), dict[str, int]()
+    for row in worst:
+        held[row.owner] = held.get(row.owner, 0) + 1
+        if held[row.owner] <= ENTRIES:
+            shown.add(row.output)
+    return [r for r in report.outputs if r.output in shown]
+
+
+def _table(report: "VerifyReport") -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title, justify in (
+        ("output", "left"), ("type", "left"), ("error", "right"), ("allowed", "right"), ("original's", "right"),
+        ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
+    ):  # fmt: skip
+        table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
+    table.columns[0].min_width = min(NAME, max((len(row.output) for row in _shown(report)), default=0))
+    for row in _shown(report):
+        m, d = row.measure, row.measure.difference
+        verdict = report.verdict_of(row.output)
+        given = row.tolerance
+        judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
+        own, cosine = m.own, d.cosine
+        if row.contract is not None:
+            judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
+            own, cosine = row.contract.own, row.contract.cosine
+        table.add_row(
+            escape(row.output), row.dtype, *judged, f"{own:.2g}", f"{d.max_abs:.2g}",
+            f"{d.max_rel:.2g}", f"{cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}",
+            f"[{COLORS[verdict]}]{verdict}[/]",
+        )  # fmt: skip
+    return table
+
+
+def _legend(report: "VerifyReport") -> str:
+    ran = [c for c in report.cases if not c.note]
+    skipped = len(report.cases) - len(ran)
+    kinds = ", ".join(dict.fromkeys(c.name for c in ran))
+    where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
+    text = f"worst of {plural(ran, 'case')} ({kinds}) on {' against '.join(where)}"
+    hidden = len(report.outputs) - len(shown := _shown(report))
+    text += f"; {plural(hidden, 'more tensor')} of these: --json" * (hidden > 0)
+    for row in shown[:WORST]:
+        # What an error means hangs on how large the values are.
+        text += (
+            f"; {escape(row.output)}: {escape(case_text(report.cases[row.case]))}, values to {row.measure.scale:.2g}"
+        )
+    text += f"; {plural(len(shown) - WORST, 'more output')}: --json" * (len(shown) > WORST)
+    if report.contract is None:
+        text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
+    else:
+        text += f"; relative RMS error and cosine against {report.truth} ({report.truth_how}); max against the original"
+    text += f"; {report.seconds:.1f} s"
+    for row in report.outputs:
+        agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
+        text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
+    if report.truth_why:
+        what = "the truth" if report.truth == "float64" else "truth is not float64"
+        text += f"\n{what}: {escape(report.truth_why)}"
+    if report.without_tf32:
+        text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
+    if report.tf32:
+        text += (
+            "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
+            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
+        )
+    for row in report.outputs:
+        if row.contract is not None and row.contract.agreement is not None:
+            text += f"\n{escape(row.output)}: the best class is the truth's in {row.contract.agreement:.2%} of the rows"
+    if report.contract is not None:
+        text += f"\nconverted, {report.contract.summary}"
+        if report.half:
+            text += "\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
+    if report.searched:
+        found = escape(_values(report.searched))
+        text += f"\nsizes searched upward until the original ran: {found}; say which with --shape"
+    if report.sizes and any(c.seed is not None for c in ran):
+        text += f"\nsizes run: {escape(_values(report.sizes))}"
+    for line in report.not_run:
+        text += f"\nnot run: {escape(line)}"
+    if skipped:
+        why = next(c.note for c in report.cases if c.note).removeprefix("left out: ")
+        text += f"\n{plural(skipped, 'case')} left out: {escape(why)}"
+    kernels = [k for k in report.kernels if k.runs_as == "kernel"]
+    return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
+
+
+def _values(sizes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name}={','.join(map(str, values))}" for name, values in sizes.items())
+
+
+def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
+    kernels, every = list(kernels), list(every)
+    text = (
+        f"\n{len(kernels)} of {plural(every, 'fused op')} ran as "
+        f"{agreeing(kernels, 'a kernel', 'kernels', of=every)}, {plural(sum(k.launches for k in kernels), 'launch')}"
+    )
+    library = sum(k.runs_as == "library" for k in every)
+    text += f"; {library} in ONNX Runtime's own ops" if library else ""
+    reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")
+    return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")
+
+
+def _place(report: "VerifyReport", row: "OutputRow") -> str:
+    m, case = row.measure, report.cases[row.case]
+    d = m.difference
+    if row.contract is not None:
+        sizes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+        return escape(f"{row.output}: {row.fault}\n  case {case.name}: {sizes}")
+    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+    return escape(
+        f"{row.output}: {row.fault}\n"
+        f"  {row.element} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
+        f"  abs error: mean {d.mean_abs:.2g}, "
+        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
+        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
+        f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {shapes}"
+    )
+
+
+def _next_steps(report: "VerifyReport") -> list[str]:
+    if report.ok:
+        return []
+    verdicts = {r.verdict for r in report.outputs}
+    steps = []
+    if "mismatch" in verdicts:
+        if report.bisection is None:
+            steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
+        steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
+    if report.crash is not None and report.crash.model == "original" and report.crash.case:
+        steps.append(
+            "nothing of onnxfuse ran there: say which sizes the model takes with --shape, or give real inputs with "
+            "--inputs"
+        )
+    if report.unverified or report.blunt:
+        steps.append(
+            "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
+            "may be apart with --rtol and --atol"
+        )
+    if any(c.note.endswith("(--time)") for c in report.cases):
+        steps.append(f"cases were left out for their time: --time {2 * report.limits['seconds']:g} gives them more")
+    if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
+        steps.append("the bodies alone can be verified with --provider cpu")
+    return steps

@@ -1,0 +1,36 @@
+"""The function of a kernel that is launched: untyped pointers, then the parameters by value."""
+
+from collections.abc import Iterable
+
+from onnxfuse.codegen.emit.access import Operand, Pointer
+from onnxfuse.codegen.program.program import Program
+from onnxfuse.model.fused import FusedOp
+
+
+def kernel(entry: str, inputs: int, outputs: int, body: str, *, bounds: str = "KERNEL(THREADS)", more: str = "") -> str:
+    """Return the kernel function: so many input and output pointers, `more` arguments, the parameters by value."""
+    arguments = [f"const void* in{i}" for i in range(inputs)] + [f"void* out{n}" for n in range(outputs)]
+    return f"{bounds} {entry}({', '.join([*arguments, *([more] if more else []), 'PARAMETERS p'])}) {{\n{body}}}\n"
+
+
+def typed(given: Iterable[Pointer]) -> str:
+    """Return the kernel's arguments that `given` are, with their types, as the struct takes them."""
+    return ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in given)
+
+
+def entry_point(
+    entry: str, work: str, of: Program | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int,
+    cluster: int = 1, ahead: str = "",
+) -> str:  # fmt: skip
+    """Return the kernel function of a body, which calls `work` with the typed pointers and the parameters.
+
+    `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any; `ahead`: statements for when the
+    kernel before may still run.
+    """
+    given = tuple(f.pointer for f in fields)
+    bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
+    return kernel(
+        entry, len(of.inputs), len(of.outputs), f"{ahead}  join_stream();\n  {work}({{{typed(given)}}}, p);\n",
+        bounds=f"CLUSTER_KERNEL({cluster}, {bounds})" if cluster > 1 else f"KERNEL({bounds})",
+        more="void* scratch" if any(p.argument == "scratch" for p in given) else "",
+    )  # fmt: skip

@@ -1,0 +1,366 @@
+"""Expression program -> C++ functors: `Element` in, `Result` out, and one `Phase` per round of row reductions.
+
+The text is plain C++ over the names of templates/cuda/math.cuh: NVRTC and the host's compiler build the same numerics.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.emit.operations import COMBINE, EXPRESSIONS, ROUND, SHORTER, SIXTEEN_BITS
+from onnxfuse.codegen.program.moments import Moments
+from onnxfuse.codegen.program.program import Apply, Constant, Input, Program, Reduce, arguments
+from onnxfuse.symbolic import element_types
+
+
+def live_inputs(program: Program) -> tuple[int, ...]:
+    """Return the positions of the op's inputs that some output depends on, in order."""
+    live = program.live()
+    return tuple(sorted(v.index for i, v in enumerate(program.values) if isinstance(v, Input) and i in live))
+
+
+def reduced_inputs(program: Program) -> frozenset[int]:
+    """Return the positions of the op's inputs that some reduction reads."""
+    seen: set[int] = set()
+    stack = list(program.reductions())
+    while stack:
+        for index in arguments(program.values[stack.pop()]):
+            if index not in seen:
+                seen.add(index)
+                stack.append(index)
+    return frozenset(v.index for i in seen if isinstance(v := program.values[i], Input))
+
+
+def phases(program: Program) -> tuple[tuple[int, ...], ...]:
+    """Return the reductions by the round in which they can be done: each needs only those of earlier rounds."""
+    levels = program.levels()
+    reductions = program.reductions()
+    # Levels count reductions that nothing reads, too; only those in use make a round.
+    rounds = sorted({levels[i] for i in reductions})
+    return tuple(tuple(i for i in reductions if levels[i] == level) for level in rounds)
+
+
+def source(program: Program) -> str:
+    """Return the C++ text of the program: `Element`, `Result`, `Reduced` and `Phase<P>` for rows, and `apply`."""
+    rounds = phases(program)
+    fields = [(element_types.computed(program.inputs[i]), f"a{i}") for i in live_inputs(program)]
+    results = [(element_types.computed(o.dtype), f"b{n}") for n, o in enumerate(program.outputs)]
+    parts = [_struct("Element", fields), _struct("Result", results)]
+    if rounds:
+        done = [(element_types.computed(program.values[i].dtype), name) for i, name in _done(program)]
+        parts.append(_struct("Reduced", done))
+        parts.append(f"constexpr int PHASES = {len(rounds)};\ntemplate <int P> struct Phase;\n")
+        parts.extend(_phase(program, number, round_) for number, round_ in enumerate(rounds))
+    parts.append(_apply(program, bool(rounds)))
+    return "\n".join(parts)
+
+
+def norm(program: Program, of: Moments) -> str:
+    """Return the struct `Norm`: the value whose moments are asked for, and `Reduced` by these, beside `source`."""
+    made = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
+    made += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
+    made += _settle(program, 1, (*of.rests, *of.variances))
+    lines = [
+        "struct Norm {",
+        "  DEVICE static float value(const Element& x) {",
+        *("  " + line for line in _statements(program, (of.value,))),
+        f"    return {_operand(program, of.value, _known(program))};",
+        "  }",
+        "  // `rest`: of the mean, what its rounding has left.",
+        "  DEVICE static void finish(Reduced& done, float mean, float rest, float variance) {",
+        *("    " + line for line in made),
+        "  }",
+        "};",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def statements(program: Program, targets: Iterable[int]) -> list[str]:
+    """Return the statements that compute values of a program without reductions from the fields of a struct `x`."""
+    return _statements(program, targets, frozenset())
+
+
+def name(program: Program, index: int) -> str:
+    """Return what a value is called behind those statements."""
+    return _operand(program, index, frozenset())
+
+
+def _struct(name: str, fields: Iterable[tuple[str, str]]) -> str:
+    return f"struct {name} {{\n" + "".join(f"  {cpp} {field};\n" for cpp, field in fields) + "};\n"
+
+
+def _apply(program: Program, has_reductions: bool) -> str:
+    done = ", const Reduced& done" if has_reductions else ""
+    lines = [
+        f"DEVICE Result apply(const Element& x{done}) {{",
+        *_statements(program, (o.value for o in program.outputs)),
+        "  Result y;",
+        *(f"  y.b{n} = {_operand(program, o.value, _known(program))};" for n, o in enumerate(program.outputs)),
+        "  return y;",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
+    reductions = [(i, _reduction(program, i)) for i in round_]
+    made, divisors = _made(program, number, round_)
+    fields = "".join(f"  {accumulator(program, r)} r{i};\n" for i, r in reductions)
+    identities = ", ".join(_identity(program, r) for _, r in reductions)
+    lines = [
+        f"template <> struct Phase<{number}> {{",
+        f"  static constexpr bool IN_ORDER = {'true' if any(_is_position(r) for _, r in reductions) else 'false'};",
+        fields.rstrip("\n"),
+        f"  DEVICE static Phase identity() {{ return {{{identities}}}; }}",
+        "  DEVICE void accumulate(const Element& x, const Reduced& done, Index place) {",
+        *("  " + line for line in _statements(program, (r.arg for _, r in reductions))),
+        *(f"    {_accumulate(program, i, r)}" for i, r in reductions),
+        "  }",
+        "  DEVICE void combine(const Phase& other) {",
+        *(f"    {_combine(i, r, f'other.r{i}')}" for i, r in reductions),
+        "  }",
+        "  DEVICE void finish(Reduced& done, Index columns) const {",
+        *(f"    done.r{i} = {_finished(i, r)};" for i, r in reductions),
+        *("    " + line for line in _settle(program, number, round_)),
+        "  }",
+        "  DEVICE static void take(Reduced& done, const Reduced& finished) {",
+        *(f"    done.r{i} = finished.r{i};" for i in round_),
+        *(f"    done.v{i} = finished.v{i};" for i in made),
+        *(f"    done.q{i} = finished.q{i};" for i in divisors),
+        "  }",
+        "};",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _made(program: Program, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Return what is settled after a round of reductions, and of what the reciprocals are."""
+    made = [i for i, r in settled(program).items() if r == number]
+    return made, [i for i in _divisors(program) if i in round_ or i in made]
+
+
+def _settle(program: Program, number: int, round_: tuple[int, ...]) -> list[str]:
+    """Return the statements that settle it, behind those that set the results of the round."""
+    made, divisors = _made(program, number, round_)
+    return [
+        *(line.strip() for line in _statements(program, made, frozenset())),
+        *(f"done.v{i} = v{i};" for i in made),
+        *(f"done.q{i} = 1 / done.{_name(program, i)};" for i in divisors),
+    ]
+
+
+def _reduction(program: Program, index: int) -> Reduce:
+    value = program.values[index]
+    assert isinstance(value, Reduce)
+    return value
+
+
+def _combine(index: int, reduce: Reduce, other: str) -> str:
+    return f"r{index} = {COMBINE[reduce.kind].format(f'r{index}', other)};"
+
+
+def _accumulate(program: Program, index: int, reduce: Reduce) -> str:
+    """Add one element to a reduction; each thread meets its elements in order."""
+    value = f"({_summed(program, reduce)})({_operand(program, reduce.arg, _known(program))})"
+    if not _is_position(reduce):
+        return _combine(index, reduce, value)
+    least, last = ("true" if w in reduce.kind else "false" for w in ("argmin", "_last"))
+    return f"math::follow<{least}, {last}>(r{index}, {value}, place);"
+
+
+def _finished(index: int, reduce: Reduce) -> str:
+    if _is_position(reduce):
+        return f"math::position(r{index})"
+    computed = element_types.computed(reduce.dtype)
+    # Divided, not multiplied: of equal elements the mean must be what they are, or a norm enlarges the difference.
+    total = f"r{index} / ({_word(reduce.dtype)})columns" if reduce.kind == "mean" else f"r{index}"
+    return f"({computed})({total})"
+
+
+def accumulator(program: Program, reduce: Reduce) -> str:
+    """Return the C++ type of a partial result; for positions, of the value found so far and where it was."""
+    word = _summed(program, reduce)
+    return f"math::Found<{word}, Index>" if _is_position(reduce) else word
+
+
+def accumulator_bytes(program: Program, bits: int) -> int:
+    """Return the greatest size of what one round of reductions keeps for an element of the result."""
+
+    def size(index: int) -> int:
+        reduce = _reduction(program, index)
+        value = max(element_types.TYPES[program.values[reduce.arg].dtype].size, 4)
+        return 2 * max(value, bits // 8) if _is_position(reduce) else value
+
+    def struct(sizes: list[int]) -> int:
+        # Beside one of 8 bytes each may begin on its boundary.
+        return sum(sizes) if max(sizes) == 4 else sum(-(-n // 8) * 8 for n in sizes)
+
+    return max(struct([size(i) for i in round_]) for round_ in phases(program))
+
+
+def _is_position(reduce: Reduce) -> bool:
+    return reduce.kind.startswith("arg")
+
+
+def _summed(program: Program, reduce: Reduce) -> str:
+    return _word(program.values[reduce.arg].dtype)
+
+
+def _word(dtype: int) -> str:
+    """Reductions run in the computed type; small integers in int, which shuffles move as one word."""
+    return (
+        element_types.computed(dtype) if element_types.is_real(dtype) or element_types.TYPES[dtype].size >= 4 else "int"
+    )
+
+
+def _identity(program: Program, reduce: Reduce) -> str:
+    dtype = program.values[reduce.arg].dtype
+    if reduce.kind in ("sum", "mean", "prod"):
+        return element_types.literal(int(reduce.kind == "prod"), dtype)
+    upward = reduce.kind in ("max", "argmax", "argmax_last")
+    if element_types.is_real(dtype):
+        least = element_types.literal(float("-inf" if upward else "inf"), dtype)
+    else:
+        facts = element_types.TYPES[dtype]
+        least = element_types.literal(facts.low if upward else facts.high, dtype)
+    if not _is_position(reduce):
+        return least
+    # Behind every element in the order that decides between equals, and `nowhere`.
+    return f"{{{least}, {'0' if reduce.kind.endswith('_last') else '(Index)-1'}}}"
+
+
+def _done(program: Program) -> Iterator[tuple[int, str]]:
+    """The fields of `Reduced`, with the value that gives each its type: results, what is settled, reciprocals."""
+    for round_ in phases(program):
+        yield from ((i, f"r{i}") for i in round_)
+    yield from ((i, f"v{i}") for i in settled(program))
+    yield from ((i, f"q{i}") for i in _divisors(program))
+
+
+def _known(program: Program) -> frozenset[str]:
+    return frozenset(name for _, name in _done(program))
+
+
+def reduced_bytes(program: Program) -> int:
+    """Return the size of `Reduced`, at most."""
+    sizes = [max(element_types.TYPES[program.values[i].dtype].size, 4) for i, _ in _done(program)]
+    return len(sizes) * max(sizes)
+
+
+@lru_cache(maxsize=1024)
+def settled(program: Program) -> dict[int, int]:
+    """Return what is computed once for all elements of a row, with the round after which it can be.
+
+    The compiler does not see by itself that a root or a division, which has a slow path, is the same for every element.
+    """
+    rounds = {i: number for number, round_ in enumerate(phases(program)) for i in round_}
+    after: dict[int, int] = {}
+    for index, value in enumerate(program.values):
+        if isinstance(value, Apply) and index in _shared(program):
+            found = {rounds.get(a, after.get(a, -1)) for a in value.args if a in _shared(program)}
+            if len(found) == 1 and -1 not in found:
+                (after[index],) = found
+    live = program.live()
+    read = {a for i, v in enumerate(program.values) if i in live and i not in after for a in arguments(v)}
+    return {i: r for i, r in after.items() if i in read or any(o.value == i for o in program.outputs)}
+
+
+def _divisors(program: Program) -> tuple[int, ...]:
+    """Return the results and settled values whose reciprocals are settled, too: they divide 16-bit floats."""
+    live = program.live()
+    found = {
+        v.args[1]
+        for i, v in enumerate(program.values)
+        if i in live
+        and isinstance(v, Apply)
+        and v.op == "div"
+        and v.dtype in SIXTEEN_BITS
+        and i not in settled(program)
+    }
+    return tuple(sorted(i for i in found if isinstance(program.values[i], Reduce) or i in settled(program)))
+
+
+def _statements(program: Program, targets: Iterable[int], done: frozenset[str] | None = None) -> list[str]:
+    """Return the statements that compute `targets` from the inputs, the reductions and what is settled (`done`)."""
+    done = _known(program) if done is None else done
+    needed: set[int] = set()
+    stack = list(targets)
+    while stack:
+        index = stack.pop()
+        if index not in needed and f"v{index}" not in done and isinstance(program.values[index], Apply):
+            needed.add(index)
+            stack.extend(arguments(program.values[index]))
+    return [_statement(program, i, done) for i in sorted(needed)]
+
+
+def _statement(program: Program, index: int, done: frozenset[str]) -> str:
+    value = program.values[index]
+    assert isinstance(value, Apply)
+    cpp = element_types.computed(value.dtype)
+    args = [_operand(program, a, done) for a in value.args]
+    if value.op == "cast":
+        expression = _cast(args[0], program.values[value.args[0]].dtype, value.dtype)
+    else:
+        expression = EXPRESSIONS[value.op].format(*args)
+        if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
+            expression = expression.replace("math::", "math16::")
+        if value.op == "div" and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
+            # One division for all elements of a row, and a product for each: float32 has digits to spare.
+            once = f"q{value.args[1]}"
+            expression = f"{args[0]} * " + (f"done.{once}" if once in done else f"(1 / {args[1]})")
+        elif value.op == "reciprocal" and value.dtype == TensorProto.FLOAT16:
+            # Of numbers that float16 holds, none is below 2^-24.
+            expression = f"reciprocal_fast({args[0]})"
+        elif value.op == "div" and value.dtype == TensorProto.FLOAT16:
+            # What float16 holds is no more than 65504: far from 2^126, where the short division ends.
+            expression = f"math::divide_fast({', '.join(args)})"
+        if element_types.is_integer(value.dtype):
+            # C++ computes small integers as int; ONNX wraps them around in their own type.
+            expression = f"({cpp})({expression})"
+    return f"  const {cpp} v{index} = {expression};"
+
+
+@lru_cache(maxsize=1024)
+def _shared(program: Program) -> frozenset[int]:
+    """Return the values that are the same for all elements of a row: made of reductions, and constants."""
+    found: set[int] = set()
+    constants: set[int] = set()
+    for index, value in enumerate(program.values):
+        args = value.args if isinstance(value, Apply) else ()
+        if isinstance(value, Constant) or (args and constants.issuperset(args)):
+            constants.add(index)
+        elif isinstance(value, Reduce) or (args and (found | constants).issuperset(args)):
+            found.add(index)
+    return frozenset(found)
+
+
+def _cast(operand: str, source_type: int, to: int) -> str:
+    """Float to integer truncates; out of range it saturates on the GPU, where ONNX leaves the result undefined."""
+    cpp = element_types.computed(to)
+    if cpp == "bool":
+        return f"{operand} != 0"
+    round_to = ROUND.get(element_types.TYPES[to].stored)
+    if round_to is not None and source_type != to:
+        return f"{round_to}((float)({operand}))"
+    return f"({cpp})({operand})"
+
+
+def _operand(program: Program, index: int, done: frozenset[str]) -> str:
+    match program.values[index]:
+        case Input(index=position):
+            return f"x.a{position}"
+        case Constant(value=value, dtype=dtype):
+            text = element_types.literal(value, dtype)
+            return f"({text})" if text.startswith("-") else text
+        case Reduce():
+            return f"done.r{index}"
+        case _:
+            return f"done.v{index}" if f"v{index}" in done else f"v{index}"
+
+
+def _name(program: Program, index: int) -> str:
+    return f"r{index}" if isinstance(program.values[index], Reduce) else f"v{index}"

@@ -1,0 +1,388 @@
+"""A program with data movement as a plain program over reads: each read is an input through an index map.
+
+Every output element is computed from elements of the inputs; where they lie follows from composing the movements
+between. A value that is reached at two places (RoPE: at i and at i + 32) is two values of the plain program.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.index_map import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
+from onnxfuse.codegen.program.movement import LookedUp, Padded
+from onnxfuse.codegen.program.movement_maps import broadcast, pieces
+from onnxfuse.codegen.program.program import Apply, Constant, Input, Move, Output, Program, Reduce, Value
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+MAX_CASES = 16
+"""Places in an input that one read may choose from: each costs a comparison and an address per vector. More are several
+reads."""
+
+SEVERAL = range(3, 33)
+"""Inputs side by side that one read may choose from: a comparison and a pointer each per vector. By reads of their own
+each is a vector in registers, too, and a choice for each element."""
+
+MAX_PLACES = 2048
+"""Values at a place of their own: each copy of a value that is put beside itself again doubles them."""
+
+MAX_CONDITIONS = 256
+"""Conditions under which one value may be wanted: beyond that the text would take too long to compile."""
+
+Bounds = tuple[Bound, ...]
+
+
+@dataclass(frozen=True)
+class ConditionalRead:
+    """Where an element lies, as long as all bounds hold."""
+
+    bounds: Bounds
+    input: int
+    """Of the op."""
+    position: Index
+    """In the input, row-major, in elements."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """An element of an input: by the first case that holds; where none holds, nothing is read and it is 0."""
+
+    cases: tuple[ConditionalRead, ...]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The inputs of the op that it chooses from."""
+        return tuple(dict.fromkeys(c.input for c in self.cases))
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """Every index of its cases."""
+        return tuple(i for c in self.cases for i in (c.position, *(b.index for b in c.bounds)))
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Whether all bounds hold."""
+
+    bounds: Bounds
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """The indices of its bounds."""
+        return tuple(b.index for b in self.bounds)
+
+
+Source = Read | Guard
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """The op over a space of as few dimensions as possible, all its outputs dense in it."""
+
+    program: Program
+    """Without movement; its inputs are the sources."""
+    sources: dict[int, Source]
+    """By the input of `program`; those that no output depends on are left out."""
+    extents: Shape
+    """Of the dimensions, outermost first, at least one."""
+
+    @property
+    def space(self) -> Space:
+        """The dimensions as digits, to ask for ranges."""
+        return Space(dict(enumerate(self.extents)))
+
+
+def check(program: Program) -> None:
+    """Raise `UnsupportedError` where data moves in a way that is no index map."""
+    if any(isinstance(v, Move) and isinstance(v.how, LookedUp) for v in program.values):
+        raise UnsupportedError("Gather by computed numbers, which only a kernel that reduces rows does by the way")
+
+
+def lower(program: Program, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
+    """Return `program` on inputs of these shapes with its movements as index maps; no extent may be 0.
+
+    Raises `UnsupportedError` where the outputs have different shapes.
+    """
+    shapes = program.shapes(input_shapes)
+    full = shapes[program.outputs[0].value]
+    for output in program.outputs:
+        if shapes[output.value] != full:
+            raise UnsupportedError(f"outputs of shapes {full} and {shapes[output.value]} beside data movement")
+    space = Space()
+    axes = tuple(space.axis(n) for n in full)
+    while True:
+        cuts = len(space.cuts)
+        walk = _Walk(program, shapes, space)
+        places = tuple(space.resolved(a) for a in axes)
+        try:
+            outputs = tuple(Output(walk.at(o.value, places).index, o.dtype) for o in program.outputs)
+        except RecursionError:
+            raise UnsupportedError(f"a chain of movements through {plural(program.values, 'value')}") from None
+        if len(space.cuts) == cuts:
+            return _finished(walk, outputs)
+        # A Reshape has cut a digit: what was written in it before is written again.
+
+
+@dataclass
+class _Walk:
+    """From the outputs to the inputs, once for each place at which a value is wanted."""
+
+    program: Program
+    shapes: tuple[Shape, ...]
+    space: Space
+    builder: Builder = field(default_factory=Builder)
+    sources: list[Source] = field(default_factory=list)
+    numbers: dict[Source, int] = field(default_factory=dict)
+    """The place of each in `sources`."""
+    types: list[int] = field(default_factory=list)
+    choices: dict[int, tuple[Bounds, Bounds]] = field(default_factory=dict)
+    """For each choice, by its index in the plain program: where its second and where its third operand is wanted."""
+    known: dict[tuple[int, tuple[Index, ...]], Term] = field(default_factory=dict)
+
+    def at(self, value: int, places: tuple[Index, ...]) -> Term:
+        """Return the term for a value at these coordinates."""
+        key = (value, places)
+        if key not in self.known:
+            if len(self.known) >= MAX_PLACES:
+                raise UnsupportedError(f"values wanted at more than {MAX_PLACES} places")
+            self.known[key] = self._at(self.program.values[value], self.shapes[value], places)
+        return self.known[key]
+
+    def _at(self, value: Value, shape: Shape, places: tuple[Index, ...]) -> Term:
+        match value:
+            case Input(index=index, dtype=dtype):
+                return self.source(Read((ConditionalRead((), index, linear(places, shape)),)), dtype)
+            case Constant(value=number, dtype=dtype):
+                return self.builder.constant(number, dtype)
+            case Apply(op=op, args=args, dtype=dtype):
+                terms = (self.at(a, broadcast(places, self.shapes[a])) for a in args)
+                return self.builder.term(Apply(op, tuple(t.index for t in terms), dtype))
+            case Move():
+                return self.moved(value, places)
+            case Reduce():
+                raise UnsupportedError("a reduction beside data movement")
+            case _:
+                raise AssertionError(f"{value}, which `refuse_cores` keeps out")
+
+    def source(self, source: Source, dtype: int) -> Term:
+        """Return the term for a source, a new one only if no equal one is there."""
+        if source not in self.numbers:
+            self.numbers[source] = len(self.sources)
+            self.sources.append(source)
+            self.types.append(dtype)
+        return self.builder.term(Input(self.numbers[source], dtype))
+
+    def moved(self, move: Move, places: tuple[Index, ...]) -> Term:
+        """Return the term for a moved value: the piece whose bounds hold."""
+        shapes = tuple(self.shapes[a] for a in move.args)
+        found: list[tuple[Bounds, Term]] = []
+        for piece in pieces(move.how, self.space, places, shapes):
+            bounds = self.open(piece.bounds)
+            if bounds is not None:
+                found.append((bounds, self.at(move.args[piece.operand], piece.coordinates)))
+        if isinstance(move.how, Padded):
+            return self.padded(found, self.at(move.args[1], (Index(),) * len(shapes[1])))
+        if not found:
+            # Within bounds that exclude each other: no element is ever wanted here.
+            return self.builder.constant(0, move.dtype)
+        one = self.together(found) or self.but_for_one_step(found)
+        return one or self.chosen(found[:-1], found[-1][1], found[-1][0])
+
+    def open(self, bounds: Bounds) -> Bounds | None:
+        """Return the bounds that are not always true; None where one never is."""
+        kept = []
+        for bound in bounds:
+            least, greatest = self.space.range(self.space.resolved(bound.index))
+            if max(bound.low, least) >= min(bound.high, greatest + 1):
+                return None
+            if least < bound.low or greatest >= bound.high:
+                kept.append(bound)
+        return tuple(kept)
+
+    def padded(self, found: list[tuple[Bounds, Term]], number: Term) -> Term:
+        """Return the one piece, `number` where its bounds do not hold."""
+        if not found:
+            return number
+        ((bounds, term),) = found
+        # What is not read is 0 anyhow.
+        zero = number.constant is not None and number.constant.value == 0
+        positive = number.constant is not None and math.copysign(1, number.constant.value) > 0
+        if zero and positive and (read := self.one_read(found)) is not None:
+            return read
+        return self.chosen([(bounds, term)], number, ()) if bounds else term
+
+    def together(self, found: list[tuple[Bounds, Term]]) -> Term | None:
+        """Return the pieces as one computation on reads of several places, None where they are not alike.
+
+        A bias and its input on both sides of a Concat are added once, at the place that is wanted.
+        """
+        values = [self.builder.values[t.index] for _, t in found]
+        if all(v == values[0] for v in values) and not isinstance(values[0], Input):
+            return found[0][1]
+        if all(isinstance(v, Input) for v in values):
+            return self.one_read(found)
+        applied = [v for v in values if isinstance(v, Apply)]
+        first = applied[0] if len(applied) == len(values) else None
+        if first is None or any(
+            (v.op, v.dtype, len(v.args)) != (first.op, first.dtype, len(first.args)) for v in applied
+        ):
+            return None
+        args = []
+        for position in range(len(first.args)):
+            parts = [(b, Term(self.builder, v.args[position])) for (b, _), v in zip(found, applied, strict=True)]
+            arg = self.together(parts)
+            if arg is None:
+                return None
+            args.append(arg.index)
+        return self.builder.term(Apply(first.op, tuple(args), first.dtype))
+
+    def but_for_one_step(self, found: list[tuple[Bounds, Term]]) -> Term | None:
+        """Return two pieces that are alike but for one operation on one of them: -a and b of RoPE, a read once."""
+        if len(found) != 2:
+            return None
+        for number, (bounds, term) in enumerate(found):
+            value = self.builder.values[term.index]
+            if isinstance(value, Apply) and len(value.args) == 1:
+                inside = [*found[:number], (bounds, Term(self.builder, value.args[0])), *found[number + 1 :]]
+                if self.builder.values[value.args[0]].dtype != value.dtype:
+                    continue
+                both = self.together(inside)
+                if both is not None:
+                    done = self.builder.term(Apply(value.op, (both.index,), value.dtype))
+                    return self.chosen([(bounds, done)], both, found[1 - number][0])
+        return None
+
+    def one_read(self, found: list[tuple[Bounds, Term]]) -> Term | None:
+        """Return the pieces as one read, None where they are more than that."""
+        reads = [r for _, term in found if (r := self.read(term)) is not None]
+        if len(reads) < len(found):
+            return None
+        one = Read(
+            tuple(
+                ConditionalRead((*bounds, *case.bounds), case.input, case.position)
+                for (bounds, _), r in zip(found, reads, strict=True)
+                for case in r.cases
+            )
+        )
+        within = len(one.cases) <= MAX_CASES if len(one.inputs) == 1 else self.side_by_side(one)
+        return self.source(one, found[0][1].dtype) if within else None
+
+    def side_by_side(self, read: Read) -> bool:
+        """Return whether a read may choose from its inputs: not many, each at one place, neighbours lie together."""
+        inner = next(reversed(self.space.extents), -1)
+        together = all(self.space.resolved(c.position).factor(inner) == 1 for c in read.cases)
+        return together and len(read.cases) in SEVERAL
+
+    def read(self, term: Term) -> Read | None:
+        """Return the read that a term is, if it is one."""
+        value = self.builder.values[term.index]
+        source = self.sources[value.index] if isinstance(value, Input) else None
+        return source if isinstance(source, Read) else None
+
+    def chosen(self, found: list[tuple[Bounds, Term]], otherwise: Term, rest: Bounds) -> Term:
+        """Return the first piece whose bounds hold, else `otherwise`, which is wanted within `rest` alone."""
+        result = otherwise
+        for bounds, term in reversed(found):
+            guard = self.source(Guard(bounds), TensorProto.BOOL)
+            result = self.builder.apply("where", guard, term, result, dtype=term.dtype)
+            known = self.choices.get(result.index, (bounds, rest))
+            self.choices[result.index] = (bounds, rest if known[1] == rest else ())
+            rest = ()
+        return result
+
+
+def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
+    """Return the plain program, each read only where it is wanted, over merged dimensions."""
+    plain = Program(tuple(walk.builder.values), outputs, tuple(walk.types))
+    sources: dict[int, Source] = {}
+    values = list(plain.values)
+    for value, where in _wanted(plain, walk.choices).items():
+        read = plain.values[value]
+        if isinstance(read, Input):
+            source = walk.sources[read.index]
+            sources[read.index] = _within(source, where) if isinstance(source, Read) else source
+            if sources[read.index] == Read(()):  # no element of it is wanted: of a token and an image, the token alone
+                del sources[read.index]
+                values[value] = Constant(element_types.as_python(0, read.dtype), read.dtype, ())
+    plain = replace(plain, values=tuple(values))
+    assert set(expressions.live_inputs(plain)) == set(sources)
+    bounds = [b for s in sources.values() for b in _bounds(s)]
+    dense = linear(tuple(Index(((Digit(n), 1),)) for n in walk.space.extents), tuple(walk.space.extents.values()))
+    positions = [dense, *(c.position for s in sources.values() if isinstance(s, Read) for c in s.cases)]
+    dimensions = merged(walk.space, positions, bounds)
+    return LoweredProgram(plain, {n: _in_dimensions(s, dimensions) for n, s in sources.items()}, dimensions.extents)
+
+
+def _bounds(source: Source) -> Bounds:
+    return source.bounds if isinstance(source, Guard) else tuple(b for c in source.cases for b in c.bounds)
+
+
+def _in_dimensions(source: Source, dimensions: Dimensions) -> Source:
+    def bounds(those: Bounds) -> Bounds:
+        return tuple(dimensions.bound(b) for b in those)
+
+    if isinstance(source, Guard):
+        return Guard(bounds(source.bounds))
+    return Read(tuple(ConditionalRead(bounds(c.bounds), c.input, dimensions.of(c.position)) for c in source.cases))
+
+
+Wanted = frozenset[frozenset[Bound]]
+"""Conditions, one of which holds; each one is bounds that all hold."""
+
+
+def _wanted(plain: Program, choices: dict[int, tuple[Bounds, Bounds]]) -> dict[int, Wanted]:
+    """Return for each value in use where it is wanted."""
+    wanted: dict[int, Wanted] = {o.value: frozenset({frozenset()}) for o in plain.outputs}
+    for index in reversed(range(len(plain.values))):
+        value = plain.values[index]
+        if index not in wanted or not isinstance(value, Apply):
+            continue
+        limits: tuple[Bounds, ...] = ((),) * len(value.args)
+        if index in choices:
+            limits = ((), *choices[index])
+        for arg, limit in zip(value.args, limits, strict=True):
+            more = {within for w in wanted[index] if (within := _and(w, limit)) is not None}
+            wanted[arg] = _simplest(wanted.get(arg, frozenset()) | more)
+    return wanted
+
+
+def _and(one: frozenset[Bound], other: Bounds) -> frozenset[Bound] | None:
+    """Return both; None where they exclude each other."""
+    both = one | frozenset(other)
+    return None if any(a.excludes(b) for a in one for b in other) else both
+
+
+def _simplest(conditions: frozenset[frozenset[Bound]]) -> Wanted:
+    """Return the conditions without those that another one covers."""
+    kept = frozenset(c for c in conditions if not any(d < c for d in conditions))
+    if len(kept) > MAX_CONDITIONS:
+        raise UnsupportedError(f"a value wanted under {plural(kept, 'condition')}, expected at most {MAX_CONDITIONS}")
+    return kept
+
+
+def _within(read: Read, wanted: Wanted) -> Read:
+    """Return the read only where it is wanted."""
+    cases: list[ConditionalRead] = []
+    for case in read.cases:
+        limits = {both for w in wanted if (both := _and(frozenset(case.bounds), tuple(w))) is not None}
+        cases.extend(
+            ConditionalRead(_in_order(limit, case.bounds), case.input, case.position)
+            for limit in _ordered(_simplest(frozenset(limits)))
+        )
+    if len(cases) > MAX_CONDITIONS:
+        raise UnsupportedError(f"a read at {plural(cases, 'place')}, expected at most {MAX_CONDITIONS}")
+    return Read(tuple(cases))
+
+
+def _ordered(conditions: Wanted) -> list[frozenset[Bound]]:
+    return sorted(conditions, key=lambda c: sorted(map(repr, c))) if len(conditions) > 1 else list(conditions)
+
+
+def _in_order(bounds: frozenset[Bound], first: Bounds) -> Bounds:
+    """Return the bounds in an order that does not depend on hashes: the same op gives the same text."""
+    rest = bounds - set(first)
+    return (*dict.fromkeys(first), *(sorted(rest, key=repr) if len(rest) > 1 else rest))

@@ -1,0 +1,72 @@
+"""The text of a kernel: the template files, with the generated functor and constants between them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from onnxfuse.symbolic.traced_numbers import is_bool
+
+DEVICE = "cuda/device.cuh"
+CLUSTER = "cuda/cluster.cuh"
+AMPERE = "cuda/sm80.cuh"
+HOPPER = "cuda/sm90.cuh"
+"""The sections that only NVRTC can read; the tests put a CPU twin in their place."""
+
+NAME_LENGTH = 200
+"""Of a kernel: the end of its op's name, which holds the hash."""
+
+# Flags for every kernel: none relaxes floating point.
+FLAGS = ("-std=c++17", "-default-device")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A piece of a kernel's text."""
+
+    file: str
+    """The template file, or `<op> (generated)`: where compile errors point to."""
+    text: str
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel to compile. Equal sources are one kernel."""
+
+    entry: str
+    """Name of the kernel function."""
+    sections: tuple[Section, ...]
+    flags: tuple[str, ...] = FLAGS
+
+    @property
+    def text(self) -> str:
+        """The whole translation unit; `#line` lets a compile error name the section's file and line."""
+        return "".join(f'#line 1 "{s.file}"\n{s.text}\n' for s in self.sections)
+
+
+@cache
+def template(file: str) -> Section:
+    """Return a template file."""
+    return Section(file, (resources.files("onnxfuse.cuda") / "templates" / file).read_text(encoding="utf-8"))
+
+
+def generated(entry: str, text: str) -> Section:
+    """Return generated text as a section."""
+    return Section(f"{entry} (generated)", text)
+
+
+def constants(facts: Mapping[str, bool | int], number: str = "int") -> str:
+    """Return the constants of a template as C++: flags, and numbers of this type."""
+    return "".join(
+        f"constexpr bool {name} = {str(bool(value)).lower()};\n" if is_bool(value)
+        else f"constexpr {number} {name} = {value};\n"
+        for name, value in facts.items()
+    )  # fmt: skip
+
+
+def identifier(name: str) -> str:
+    """Return `name` as a C identifier that no keyword and no name of the templates is: what optimize made ends so."""
+    text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[-NAME_LENGTH:]
+    text = text if text and not text[0].isdigit() else f"k{text}"
+    return text if re.search(r"_[0-9a-f]{10}$", text) else f"{text}_kernel"

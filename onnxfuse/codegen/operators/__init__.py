@@ -1,0 +1,1 @@
+"""What each ONNX operator means in the typed program."""

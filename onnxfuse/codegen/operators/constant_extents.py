@@ -1,0 +1,41 @@
+"""Numbers that say where data goes: constants put together, and extents of values picked, divided and put together."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from onnxfuse.codegen.operators.node import BodyNode, Extents, Known, ShapeOf
+from onnxfuse.codegen.program.movement import Extent
+
+
+def folded(node: BodyNode) -> Known | None:
+    """Return what a node makes of known numbers and of extents alone; None where it computes anything else."""
+    match node.op_type, node.operands:
+        case "Gather", (ShapeOf(of=of), np.ndarray() as axes):
+            return Extents(tuple(Extent(0, int(axis)) for axis in axes.reshape(-1)), (of,))
+        case "Div", (Extents() as extents, np.ndarray() as divisor) if divisor.size == 1 and divisor.item() > 0:
+            by = int(divisor.item())
+            numbers = (replace(n, by=n.by * by) if isinstance(n, Extent) else n // by for n in extents.numbers)
+            return Extents(tuple(numbers), extents.of)
+        case "Concat", operands if operands and all(_is_list(o) for o in operands):
+            return _together(operands)
+        case _:
+            return None
+
+
+def _is_list(operand: Known | None) -> bool:
+    return isinstance(operand, Extents) or (isinstance(operand, np.ndarray) and operand.ndim == 1)
+
+
+def _together(operands: tuple[Known | None, ...]) -> Known:
+    if all(isinstance(o, np.ndarray) for o in operands):
+        return np.concatenate([o for o in operands if isinstance(o, np.ndarray)])
+    found = Extents((), ())
+    for operand in operands:
+        if isinstance(operand, Extents):
+            ahead = len(found.of)
+            numbers = (replace(n, operand=n.operand + ahead) if isinstance(n, Extent) else n for n in operand.numbers)
+            found = Extents((*found.numbers, *numbers), (*found.of, *operand.of))
+        elif isinstance(operand, np.ndarray):
+            found = Extents((*found.numbers, *(int(n) for n in operand)), found.of)
+    return found

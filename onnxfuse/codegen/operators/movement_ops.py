@@ -1,0 +1,284 @@
+"""The body language of data movement: what each ONNX op that moves data means, by (domain, op type)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from onnxfuse.codegen.operators.node import BodyNode, Extents, Handler, ShapeOf
+from onnxfuse.codegen.program.builder import Term
+from onnxfuse.codegen.program.movement import (
+    Alike,
+    Concatenated,
+    DepthToSpace,
+    Enlarged,
+    Expanded,
+    Extent,
+    Flattened,
+    Gathered,
+    LookedUp,
+    Movement,
+    Padded,
+    Picked,
+    Repeated,
+    Reshaped,
+    Run,
+    Sliced,
+    SliceRange,
+    SpaceToDepth,
+    SplitOutput,
+    Squeezed,
+    Transposed,
+    Unsqueezed,
+)
+from onnxfuse.codegen.program.program import Move
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+MOVEMENT: dict[tuple[str, str], Handler] = {}
+
+FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+"""Ops for which ONNX Runtime launches nothing: the result is the operand's memory under another shape."""
+
+MAX_RUNS = 8
+"""Pieces of one Gather: each is a comparison and an address in the kernel."""
+
+
+MAX_EDGE = 2
+"""Elements that a Pad by edges adds on a side: each is a piece by itself, and pieces of several axes multiply."""
+
+
+def _moves(*names: str) -> Callable[[Callable[[BodyNode], Movement]], Callable[[BodyNode], Movement]]:
+    def register(meaning: Callable[[BodyNode], Movement]) -> Callable[[BodyNode], Movement]:
+        MOVEMENT.update({("", name): lambda node: (node.builder.move(meaning(node), node.term(0)),) for name in names})
+        return meaning
+
+    return register
+
+
+@_moves("Transpose")
+def _transpose(node: BodyNode) -> Movement:
+    return Transposed(_listed(node, "perm"))
+
+
+@_moves("Flatten")
+def _flatten(node: BodyNode) -> Movement:
+    return Flattened(int(node.number("axis", 1)))
+
+
+@_moves("Squeeze")
+def _squeeze(node: BodyNode) -> Movement:
+    return Squeezed(_given(node, "axes", 1))
+
+
+@_moves("Unsqueeze")
+def _unsqueeze(node: BodyNode) -> Movement:
+    return Unsqueezed(_wanted(node, "axes", 1))
+
+
+def _expand(node: BodyNode) -> tuple[Term, ...]:
+    x, target = node.term(0), node.operands[1] if len(node.operands) > 1 else None
+    if not isinstance(target, Extents):
+        return (x.builder.move(Expanded(_wanted(node, "shape", 1)), x),)
+    # Operand 0 is what is expanded.
+    numbers = tuple(replace(n, operand=n.operand + 1) if isinstance(n, Extent) else n for n in target.numbers)
+    return (x.builder.term(Move(Expanded(numbers), (x.index, *(t.index for t in target.of)), x.dtype)),)
+
+
+@_moves("Slice")
+def _slice(node: BodyNode) -> Movement:
+    starts, ends = _wanted(node, "starts", 1), _wanted(node, "ends", 2)
+    axes, steps = _given(node, "axes", 3), node.integers(4)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise UnsupportedError(
+            f"Slice by {plural(starts, 'start')}, {plural(ends, 'end')}, {plural(axes, 'axis')}, "
+            f"{plural(steps, 'step')}"
+        )
+    return Sliced(tuple(SliceRange(*c) for c in zip(axes, starts, ends, steps, strict=True)))
+
+
+@_moves("DepthToSpace")
+def _depth_to_space(node: BodyNode) -> Movement:
+    return DepthToSpace(int(node.number("blocksize", 0)), node.text("mode", "DCR") == "CRD")
+
+
+@_moves("SpaceToDepth")
+def _space_to_depth(node: BodyNode) -> Movement:
+    return SpaceToDepth(int(node.number("blocksize", 0)))
+
+
+def _gather(node: BodyNode) -> tuple[Term, ...]:
+    table, numbers = node.term(0), node.operands[1]
+    if isinstance(numbers, Term):
+        if not element_types.is_integer(numbers.dtype):
+            raise UnsupportedError(f"Gather by {element_types.name(numbers.dtype)}")
+        if node.number("axis", 0):
+            raise UnsupportedError("Gather by computed numbers along another axis than the first one")
+        return (node.builder.term(Move(LookedUp(), (table.index, numbers.index), table.dtype)),)
+    return (node.builder.move(_picks(node), table),)
+
+
+def _picks(node: BodyNode) -> Movement:
+    axis = int(node.number("axis", 0))
+    rank, numbers = node.constant(1).ndim, node.integers(1) or ()
+    if rank > 1:
+        raise UnsupportedError(f"Gather by a constant of rank {rank}, expected at most 1")
+    if rank == 0:
+        return Picked(axis, numbers[0])
+    if any(n < 0 for n in numbers):
+        raise UnsupportedError("Gather by a list with negative numbers")
+    runs = _runs(numbers)
+    if len(runs) > MAX_RUNS:
+        raise UnsupportedError(f"Gather of {plural(runs, 'run')}, expected at most {MAX_RUNS}")
+    return Gathered(axis, runs)
+
+
+@_moves("Resize")
+def _resize(node: BodyNode) -> Movement:
+    """Nearest by whole numbers: element i comes from i / factor, rounded down, however the centre is defined."""
+    mode = node.text("mode", "nearest")
+    centre = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
+    rounding = node.text("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+    # Between half pixels the source lies less than half an element from i // factor: any rounding to nearest finds it.
+    nearest = centre in ("half_pixel", "pytorch_half_pixel") and rounding.startswith("round_")
+    if mode != "nearest" or not (nearest or (centre == "asymmetric" and rounding == "floor")):
+        raise UnsupportedError(f"Resize by {mode}, {centre}, {rounding}")
+    if "axes" in node.attributes or node.number("antialias", 0):
+        raise UnsupportedError("Resize with axes or antialias")
+    sizes = node.integers(3)
+    if sizes:
+        if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise UnsupportedError("Resize that keeps the aspect ratio")
+        return Enlarged(sizes)
+    scales = [float(s) for s in node.constant(2 if node.opset >= 11 else 1).reshape(-1)]
+    if any(s < 1 or not s.is_integer() for s in scales):
+        raise UnsupportedError(f"Resize by {scales}, expected whole numbers")
+    return Repeated(tuple(int(s) for s in scales))
+
+
+def _reshape(node: BodyNode) -> tuple[Term, ...]:
+    x, like = node.term(0), node.shape_of(1)
+    if like is not None:
+        return (x.builder.term(Move(Alike(), (x.index, like.index), x.dtype)),)
+    return (x.builder.move(Reshaped(_wanted(node, "shape", 1), not node.number("allowzero", 0)), x),)
+
+
+def _shape(node: BodyNode) -> tuple[ShapeOf, ...]:
+    if node.number("start", 0) or "end" in node.attributes:
+        raise UnsupportedError("Shape with start or end")
+    return (ShapeOf(node.term(0)),)
+
+
+def _concat(node: BodyNode) -> tuple[Term, ...]:
+    return (node.builder.move(Concatenated(int(node.number("axis", 0))), *node.terms()),)
+
+
+def _split(node: BodyNode) -> tuple[Term, ...]:
+    axis, sizes = int(node.number("axis", 0)), _given(node, "split", 1) or ()
+    parts = len(sizes) or int(node.number("num_outputs", 0)) or node.outputs
+    if parts != node.outputs:
+        raise UnsupportedError(f"Split in {parts} with {node.outputs} outputs")
+    return tuple(node.builder.move(SplitOutput(axis, n, parts, sizes), node.term(0)) for n in range(parts))
+
+
+def _pad(node: BodyNode) -> tuple[Term, ...]:
+    mode = node.text("mode", "constant")
+    x, pads = node.term(0), _wanted(node, "pads", 1)
+    before, after, axes = pads[: len(pads) // 2], pads[len(pads) // 2 :], node.integers(3)
+    if len(before) != len(after) or (axes is not None and len(axes) != len(before)):
+        raise UnsupportedError(
+            f"Pad by {plural(pads, 'number')}" + (f" along {plural(axes, 'axis')}" if axes is not None else "")
+        )
+    if mode != "constant":
+        return (_padded_by_itself(x, mode, before, after, axes or tuple(range(len(before)))),)
+    number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)
+    if number is None:
+        number = node.builder.constant(0, x.dtype)
+    if number.constant is None:
+        raise UnsupportedError("Pad with a number that is not a constant of the body")
+    return (node.builder.move(Padded(before, after, axes), x, number),)
+
+
+def _padded_by_itself(
+    x: Term, mode: str, before: tuple[int, ...], after: tuple[int, ...], axes: tuple[int, ...]
+) -> Term:
+    """Return x between pieces of itself: one axis after the other, so that corners come out as they should."""
+    if (
+        mode not in _BESIDE
+        or min((*before, *after), default=0) < 0
+        or (mode == "edge" and max(*before, *after) > MAX_EDGE)
+    ):
+        raise UnsupportedError(f"Pad by {mode} with {[*before, *after]}")
+
+    def piece(axis: int, start: int, end: int, step: int) -> Term:
+        return x.builder.move(Sliced((SliceRange(axis, start, end, step),)), x)
+
+    for axis, low, high in zip(axes, before, after, strict=True):
+        first, last = _BESIDE[mode](low, high)
+        parts = [*(piece(axis, *cut) for cut in first), x, *(piece(axis, *cut) for cut in last)]
+        x = x.builder.move(Concatenated(axis), *parts) if len(parts) > 1 else x
+    return x
+
+
+_END = 2**62
+_BESIDE: dict[str, Callable[[int, int], tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]]] = {
+    "reflect": lambda low, high: ([(low, 0, -1)] * (low > 0), [(-2, -2 - high, -1)] * (high > 0)),
+    "edge": lambda low, high: ([(0, 1, 1)] * low, [(-1, _END, 1)] * high),
+    "wrap": lambda low, high: ([(-low, _END, 1)] * (low > 0), [(0, high, 1)] * (high > 0)),
+}
+"""By the mode of a Pad and how many elements it adds: what stands before and behind, as slices (start, end, step)."""
+
+
+def _tile(node: BodyNode) -> tuple[Term, ...]:
+    x, repeats = node.term(0), node.integers(1)
+    if repeats is None or math.prod(repeats) > MAX_RUNS:
+        raise UnsupportedError(
+            f"Tile by {None if repeats is None else list(repeats)}, expected at most {MAX_RUNS} copies"
+        )
+    for axis, count in enumerate(repeats):
+        x = x.builder.move(Concatenated(axis), *([x] * count)) if count != 1 else x
+    return (x,)
+
+
+MOVEMENT.update({
+    ("", "Gather"): _gather, ("", "Expand"): _expand, ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad,
+    ("", "Reshape"): _reshape, ("", "Shape"): _shape, ("", "Tile"): _tile,
+})  # fmt: skip
+
+
+def _listed(node: BodyNode, attribute: str) -> tuple[int, ...] | None:
+    value = node.attributes.get(attribute)
+    return tuple(int(n) for n in value) if isinstance(value, list) else None
+
+
+def _given(node: BodyNode, name: str, position: int) -> tuple[int, ...] | None:
+    """A list of integers that was an attribute in older versions of the op; None where it is left out."""
+    listed = _listed(node, name)
+    return node.integers(position) if listed is None else listed
+
+
+def _wanted(node: BodyNode, name: str, position: int) -> tuple[int, ...]:
+    found = _given(node, name, position)
+    if found is None:
+        raise UnsupportedError(f"{node.op_type} without {name}")
+    return found
+
+
+def _runs(numbers: tuple[int, ...]) -> tuple[Run, ...]:
+    """Return the numbers as few runs of equal steps.
+
+    >>> _runs((0, 1, 2, 7, 5, 3))
+    (Run(start=0, step=1, length=3), Run(start=7, step=-2, length=3))
+    """
+    runs: list[Run] = []
+    for number in numbers:
+        last = runs[-1] if runs else None
+        if last is not None and last.length == 1:
+            runs[-1] = Run(last.start, number - last.start, 2)
+        elif last is not None and number == last.start + last.step * last.length:
+            runs[-1] = Run(last.start, last.step, last.length + 1)
+        else:
+            runs.append(Run(number, 1, 1))
+    return tuple(runs)

@@ -1,0 +1,116 @@
+"""A node of a body with its operands resolved, as the tables of ops read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.movement import Extent
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+
+@dataclass(frozen=True)
+class ShapeOf:
+    """The extents of a value: what a Reshape may take as its target."""
+
+    of: Term
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A list of numbers of which some are extents of values: what an Expand may take as its target."""
+
+    numbers: tuple[int | Extent, ...]
+    """Extents of `of`, by its number."""
+    of: tuple[Term, ...]
+
+
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
+Known = Term | Array | ShapeOf | Extents
+
+
+@dataclass(frozen=True)
+class BodyNode:
+    """A node of the body with its operands resolved, as the tables of ops read it."""
+
+    op_type: str
+    opset: int
+    builder: Builder
+    operands: tuple[Known | None, ...]
+    attributes: dict[str, object]
+    outputs: int = 1
+    """How many outputs the node lists."""
+
+    def term(self, position: int) -> Term:
+        """Return the operand at `position` as a term; it must be there."""
+        found = self.optional(position)
+        if found is None:
+            raise UnsupportedError(f"{self.op_type} without its input {position}")
+        return found
+
+    def optional(self, position: int) -> Term | None:
+        """Return the operand at `position` as a term, or None where it is left out."""
+        operand = self.operands[position] if position < len(self.operands) else None
+        if isinstance(operand, ShapeOf | Extents):
+            raise UnsupportedError(f"{self.op_type} of a shape")
+        return self._as_term(operand) if isinstance(operand, np.ndarray) else operand
+
+    def shape_of(self, position: int) -> Term | None:
+        """Return the value whose shape the operand at `position` is, or None where it is something else."""
+        operand = self.operands[position] if position < len(self.operands) else None
+        return operand.of if isinstance(operand, ShapeOf) else None
+
+    def real(self, position: int) -> Term:
+        """Return the operand at `position`, which must be of a floating-point type."""
+        x = self.term(position)
+        if not element_types.is_real(x.dtype):
+            raise UnsupportedError(f"{self.op_type} of {element_types.name(x.dtype)}")
+        return x
+
+    def terms(self) -> tuple[Term, ...]:
+        """Return all operands."""
+        return tuple(self.term(i) for i in range(len(self.operands)))
+
+    def integers(self, position: int) -> tuple[int, ...] | None:
+        """Return a constant operand, which must be of integers, or None where it is left out."""
+        operand = self.operands[position] if position < len(self.operands) else None
+        if operand is None:
+            return None
+        array = self.constant(position)
+        if array.dtype.kind not in "iu":
+            raise UnsupportedError(f"{self.op_type} whose input {position} is {array.dtype}, expected integers")
+        return tuple(int(n) for n in array.reshape(-1))
+
+    def constant(self, position: int) -> Array:
+        """Return the operand at `position`, which must be a constant of the body."""
+        operand = self.operands[position] if position < len(self.operands) else None
+        if not isinstance(operand, np.ndarray):
+            raise UnsupportedError(f"{self.op_type} whose input {position} is not a constant of the body")
+        return operand
+
+    def number(self, attribute: str, default: float) -> float:
+        """Return a number attribute. Attributes are float32 in ONNX, and so are their defaults."""
+        value = self.attributes.get(attribute, default if isinstance(default, int) else float(np.float32(default)))
+        if not isinstance(value, int | float):
+            raise UnsupportedError(f"{self.op_type} with {attribute}={value!r}, expected a number")
+        return value
+
+    def text(self, attribute: str, default: str) -> str:
+        """Return a string attribute."""
+        value = self.attributes.get(attribute, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def _as_term(self, array: Array) -> Term:
+        if array.size != 1:
+            raise UnsupportedError(f"a constant of shape {list(array.shape)} inside the body, expected one element")
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        return self.builder.constant(array.reshape(-1)[0].item(), dtype, array.shape)
+
+
+Handler = Callable[[BodyNode], tuple[Known, ...]]

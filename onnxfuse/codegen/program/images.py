@@ -1,0 +1,114 @@
+"""Work on images as programs say it: a convolution, pooling or resizing with the Transposes around it.
+
+ONNX's images have their channels first. Kernels like them last: then a Transpose stands before the work and one after
+it. This is the one place that tells such layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxfuse.codegen.program.movement import Squeezed, Transposed
+from onnxfuse.codegen.program.program import Contract, Move, Program, Reduce, Resample, Window
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+LAST: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    4: ((0, 3, 1, 2), (2, 3, 0, 1), (0, 2, 3, 1)), 3: ((0, 2, 1), (1, 2, 0), (0, 2, 1)),
+    5: ((0, 4, 1, 2, 3), (2, 3, 4, 0, 1), (0, 2, 3, 4, 1)),
+}  # fmt: skip
+"""How images with their channels last, and weights packed by pixel, are transposed, and the result back; by rank."""
+
+
+@dataclass(frozen=True)
+class ImageProblem:
+    """A convolution, pooling or resizing, and how its images and filters lie."""
+
+    core: Contract | Reduce | Resample
+    window: Window | None
+    """What the core contracts or reduces; None for a resizing."""
+    x: int
+    """Index of the images as they lie before the Transposes."""
+    w: int | None
+    """Of the filters of a convolution."""
+    images_last: bool
+    """Whether images lie [N, ..., C]; else [N, C, ...]."""
+    channels_last: bool
+    """Whether results do."""
+    packing: tuple[int, ...]
+    """How the filters are turned to [F, C, ...] as ONNX has them, a permutation; empty where they lie so."""
+    rank: int
+    """Dimensions of the images, 3 to 5; 0 where the body does not tell."""
+    result: int
+    """Index of the value that all of this gives."""
+    inside: frozenset[int]
+    """Indices of the values on the way from `x` and `w` to it."""
+
+
+def image_works(program: Program) -> tuple[int, ...]:
+    """Return the indices of the convolutions, poolings and resizings that some output depends on, in order."""
+    return tuple(i for i in sorted(program.live()) if _parts(program, i) is not None)
+
+
+def image_problem(program: Program, index: int) -> ImageProblem:
+    """Return a convolution, pooling or resizing with its layout; raises `UnsupportedError` where it is none of these.
+
+    Images may be turned twice: channels first in memory, where the result alone has its channels last.
+    """
+    parts = _parts(program, index)
+    if parts is None:
+        raise UnsupportedError("no convolution, pooling or resizing")
+    core, window, data = parts
+    x, *images = _turns(program, data[0])
+    w, *filters = _turns(program, data[1]) if len(data) > 1 else (None,)
+    data = (x,) if w is None else (x, w)
+    inside = program.reached([index], data).difference(data)
+    if not images and not filters:
+        rank = 4 if w is None or window is None else window.dims and window.dims + 2
+        return ImageProblem(core, window, x, w, False, False, (), rank, index, inside - {index})
+    after = program.readers(index)
+    turns, packings, backs = ([_perm(program, i) for i in found] for found in (images, filters, after))
+    for rank, (first, by_pixel, last) in LAST.items():
+        turned = turns in ([first], [last, first]) and packings in ([], [by_pixel], [first])
+        if turned and backs == [last] and not program.is_output(index):
+            if window is not None and window.dims != rank - 2 and (window.dims or rank == 5):
+                raise UnsupportedError(f"a window along {plural(window.dims, 'dimension')} over images of rank {rank}")
+            packing = packings[0] if packings else ()
+            return ImageProblem(core, window, x, w, len(turns) == 1, True, packing, rank, after[0], inside)
+    raise UnsupportedError(f"a convolution between transposes by {[*turns, *packings]} and {backs}")
+
+
+Parts = tuple[Contract | Reduce | Resample, Window | None, tuple[int, ...]]
+
+
+def _parts(program: Program, index: int) -> Parts | None:
+    """Return the core whose result a value is, its window, and the images and filters that it reads."""
+    value = program.values[index]
+    match value:
+        case Contract(args=(seen, filters)) if isinstance(window := program.values[seen], Window):
+            return value, window, (window.args[0], filters)
+        case Move(how=Squeezed(), args=(found,)) if isinstance(reduce := program.values[found], Reduce):
+            window = program.values[reduce.arg]
+            return (reduce, window, window.args) if isinstance(window, Window) else None
+        case Resample(arg=images):
+            return value, None, (images,)
+        case _:
+            return None
+
+
+def _turns(program: Program, index: int) -> list[int]:
+    """Return a value and the Transposes that come between it and another value, which it is read as."""
+    found: list[int] = []
+    while index >= 0 and isinstance(move := program.values[index], Move) and isinstance(move.how, Transposed):
+        found.insert(0, index)
+        index = move.args[0]
+    return [index, *found]
+
+
+def _perm(program: Program, index: int) -> tuple[int, ...]:
+    """Return the permutation that a Transpose writes, empty for another value."""
+    match program.values[index]:
+        case Move(how=Transposed(perm=tuple(perm))):
+            return perm
+        case _:
+            return ()

@@ -1,0 +1,45 @@
+"""Norms: programs whose reductions are the mean of a value and the mean of its squared differences from that."""
+
+from dataclasses import dataclass
+
+from onnxfuse.codegen.program.program import Apply, Program, Reduce
+from onnxfuse.symbolic import element_types
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The reductions of a norm, as indices of values."""
+
+    value: int
+    """What is normalized: it depends on no reduction."""
+    mean: int
+    variances: tuple[int, ...]
+    """Means of squared differences from the mean."""
+    rests: tuple[int, ...]
+    """Means of these differences: what the rounding of the mean leaves, see `recentre`."""
+
+
+def moments(program: Program) -> Moments | None:
+    """Return the mean and the variance that all reductions of a program without moves are; None where others are.
+
+    Both can be known after one pass over the values, in float32 arithmetic.
+    """
+    levels, reductions = program.levels(), program.reductions()
+    of = {i: v for i in reductions if isinstance(v := program.values[i], Reduce)}
+    first = [i for i in reductions if levels[i] == 1]
+    if any(v.kind != "mean" or element_types.computed(v.dtype) != "float" for v in of.values()) or len(first) != 1:
+        return None
+    mean, value = first[0], of[first[0]].arg
+    differences = {
+        i for i, v in enumerate(program.values) if isinstance(v, Apply) and v.op == "sub" and v.args == (value, mean)
+    }
+    squares = {
+        i
+        for i, v in enumerate(program.values)
+        if isinstance(v, Apply) and v.op == "mul" and v.args[0] == v.args[1] and v.args[0] in differences
+    }
+    rests = tuple(i for i, v in of.items() if v.arg in differences)
+    variances = tuple(i for i, v in of.items() if v.arg in squares)
+    if not variances or len(rests) + len(variances) + 1 != len(of):
+        return None
+    return Moments(value, mean, variances, rests)

@@ -1,0 +1,174 @@
+"""Data movement as facts: what moves where. `movement_maps` tells the shapes and places that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnxfuse.codegen.program.index_map import Shape
+
+
+@dataclass(frozen=True)
+class Transposed:
+    perm: tuple[int, ...] | None
+    """None: all axes in reverse."""
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    target: Shape
+    """One extent may be -1: what is left."""
+    zero_copies: bool
+    """True: 0 stands for the operand's extent at the same axis."""
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Reshaped to the shape of the second operand, whose elements nobody reads."""
+
+
+@dataclass(frozen=True)
+class Channelled:
+    """A vector laid along the channels, axis 1, of the second operand, whose elements nobody reads."""
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """[N, C, ...] as [N, groups, rest]."""
+
+    groups: int
+
+
+@dataclass(frozen=True)
+class Flattened:
+    axis: int
+
+
+@dataclass(frozen=True)
+class Squeezed:
+    axes: tuple[int, ...] | None
+    """None: every axis of extent 1."""
+
+
+@dataclass(frozen=True)
+class Unsqueezed:
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The extent of an axis of an operand, whose elements nobody reads; or a part of it."""
+
+    operand: int
+    axis: int
+    by: int = 1
+    """Divided by, the quotient rounded down."""
+
+
+@dataclass(frozen=True)
+class Expanded:
+    target: tuple[int | Extent, ...]
+
+
+@dataclass(frozen=True)
+class SliceRange:
+    """A slice along one axis, with ONNX's meaning of negative and too large numbers."""
+
+    axis: int
+    start: int
+    end: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Sliced:
+    cuts: tuple[SliceRange, ...]
+
+
+@dataclass(frozen=True)
+class SplitOutput:
+    """One output of a Split."""
+
+    axis: int
+    number: int
+    parts: int
+    sizes: tuple[int, ...]
+    """Empty: as equal as can be, the last one smaller."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The element number `at` of an axis, which goes away."""
+
+    axis: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Elements start, start + step, ... of an axis, `length` of them."""
+
+    start: int
+    step: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Elements of one axis by constant numbers, which are not negative."""
+
+    axis: int
+    runs: tuple[Run, ...]
+    """One after the other."""
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """Rows of the first operand, a table, by the numbers in the second, which are known when the kernel runs."""
+
+
+@dataclass(frozen=True)
+class Concatenated:
+    axis: int
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The second operand is the number that stands around the first one."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    axes: tuple[int, ...] | None
+    """None: all axes."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Every element this often along each axis: nearest Resize by whole numbers."""
+
+    factors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Enlarged:
+    """The same by the extents of the result, multiples of the operand's."""
+
+    sizes: Shape
+
+
+@dataclass(frozen=True)
+class DepthToSpace:
+    block: int
+    columns_first: bool
+    """True: mode CRD, the channel is the outer part."""
+
+
+@dataclass(frozen=True)
+class SpaceToDepth:
+    block: int
+
+
+Movement = (
+    Transposed | Reshaped | Alike | Channelled | Grouped | Flattened | Squeezed | Unsqueezed | Expanded | Sliced
+    | SplitOutput
+    | Picked | Gathered | LookedUp | Concatenated | Padded | Repeated | Enlarged | DepthToSpace | SpaceToDepth
+)  # fmt: skip

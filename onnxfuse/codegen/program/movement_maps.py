@@ -1,0 +1,324 @@
+"""What follows from a movement: the shape that it gives, and where an element of its result lies in its operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, reshaped
+from onnxfuse.codegen.program.movement import (
+    Alike,
+    Channelled,
+    Concatenated,
+    DepthToSpace,
+    Enlarged,
+    Expanded,
+    Extent,
+    Flattened,
+    Gathered,
+    Grouped,
+    LookedUp,
+    Movement,
+    Padded,
+    Picked,
+    Repeated,
+    Reshaped,
+    Sliced,
+    SliceRange,
+    SpaceToDepth,
+    SplitOutput,
+    Squeezed,
+    Transposed,
+    Unsqueezed,
+)
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic.branching import remembered
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Where a result's element comes from: operand number `operand` at `coordinates`, where all `bounds` hold."""
+
+    operand: int
+    coordinates: tuple[Index, ...]
+    bounds: tuple[Bound, ...] = ()
+
+
+MOST = 2**62
+"""Elements of a value at most: no place in it, and no product on the way to one, passes 64 bits."""
+
+
+@remembered(4096)
+def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
+    """Return the shape of the result for these shapes of the operands.
+
+    Raises `UnsupportedError` where there is none, and where an element of the result would lie beside its operand:
+    every place that a kernel reads by way of `pieces` is so known to lie inside.
+    """
+    made = _shape(how, shapes)
+    if any(n < 0 for n in made) or math.prod(made) > MOST:
+        raise UnsupportedError(f"a value of shape {made}")
+    if not isinstance(how, LookedUp):  # its numbers are known when the kernel runs, which looks at each of them
+        _want_inside(how, shapes, made)
+    return made
+
+
+def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
+    """Raise `UnsupportedError` unless each element of the result lies inside the operand that it comes from."""
+    if 0 in made:
+        return
+    space = Space()
+    places = tuple(space.axis(n) for n in made)
+    for piece in pieces(how, space, places, shapes):
+        ranges = [(b, *space.range(b.index)) for b in piece.bounds]
+        if any(max(b.low, least) > min(b.high - 1, greatest) for b, least, greatest in ranges):
+            continue  # no element comes from there
+        for axis, (coordinate, extent) in enumerate(zip(piece.coordinates, shapes[piece.operand], strict=True)):
+            low, high = space.range(space.resolved(coordinate), piece.bounds)
+            if low < 0 or high >= extent:
+                reads = f"element {low}" if low == high else f"elements {low} to {high}"
+                raise UnsupportedError(f"{type(how).__name__.lower()}: {reads} of axis {axis}, which has {extent}")
+
+
+def _shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    match how:
+        case Transposed():
+            return tuple(of[a] for a in _perm(how, len(of)))
+        case Reshaped(target=target, zero_copies=zero_copies):
+            return _reshape(target, zero_copies, of)
+        case Alike():
+            if math.prod(of) != math.prod(shapes[1]):
+                raise UnsupportedError(f"Reshape of {of} to {list(shapes[1])}")
+            return shapes[1]
+        case Channelled():
+            _want_rank(of, 1, "a weight by channel")
+            return (*of, *(1,) * (len(shapes[1]) - 2))
+        case Grouped(groups=groups):
+            if len(of) < 2 or groups < 1 or of[1] % groups:
+                raise UnsupportedError(f"{groups} groups of shape {of}")
+            return of[0], groups, math.prod(of[1:]) // groups
+        case Flattened(axis=axis):
+            axis = axis + len(of) if axis < 0 else axis
+            if not 0 <= axis <= len(of):
+                raise UnsupportedError(f"Flatten at axis {axis} of a value of rank {len(of)}")
+            return math.prod(of[:axis]), math.prod(of[axis:])
+        case Squeezed(axes=axes):
+            gone = [d for d, n in enumerate(of) if n == 1] if axes is None else [_axis(a, len(of)) for a in axes]
+            if any(of[d] != 1 for d in gone):
+                raise UnsupportedError(f"Squeeze of axes {gone} of shape {of}")
+            return tuple(n for d, n in enumerate(of) if d not in gone)
+        case Unsqueezed(axes=axes):
+            rank = len(of) + len(axes)
+            new, rest = set(_different(axes, rank, "Unsqueeze")), iter(of)
+            return tuple(1 if d in new else next(rest) for d in range(rank))
+        case Expanded():
+            target = tuple(n if isinstance(n, int) else _extent(n, shapes) for n in how.target)
+            rank = max(len(of), len(target))
+            pairs = list(zip((1,) * (rank - len(of)) + of, (1,) * (rank - len(target)) + target, strict=True))
+            if any(b < 0 or (a != b and 1 not in (a, b)) for a, b in pairs):
+                raise UnsupportedError(f"Expand of {of} to {list(target)}")
+            return tuple(b if a == 1 else a for a, b in pairs)
+        case Sliced(cuts=cuts):
+            extents = list(of)
+            for cut, axis in zip(cuts, _different([c.axis for c in cuts], len(of), "Slice"), strict=True):
+                extents[axis] = len(_steps(cut, of[axis]))
+            return tuple(extents)
+        case SplitOutput(axis=axis, number=number):
+            axis = _axis(axis, len(of))
+            return (*of[:axis], _sizes(how, of[axis])[number], *of[axis + 1 :])
+        case Picked(axis=axis, at=element):
+            axis = _axis(axis, len(of))
+            if not -of[axis] <= element < of[axis]:
+                raise UnsupportedError(f"Gather of element {element} of axis {axis}, which has {of[axis]}")
+            return (*of[:axis], *of[axis + 1 :])
+        case Gathered(axis=axis, runs=runs):
+            axis = _axis(axis, len(of))
+            if any(not 0 <= end < of[axis] for r in runs for end in (r.start, r.start + r.step * (r.length - 1))):
+                raise UnsupportedError(f"Gather beyond the {of[axis]} elements of axis {axis}")
+            return (*of[:axis], sum(r.length for r in runs), *of[axis + 1 :])
+        case LookedUp():
+            _axis(0, len(of))
+            return (*shapes[1], *of[1:])
+        case Concatenated(axis=axis):
+            axis = _axis(axis, len(of))
+            if any(len(s) != len(of) or s[:axis] + s[axis + 1 :] != of[:axis] + of[axis + 1 :] for s in shapes):
+                raise UnsupportedError(f"Concat of shapes {', '.join(map(str, shapes))} along axis {axis}")
+            return (*of[:axis], sum(s[axis] for s in shapes), *of[axis + 1 :])
+        case Padded():
+            _want_rank(tuple(n for n in shapes[1] if n != 1), 0, "Pad with a number")
+            around = _around(how, len(of))
+            return tuple(n + sum(around.get(d, (0, 0))) for d, n in enumerate(of))
+        case Repeated(factors=factors):
+            _want_rank(of, len(factors), "Resize")
+            return tuple(n * f for n, f in zip(of, factors, strict=True))
+        case Enlarged(sizes=sizes):
+            _want_rank(of, len(sizes), "Resize")
+            if any(n % max(m, 1) for m, n in zip(of, sizes, strict=True)) or (0 in of and 0 not in sizes):
+                raise UnsupportedError(f"Resize of {of} to {sizes}, expected multiples")
+            return sizes
+        case DepthToSpace(block=block):
+            _want_rank(of, 4, "DepthToSpace")
+            if block < 1 or of[1] % block**2:
+                raise UnsupportedError(f"DepthToSpace of {of[1]} channels in blocks of {block}")
+            return of[0], of[1] // block**2, of[2] * block, of[3] * block
+        case SpaceToDepth(block=block):
+            _want_rank(of, 4, "SpaceToDepth")
+            if block < 1 or of[2] % block or of[3] % block:
+                raise UnsupportedError(f"SpaceToDepth of {of[2]}x{of[3]} in blocks of {block}")
+            return of[0], of[1] * block**2, of[2] // block, of[3] // block
+
+
+def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    """Return where the element of the result at the coordinates `at` comes from; at most one piece holds at a time.
+
+    For `Padded` no piece holds in the margin.
+    """
+    of = shapes[0]
+    match how:
+        case Transposed():
+            inverse = {a: d for d, a in enumerate(_perm(how, len(of)))}
+            return (Piece(0, tuple(at[inverse[d]] for d in range(len(of)))),)
+        case Reshaped() | Alike() | Channelled() | Grouped() | Flattened() | Squeezed() | Unsqueezed():
+            return (Piece(0, reshaped(space, at, _shape(how, shapes), of)),)
+        case Expanded():
+            return (Piece(0, broadcast(at, of)),)
+        case Sliced(cuts=cuts):
+            moved = list(at)
+            for cut in cuts:
+                axis = _axis(cut.axis, len(of))
+                steps = _steps(cut, of[axis])
+                moved[axis] = moved[axis] * steps.step + steps.start
+            return (Piece(0, tuple(moved)),)
+        case SplitOutput(axis=axis, number=number):
+            axis = _axis(axis, len(of))
+            return (Piece(0, _shifted(at, axis, sum(_sizes(how, of[axis])[:number]))),)
+        case Picked(axis=axis, at=element):
+            axis = _axis(axis, len(of))
+            element = element + of[axis] if element < 0 else element
+            return (Piece(0, (*at[:axis], Index((), element), *at[axis:])),)
+        case Gathered(axis=axis, runs=runs):
+            axis = _axis(axis, len(of))
+            ends = accumulate(r.length for r in runs)
+            return tuple(
+                Piece(
+                    0,
+                    (*at[:axis], (at[axis] + (r.length - end)) * r.step + r.start, *at[axis + 1 :]),
+                    (Bound(at[axis], end - r.length, end),),
+                )
+                for end, r in zip(ends, runs, strict=True)
+            )
+        case LookedUp():
+            raise AssertionError("no index map: lowered.check refuses it")
+        case Concatenated(axis=axis):
+            axis = _axis(axis, len(of))
+            ends = accumulate(s[axis] for s in shapes)
+            return tuple(
+                Piece(n, _shifted(at, axis, s[axis] - end), (Bound(at[axis], end - s[axis], end),))
+                for n, (s, end) in enumerate(zip(shapes, ends, strict=True))
+            )
+        case Padded():
+            around = _around(how, len(of))
+            moved, bounds = list(at), []
+            for axis, (before, _) in around.items():
+                moved[axis] = at[axis] + -before
+                bounds.append(Bound(at[axis], before, before + of[axis]))
+            return (Piece(0, tuple(moved), tuple(bounds)),)
+        case Repeated(factors=factors):
+            return (Piece(0, tuple(space.divide(c, f)[0] for c, f in zip(at, factors, strict=True))),)
+        case Enlarged(sizes=sizes):
+            by = tuple(n // max(m, 1) for m, n in zip(of, sizes, strict=True))
+            return (Piece(0, tuple(space.divide(c, f)[0] for c, f in zip(at, by, strict=True))),)
+        case DepthToSpace(block=block, columns_first=columns_first):
+            (y, i), (x, j) = space.divide(at[2], block), space.divide(at[3], block)
+            inside, depth = i * block + j, of[1] // block**2
+            channel = at[1] * block**2 + inside if columns_first else inside * depth + at[1]
+            return (Piece(0, (at[0], channel, y, x)),)
+        case SpaceToDepth(block=block):
+            inside, channel = space.divide(at[1], of[1])
+            i, j = space.divide(inside, block)
+            return (Piece(0, (at[0], channel, at[2] * block + i, at[3] * block + j)),)
+
+
+def broadcast(at: tuple[Index, ...], of: Shape) -> tuple[Index, ...]:
+    """Return the coordinates in an operand of shape `of` that is broadcast to where `at` are the coordinates."""
+    own = at[len(at) - len(of) :]
+    return tuple(Index() if n == 1 else c for c, n in zip(own, of, strict=True))
+
+
+def _extent(number: Extent, shapes: tuple[Shape, ...]) -> int:
+    shape = shapes[number.operand]
+    return shape[_axis(number.axis, len(shape))] // number.by
+
+
+def _axis(axis: int, rank: int) -> int:
+    found = axis + rank if axis < 0 else axis
+    if not 0 <= found < rank:
+        raise UnsupportedError(f"axis {axis} of a value of rank {rank}")
+    return found
+
+
+def _different(axes: Sequence[int], rank: int, what: str) -> tuple[int, ...]:
+    """Return the axes counted from 0; raises where one is named twice."""
+    found = tuple(_axis(a, rank) for a in axes)
+    if len(set(found)) < len(found):
+        raise UnsupportedError(f"{what} along axes {list(axes)} of a value of rank {rank}")
+    return found
+
+
+def _want_rank(of: Shape, rank: int, what: str) -> None:
+    if len(of) != rank:
+        raise UnsupportedError(f"{what} of a value of rank {len(of)}, expected {rank}")
+
+
+def _perm(how: Transposed, rank: int) -> tuple[int, ...]:
+    perm = tuple(reversed(range(rank))) if how.perm is None else how.perm
+    if sorted(perm) != list(range(rank)):
+        raise UnsupportedError(f"Transpose by {list(perm)} of a value of rank {rank}")
+    return perm
+
+
+def _reshape(target: Shape, zero_copies: bool, of: Shape) -> Shape:
+    if zero_copies and any(n == 0 and d >= len(of) for d, n in enumerate(target)):
+        raise UnsupportedError(f"Reshape of {of} to {list(target)}")
+    extents = [of[d] if n == 0 and zero_copies else n for d, n in enumerate(target)]
+    known = math.prod(n for n in extents if n >= 0)
+    total = math.prod(of)
+    if -1 in extents and known:
+        extents[extents.index(-1)] = total // known
+    if math.prod(extents) != total or any(n < 0 for n in extents):
+        raise UnsupportedError(f"Reshape of {of} to {list(target)}")
+    return tuple(extents)
+
+
+def _steps(cut: SliceRange, extent: int) -> range:
+    """The elements that a slice takes: Python's meaning is ONNX's."""
+    if not cut.step:
+        raise UnsupportedError("Slice in steps of 0")
+    return range(*slice(cut.start, cut.end, cut.step).indices(extent))
+
+
+def _sizes(part: SplitOutput, extent: int) -> tuple[int, ...]:
+    size = -(-extent // part.parts)
+    sizes = part.sizes or (*(size for _ in range(part.parts - 1)), extent - size * (part.parts - 1))
+    if sum(sizes) != extent or min(sizes) < 0 or len(sizes) != part.parts:
+        raise UnsupportedError(f"Split of {extent} into {list(sizes)}")
+    return sizes
+
+
+def _shifted(at: tuple[Index, ...], axis: int, by: int) -> tuple[Index, ...]:
+    return (*at[:axis], at[axis] + by, *at[axis + 1 :])
+
+
+def _around(how: Padded, rank: int) -> dict[int, tuple[int, int]]:
+    axes = tuple(range(rank)) if how.axes is None else _different(how.axes, rank, "Pad")
+    if len(axes) != len(how.before):
+        raise UnsupportedError(f"Pad of {plural(how.before, 'axis')} of a value of rank {rank}")
+    pairs = zip(axes, zip(how.before, how.after, strict=True), strict=True)
+    around = {a: pair for a, pair in pairs if pair != (0, 0)}
+    if any(n < 0 for pair in around.values() for n in pair):
+        raise UnsupportedError("Pad that crops")
+    return around

@@ -1,0 +1,330 @@
+"""A fused op's body as a small typed program: all that is computed, as values, each from earlier ones.
+
+Composite ops (LayerNormalization, Softmax, Clip, ...) are spelled out in primitives by the tables of ops; `read` walks
+over the function of an op and builds the program. A matrix product is a contraction, a convolution the contraction of a
+window, a pooling the reduction of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from onnxfuse.codegen.program import movement_maps
+from onnxfuse.codegen.program.movement import Expanded, Movement
+from onnxfuse.codegen.program.window import Along, Resizing, Sliding
+from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One element of an input of the op."""
+
+    index: int
+    """Position among the inputs of the op."""
+    dtype: int
+    """Element type, `onnx.TensorProto.DataType`."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number that stands in the body."""
+
+    value: float | int | bool
+    dtype: int
+    shape: Shape
+    """Its shape in the model, all ones: it takes part in broadcasting."""
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A scalar operation on values that come before it."""
+
+    op: str
+    """A name of `emit.operations.EXPRESSIONS`."""
+    args: tuple[int, ...]
+    """Indices of earlier values."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction over some axes; the result has length 1 on these."""
+
+    kind: str
+    """`sum`, `mean`, `max`, `min`, `prod`; `argmax`, `argmin` and, of equals the last one, `argmax_last`,
+    `argmin_last`."""
+    arg: int
+    """Index of an earlier value."""
+    axes: tuple[int, ...]
+    """Axes of the argument, negative from the end."""
+    onward: bool
+    """True: `axes` is one axis, and it and all axes after it are reduced."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """Elements of earlier values, unchanged, at other places."""
+
+    how: Movement
+    args: tuple[int, ...]
+    """Indices of earlier values."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a window sees at each of its places: of images [batch, channels, space...], [batch, channels, places...,
+    taps...]."""
+
+    args: tuple[int, ...]
+    """Indices of earlier values: the images and, where no kernel is told, filters [..., taps...] of its extents."""
+    kernel: Along | None
+    """Its extents; None: those of the filters."""
+    sliding: Sliding
+    """An image of one dimension is one row."""
+    dims: int
+    """Dimensions that it slides along, 1 to 3; 0 where the body does not tell, which are 1 or 2."""
+    padded: bool
+    """Whether padding is seen as zeros; else nothing is seen there."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Sums of the products of two values along an axis that they share.
+
+    Matrices: [batch..., m, k] and [batch..., k, n] give [batch..., m, n]. Of a `Window`, in groups: all channels of a
+    group and all taps, with filters [n, channels, taps...], give [batch, n, places...].
+    """
+
+    args: tuple[int, int]
+    """Indices of earlier values."""
+    axes: tuple[int, int]
+    """The axis of each, negative from the end; of a window and its filters the channels, with all taps."""
+    groups: int
+    """Of channels that are contracted by themselves; 1 for matrices."""
+    accumulator: int
+    """Element type in which is summed."""
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Images [batch, channels, rows, columns] interpolated linearly at other places."""
+
+    arg: int
+    """Index of an earlier value."""
+    how: Resizing
+    dtype: int
+
+
+@dataclass(frozen=True)
+class Attend:
+    """Values weighted by the softmax of queries contracted with keys: softmax(q k^T * scale + bias) v, head by head."""
+
+    args: tuple[int, ...]
+    """Indices of earlier values: queries, keys and values [batch, sequence, heads * size], and perhaps what is added to
+    the scores [batch, heads, queries, keys]."""
+    heads: int
+    scale: float
+    """0 = 1 / sqrt(size)."""
+    causal: bool
+    """Whether no query sees keys after its own place."""
+    dtype: int
+
+
+Value = Input | Constant | Apply | Reduce | Move | Window | Contract | Resample | Attend
+Core = Window | Contract | Resample | Attend
+"""What is more than scalar work, reductions and moves."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an output of the op is."""
+
+    value: int
+    """Index of the value."""
+    dtype: int
+    """Element type that it is stored in."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The body: values in an order in which each one comes after its arguments."""
+
+    values: tuple[Value, ...]
+    outputs: tuple[Output, ...]
+    inputs: tuple[int, ...]
+    """Element type of each input of the op, read or not."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.values, self.outputs, self.inputs))
+
+    def live(self) -> frozenset[int]:
+        """Return the indices of the values that some output depends on."""
+        return self._live
+
+    @cached_property
+    def _live(self) -> frozenset[int]:
+        return self.reached(o.value for o in self.outputs)
+
+    def reached(self, targets: Iterable[int], ends: Iterable[int] = ()) -> frozenset[int]:
+        """Return the indices of `targets` and of what they are computed from, as far as `ends` and no further."""
+        seen, stack, closed = set[int](), list(targets), frozenset(ends)
+        while stack:
+            index = stack.pop()
+            if index not in seen:
+                seen.add(index)
+                stack.extend(() if index in closed else arguments(self.values[index]))
+        return frozenset(seen)
+
+    def readers(self, index: int) -> tuple[int, ...]:
+        """Return the indices of the values that read a value and that some output depends on."""
+        return tuple(i for i in sorted(self.live()) if index in arguments(self.values[i]))
+
+    def input_at(self, index: int) -> int:
+        """Return which input of the op a value is, which must be one."""
+        value = self.values[index]
+        assert isinstance(value, Input)
+        return value.index
+
+    def is_output(self, index: int) -> bool:
+        """Return whether a value is an output."""
+        return any(o.value == index for o in self.outputs)
+
+    def reductions(self) -> tuple[int, ...]:
+        """Return the indices of the reductions that some output depends on, in order."""
+        live = self.live()
+        return tuple(i for i, v in enumerate(self.values) if isinstance(v, Reduce) and i in live)
+
+    def is_pointwise(self) -> bool:
+        """Return whether all of it is scalar work on inputs and constants."""
+        return all(isinstance(v, Input | Constant | Apply) for v in self.values)
+
+    def moves(self) -> bool:
+        """Return whether some output depends on moved data."""
+        return any(isinstance(self.values[i], Move) for i in self.live())
+
+    def levels(self) -> tuple[int, ...]:
+        """Return for each value how many reductions, one after the other, must be done before it is known."""
+        levels: list[int] = []
+        for value in self.values:
+            before = max((levels[a] for a in arguments(value)), default=0)
+            levels.append(before + isinstance(value, Reduce))
+        return tuple(levels)
+
+    def shapes(self, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """Return the shape of each value for these shapes of the op's inputs."""
+        shapes: list[Shape] = []
+        for value in self.values:
+            match value:
+                case Input(index=index):
+                    shapes.append(input_shapes[index])
+                case Constant(shape=shape):
+                    shapes.append(shape)
+                case Apply(args=args):
+                    shapes.append(broadcast(*(shapes[a] for a in args)))
+                case Reduce():
+                    reduced = reduced_axes(value, len(shapes[value.arg]))
+                    shapes.append(tuple(1 if d in reduced else n for d, n in enumerate(shapes[value.arg])))
+                case Move(how=how, args=args):
+                    shapes.append(movement_maps.shape(how, tuple(shapes[a] for a in args)))
+                case Window(args=args):
+                    shapes.append(_seen(value, tuple(shapes[a] for a in args)))
+                case Contract(args=(left, right)):
+                    window = isinstance(self.values[left], Window)
+                    shapes.append((_convolved if window else _multiplied)(value, shapes[left], shapes[right]))
+                case Resample(arg=arg, how=resizing):
+                    batch, channels, *image = _images(shapes[arg], 2)
+                    shapes.append((batch, channels, *resizing.over((image[0], image[1]))))
+                case Attend(args=(queries, _, of_values, *_)):
+                    shapes.append((*shapes[queries][:-1], shapes[of_values][-1]))
+        return tuple(shapes)
+
+
+def refuse_cores(program: Program, where: str) -> None:
+    """Raise `UnsupportedError` where the program holds more than scalar work, reductions and moves by known numbers."""
+    for value in program.values:
+        match value:
+            case Window() | Contract(axes=(1, 1)):
+                raise UnsupportedError(f"a window over images in {where}")
+            case Contract():
+                raise UnsupportedError(f"a matrix product in {where}")
+            case Resample():
+                raise UnsupportedError(f"a Resize by linear interpolation in {where}")
+            case Attend():
+                raise UnsupportedError(f"attention in {where}")
+            case Move(how=Expanded(target=target)) if not all(isinstance(n, int) for n in target):
+                raise UnsupportedError(f"an Expand to extents of other values in {where}")
+
+
+def arguments(value: Value) -> tuple[int, ...]:
+    """Return the indices of the values that `value` is computed from."""
+    match value:
+        case Apply(args=args) | Move(args=args) | Window(args=args) | Contract(args=args) | Attend(args=args):
+            return args
+        case Reduce(arg=arg) | Resample(arg=arg):
+            return (arg,)
+        case _:
+            return ()
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """Return the shape that these broadcast to by numpy's rule."""
+    rank = max(map(len, shapes), default=0)
+    found = [1] * rank
+    for shape in shapes:
+        for place, n in enumerate(shape, rank - len(shape)):
+            if n != 1:
+                if found[place] not in (1, n):
+                    told = f"shapes {', '.join(map(str, shapes))} do not broadcast"
+                    raise DisagreeingError(told, n, found[place])
+                found[place] = n
+    return tuple(found)
+
+
+def _images(shape: Shape, dims: int) -> Shape:
+    if len(shape) != (dims + 2 if dims else len(shape)) or len(shape) not in (3, 4, dims + 2):
+        raise UnsupportedError(f"images of shape {list(shape)}")
+    return shape
+
+
+def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
+    batch, channels, *space = _images(shapes[0], window.dims)
+    row = (1,) * (2 - len(space))
+    kernel = window.kernel or row + shapes[1][2:]
+    places = window.sliding.over((batch, *row, *space, channels), kernel)
+    return (batch, channels, *places.out[len(row) :], *kernel[len(row) :])
+
+
+def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:
+    dims = (len(window) - 2) // 2
+    if len(filters) != dims + 2 or filters[1] * contract.groups != window[1] or filters[0] % max(contract.groups, 1):
+        raise UnsupportedError(f"{contract.groups} groups, {window[1]} channels, filters of shape {list(filters)}")
+    return (window[0], filters[0], *window[2 : 2 + dims])
+
+
+def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
+    if len(left) < 2 or len(right) < 2:
+        raise UnsupportedError(f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
+    a, b = contract.axes
+    if left[a] != right[b]:
+        raise UnsupportedError(f"a product of {left[a]} columns and {right[b]} rows")
+    return (*broadcast(left[:-2], right[:-2]), left[-3 - a], right[-3 - b])
+
+
+def reduced_axes(reduce: Reduce, rank: int) -> frozenset[int]:
+    """Return the axes, counted from 0, that `reduce` takes away from an argument of this rank."""
+    axes = tuple(a + rank if a < 0 else a for a in reduce.axes)
+    if any(not 0 <= a < max(rank, 1) for a in axes):
+        raise UnsupportedError(f"a reduction over axes {list(reduce.axes)} of a value of rank {rank}")
+    return frozenset(range(axes[0], rank)) if reduce.onward else frozenset(axes) & frozenset(range(rank))

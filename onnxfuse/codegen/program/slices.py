@@ -1,0 +1,89 @@
+"""Parts of a program as programs of their own, and programs in a form in which equal ones are equal."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxfuse.codegen.program.builder import Builder
+from onnxfuse.codegen.program.program import (
+    Apply,
+    Attend,
+    Constant,
+    Contract,
+    Input,
+    Move,
+    Output,
+    Program,
+    Reduce,
+    Resample,
+    Value,
+    Window,
+    arguments,
+)
+
+COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "equal", "max", "min", "bit_and", "bit_or", "bit_xor"})
+"""Operations whose two operands may be swapped without changing the result."""
+
+
+def between(program: Program, starts: Sequence[int], outputs: Sequence[Output]) -> Program:
+    """Return what computes `outputs` from the values `starts`, which become its inputs in this order.
+
+    All inputs of the op that are reached must be among `starts`. What no output depends on goes along with what it is
+    made of, so that a part has the values that it would have as a body of its own.
+    """
+    kept = set(program.reached((o.value for o in outputs), starts))
+    dead = [i for i in range(len(program.values)) if i not in program.live()]
+    for index in dead:
+        made_of = arguments(program.values[index])
+        whole = all(a in kept or isinstance(program.values[a], Constant) for a in made_of)
+        if made_of and whole and kept.intersection(made_of):
+            kept.update(made_of, (index,))
+    builder, place = Builder(), dict[int, int]()
+    for number, index in enumerate(starts):
+        place[index] = builder.term(Input(number, program.values[index].dtype)).index
+    for index in sorted(kept - set(starts)):
+        place[index] = builder.term(with_arguments(program.values[index], place)).index
+    made = tuple(Output(place[o.value], o.dtype) for o in outputs)
+    return Program(tuple(builder.values), made, tuple(program.values[i].dtype for i in starts))
+
+
+def operands_last(program: Program, first: int) -> Program:
+    """Return the program with its inputs from number `first` on as the second operands of what may be swapped.
+
+    Add(b, m) -> Add(m, b): bodies that differ in the order alone are one body.
+    """
+    values = list[Value]()
+    for value in program.values:
+        if isinstance(value, Apply) and value.op in COMMUTATIVE and len(value.args) == 2:
+            args = sorted(value.args, key=lambda a: isinstance(v := program.values[a], Input) and v.index >= first)
+            value = replace(value, args=tuple(args))
+        values.append(value)
+    return replace(program, values=tuple(values))
+
+
+def canonical(program: Program) -> Program:
+    """Return the program with its values in the order in which its outputs ask for them: equal work is equal."""
+    builder, place = Builder(), dict[int, int]()
+    waiting = [o.value for o in reversed(program.outputs)]
+    while waiting:
+        index = waiting[-1]
+        if missing := [a for a in reversed(arguments(program.values[index])) if a not in place]:
+            waiting += missing
+            continue
+        waiting.pop()
+        place.setdefault(index, builder.term(with_arguments(program.values[index], place)).index)
+    return Program(
+        tuple(builder.values), tuple(Output(place[o.value], o.dtype) for o in program.outputs), program.inputs
+    )
+
+
+def with_arguments(value: Value, place: dict[int, int]) -> Value:
+    """Return the value made of values at other indices."""
+    match value:
+        case Apply() | Move() | Window() | Attend():
+            return replace(value, args=tuple(place[a] for a in value.args))
+        case Contract(args=(left, right)):
+            return replace(value, args=(place[left], place[right]))
+        case Reduce() | Resample():
+            return replace(value, arg=place[value.arg])
+        case _:
+            return value

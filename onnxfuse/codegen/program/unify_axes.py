@@ -1,0 +1,342 @@
+"""Programs without moves: every axis of every value is told by the axes of one common space.
+
+GroupNormalization reshapes [2, 320, 64, 64] to [2, 32, 40960] and back. In the space (2, 32, 10, 64, 64) nothing is
+reshaped: the reduction runs over the last three axes, and a weight per channel is (32, 10, 1, 1). Likewise transposes
+that cancel, squeezed reductions, vectors laid along the channels.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from onnxfuse.codegen.program.movement import (
+    Alike,
+    Channelled,
+    Flattened,
+    Grouped,
+    LookedUp,
+    Reshaped,
+    Squeezed,
+    Transposed,
+    Unsqueezed,
+)
+from onnxfuse.codegen.program.program import (
+    Apply,
+    Constant,
+    Input,
+    Move,
+    Output,
+    Program,
+    Reduce,
+    Shape,
+    Value,
+    arguments,
+)
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+Axis = tuple[int, ...]
+"""The axes of the common space that one axis of a value runs through, outermost first; none where its extent is 1."""
+
+TAKEN = (Transposed, Reshaped, Alike, Channelled, Grouped, Flattened, Squeezed, Unsqueezed, LookedUp)
+"""What leaves every element at its place in the common space; a table has one for the row that is looked up."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An input of which only one row is there, by a number in another input."""
+
+    number: int
+    """Which input holds the numbers."""
+    rows: int
+    """Of the table; numbers from -rows to -1 count from the end."""
+    length: int
+    """Elements of each."""
+
+
+@dataclass(frozen=True)
+class BroadcastProgram:
+    """A program without moves, on inputs that are broadcast over one space."""
+
+    program: Program
+    input_shapes: tuple[Shape, ...]
+    """The shape of each input, all of one rank; of a table that of the row that is looked up."""
+    lookups: dict[int, Lookup] = field(default_factory=dict)
+    """By the input that is the table."""
+    orders: dict[str, Axis] = field(default_factory=dict)
+    """The axes of the space as memory has them, outermost first, where that is another order; `in0` is an input, `out0`
+    an output."""
+
+
+def check(program: Program) -> None:
+    """Raise `UnsupportedError` where the program moves data in a way that no space takes in."""
+    live = program.live()
+    for index in live:
+        value = program.values[index]
+        if isinstance(value, Move) and not isinstance(value.how, TAKEN):
+            raise UnsupportedError(f"data {type(value.how).__name__.lower()} beside a reduction")
+        if isinstance(value, Move) and isinstance(value.how, LookedUp):
+            _check_lookup(program, value, live)
+
+
+def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
+    """Both operands are inputs of the op, and nothing else reads the table: of it one row is there, not all."""
+    if not all(isinstance(program.values[a], Input) for a in move.args):
+        raise UnsupportedError("Gather of a computed table, or by numbers computed inside")
+    readers = [v for i, v in enumerate(program.values) if i in live and move.args[0] in arguments(v)]
+    if readers != [move]:
+        raise UnsupportedError("a table that is read in two ways")
+
+
+def broadcast_program(program: Program, input_shapes: tuple[Shape, ...]) -> BroadcastProgram:
+    """Return the same computation without moves; as it is where it has none.
+
+    Raises `UnsupportedError` where it takes an element to another place of the space.
+    """
+    if not program.moves():
+        return BroadcastProgram(program, input_shapes)
+    return _Space(program, input_shapes).spread()
+
+
+@dataclass
+class _Space:
+    """The axes as far as they are known. They are split and found equal while the program is walked through."""
+
+    program: Program
+    input_shapes: tuple[Shape, ...]
+    extents: list[int] = field(default_factory=list)
+    became: dict[int, Axis] = field(default_factory=dict)
+    """Axes that were split, or found equal to others."""
+
+    def spread(self) -> BroadcastProgram:
+        shapes = self.program.shapes(self.input_shapes)
+        axes: list[tuple[Axis, ...]] = []
+        reduced: dict[int, Axis] = {}
+        for index, value in enumerate(self.program.values):
+            axes.append(self._axes_of(index, value, axes, shapes))
+            if isinstance(value, Reduce):
+                reduced[index] = tuple(a for d in _positions(value, len(axes[value.arg])) for a in axes[value.arg][d])
+        self._in_step(axes, reduced)
+        # A row of a table has its axes inside those of its number.
+        rows = [i for i, v in enumerate(self.program.values) if isinstance(v, Move) and isinstance(v.how, LookedUp)]
+        dense = [axes[i] for i in (*self._inputs(), *rows, *(o.value for o in self.program.outputs))]
+        order = self._ordered([self._flat(a) for a in dense])
+        made = self._rewritten(order, axes, reduced)
+        names = [f"in{v.index}" for i in self._inputs() if isinstance(v := self.program.values[i], Input)]
+        where = [*self._inputs(), *(o.value for o in self.program.outputs)]
+        places = {a: d for d, a in enumerate(order)}
+        found = {
+            name: tuple(places[a] for a in self._flat(axes[i]))
+            for name, i in zip((*names, *(f"out{n}" for n in range(len(self.program.outputs)))), where, strict=True)
+        }
+        return replace(made, orders={name: axes for name, axes in found.items() if list(axes) != sorted(axes)})
+
+    # ---- what the axes of each value are
+
+    def _axes_of(
+        self, index: int, value: Value, axes: list[tuple[Axis, ...]], shapes: tuple[Shape, ...]
+    ) -> tuple[Axis, ...]:
+        match value:
+            case Input(index=position):
+                table = position in dict(self._lookups())
+                extents = self.input_shapes[position]
+                return tuple(() if table and d == 0 else self._fresh(n) for d, n in enumerate(extents))
+            case Constant(shape=shape):
+                return ((),) * len(shape)
+            case Apply(args=args):
+                return self._together([axes[a] for a in args])
+            case Reduce(arg=arg):
+                gone = _positions(value, len(axes[arg]))
+                return tuple(() if d in gone else a for d, a in enumerate(axes[arg]))
+            case Move(how=LookedUp(), args=(table, numbers)):
+                return (*axes[numbers], *axes[table][1:])
+            case Move(args=args):
+                return self._seen(value, axes[args[0]], shapes[args[0]], shapes[index])
+            case _:
+                raise AssertionError(f"{value}, which `refuse_cores` keeps out")
+
+    def _seen(self, move: Move, axes: tuple[Axis, ...], shape: Shape, target: Shape) -> tuple[Axis, ...]:
+        match move.how:
+            case Transposed(perm=perm):
+                return tuple(axes[d] for d in (perm or range(len(axes))[::-1]))
+            case Reshaped() | Alike() | Grouped() | Flattened():
+                return tuple(self._chunks(self._flat(axes), target))
+            case Squeezed() | Unsqueezed() | Channelled():
+                # Axes of extent 1 come or go.
+                rest = iter(a for a, n in zip(axes, shape, strict=True) if n != 1)
+                return tuple(() if n == 1 else next(rest) for n in target)
+            case how:
+                raise AssertionError(how)
+
+    def _fresh(self, extent: int) -> Axis:
+        if extent == 1:
+            return ()
+        self.extents.append(extent)
+        return (len(self.extents) - 1,)
+
+    def _flat(self, axes: tuple[Axis, ...]) -> Axis:
+        return tuple(self._known(tuple(a for axis in axes for a in axis)))
+
+    def _known(self, axis: Axis) -> Iterator[int]:
+        for a in axis:
+            if a in self.became:
+                yield from self._known(self.became[a])
+            else:
+                yield a
+
+    def _together(self, operands: list[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+        """The axes of what these broadcast to: where several operands have an axis, theirs are the same."""
+        rank = max(len(o) for o in operands)
+        result: list[Axis] = []
+        for d in range(-rank, 0):
+            there = [o[d] for o in operands if len(o) >= -d and o[d]]
+            for other in there[1:]:
+                self._unite(there[0], other)
+            result.append(there[0] if there else ())
+        return tuple(result)
+
+    def _unite(self, one: Axis, other: Axis) -> None:
+        first, second = list(self._known(one)), list(self._known(other))
+        while first and second:
+            a, b = first.pop(0), second.pop(0)
+            if a == b:
+                continue
+            if self.extents[a] == self.extents[b]:
+                if a in second or b in first:
+                    raise UnsupportedError("an axis that meets itself elsewhere")
+                self.became[b] = (a,)
+                continue
+            if self.extents[a] > self.extents[b]:
+                first = [*self._split(a, self.extents[b]), *first]
+                second = [b, *second]
+            else:
+                second = [*self._split(b, self.extents[a]), *second]
+                first = [a, *first]
+
+    def _in_step(self, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> None:
+        """Let reductions of values that never meet run side by side: the sum of masked rows and that of their mask.
+
+        Nothing says that their axes are the same, and they need not be: where as many elements stand along both, one
+        loop walks along each of them. A value that has both is a table of pairs, which no such loop goes through.
+        """
+        live = self.program.live()
+        along = [axis for index, axis in reduced.items() if index in live]
+        longest = max(along, key=self._count, default=())
+        for other in along:
+            one, two = self._flat((longest,)), self._flat((other,))
+            mine, theirs = tuple(a for a in one if a not in two), tuple(a for a in two if a not in one)
+            if not theirs or self._count(mine) != self._count(theirs):
+                continue
+            if not any({*mine} & {*there} and {*theirs} & {*there} for there in map(self._flat, axes)):
+                self._unite(mine, theirs)
+
+    def _count(self, axis: Axis) -> int:
+        return math.prod(self.extents[a] for a in self._known(axis))
+
+    def _split(self, axis: int, outer: int, inner: int = 0) -> Axis:
+        """Split an axis into one of extent `outer` and the rest, or into the rest and one of extent `inner`."""
+        extent = self.extents[axis]
+        if extent % (outer or inner):
+            raise UnsupportedError(f"axes of {extent} and {outer or inner} that do not divide each other")
+        outer = outer or extent // inner
+        self.became[axis] = (*self._fresh(outer), *self._fresh(extent // outer))
+        return self.became[axis]
+
+    def _chunks(self, axes: Axis, target: Shape) -> Iterator[Axis]:
+        """Share the axes out to the extents of `target`; what runs across a boundary is split there."""
+        rest = list(axes)
+        for extent in target:
+            taken: list[int] = []
+            missing = extent
+            while missing > 1:
+                a = rest.pop(0)
+                if self.extents[a] > missing:
+                    a, *more = self._split(a, missing)
+                    rest = [*more, *rest]
+                if missing % self.extents[a]:
+                    raise UnsupportedError(f"axes of {self.extents[a]} and {missing} that do not divide each other")
+                missing //= self.extents[a]
+                taken.append(a)
+            yield tuple(taken)
+
+    # ---- the common space, and the program in it
+
+    def _lookups(self) -> Iterator[tuple[int, Lookup]]:
+        """The tables, and what is looked up in them."""
+        for value in self.program.values:
+            if isinstance(value, Move) and isinstance(value.how, LookedUp):
+                table, numbers = (self.program.values[a] for a in value.args)
+                assert isinstance(table, Input)
+                assert isinstance(numbers, Input)
+                rows, *of_row = self.input_shapes[table.index]
+                yield table.index, Lookup(numbers.index, rows, math.prod(of_row))
+
+    def _inputs(self) -> list[int]:
+        live = self.program.live()
+        return [i for i, v in enumerate(self.program.values) if isinstance(v, Input) and i in live]
+
+    def _ordered(self, operands: list[Axis]) -> Axis:
+        """The axes as memory has them: of every operand, or, where those differ, of the largest output."""
+        if any(len(set(axes)) < len(axes) for axes in operands):
+            raise UnsupportedError("an axis that meets itself elsewhere")
+        waiting = sorted({a for axes in operands for a in axes})
+        order: list[int] = []
+        while waiting:
+            blocked = {b for axes in operands for n, b in enumerate(axes) if any(a in waiting for a in axes[:n])}
+            free = next((a for a in waiting if a not in blocked), None)
+            if free is None:
+                outputs = operands[len(operands) - len(self.program.outputs) :]
+                largest = max(reversed(outputs), key=lambda axes: math.prod(self.extents[a] for a in axes))
+                return (*(a for a in sorted({a for o in operands for a in o}) if a not in largest), *largest)
+            waiting.remove(free)
+            order.append(free)
+        return tuple(order)
+
+    def _rewritten(self, order: Axis, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> BroadcastProgram:
+        sets = {i: frozenset(self._known(a)) & frozenset(order) for i, a in reduced.items()}
+        # Reductions over nothing but axes of extent 1 get one to run over.
+        lonely = not any(sets.values())
+        rank = len(order) + lonely
+        place = {a: d for d, a in enumerate(order)}
+
+        def extents(value: tuple[Axis, ...]) -> Shape:
+            mine = frozenset(self._flat(value))
+            return tuple(self.extents[a] if a in mine else 1 for a in order) + (1,) * lonely
+
+        values: list[Value] = []
+        moved: list[int] = []
+        for index, value in enumerate(self.program.values):
+            match value:
+                case Move(how=LookedUp(), args=args):
+                    value = Apply("looked_up", tuple(moved[a] for a in args), value.dtype)
+                case Move(args=args):
+                    moved.append(moved[args[0]])
+                    continue
+                case Reduce(arg=arg):
+                    over = tuple(sorted(place[a] for a in sets[index])) or ((rank - 1,) if lonely else ())
+                    if not over and value.kind.startswith("arg"):
+                        raise UnsupportedError("an arg max over axes of extent 1 beside a reduction over others")
+                    if not over:
+                        # The sum, the mean, the greatest of one element is that element.
+                        moved.append(moved[arg])
+                        continue
+                    value = replace(value, arg=moved[arg], axes=over, onward=False)
+                case Apply(args=args):
+                    value = replace(value, args=tuple(moved[a] for a in args))
+                case Constant():
+                    value = replace(value, shape=())
+            moved.append(len(values))
+            values.append(value)
+        shapes: list[Shape] = [()] * len(self.input_shapes)
+        for i in self._inputs():
+            value = self.program.values[i]
+            assert isinstance(value, Input)
+            shapes[value.index] = extents(axes[i])
+        outputs = tuple(Output(moved[o.value], o.dtype) for o in self.program.outputs)
+        return BroadcastProgram(
+            Program(tuple(values), outputs, self.program.inputs), tuple(shapes), dict(self._lookups())
+        )
+
+
+def _positions(reduce: Reduce, rank: int) -> frozenset[int]:
+    first = reduce.axes[0] % max(rank, 1)
+    return frozenset(range(first, rank)) if reduce.onward else frozenset(a % max(rank, 1) for a in reduce.axes if rank)

@@ -1,0 +1,153 @@
+"""Compile kernels by NVRTC, keep the cubins on disk, load them through CuPy."""
+
+import functools
+import hashlib
+import struct
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from onnxfuse.codegen.emit.source import KernelSource
+from onnxfuse.cuda.build import cache
+from onnxfuse.cuda.build.gpu import arch_of
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.support.errors import KernelError, NoCompilerError
+
+_lock = threading.Lock()
+_compiling: dict[str, threading.Lock] = {}
+"""By the key on disk: threads do not compile the same kernel at the same time."""
+_loaded: dict[tuple[KernelSource, int], Any] = {}
+_images: dict[tuple[bytes, str, int], Any] = {}
+"""By the SHA-256 of what was loaded, its entry and the device."""
+
+
+def compile(kernel: KernelSource, arch: Arch) -> bytes:
+    """Return the cubin of `kernel` for `arch`, from the disk cache where it is there.
+
+    Needs NVRTC (a wheel), no GPU. Raises `KernelError` with the compiler's words, file and line.
+    """
+    key = _key(kernel, arch)
+    with _lock:
+        mine = _compiling.setdefault(key, threading.Lock())
+    with mine:  # who asks for it meanwhile finds it on disk
+        return cache.get(key, lambda: build(kernel, arch)[0])
+
+
+def portable(kernel: KernelSource, arch: Arch) -> bytes:
+    """Return the PTX of `kernel` for `arch`, which the driver compiles for that and later ones; as `compile`."""
+    key = _key(kernel, arch, "compute")
+    return cache.get(key, lambda: build(kernel, arch, ptx=True)[0])
+
+
+def is_compiled(kernel: KernelSource, device: int) -> bool:
+    """Return whether `load` would not have to compile."""
+    return (kernel, device) in _loaded or cache.find(_key(kernel, arch_of(device))) is not None
+
+
+def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx: bool = False) -> tuple[bytes, str]:
+    """Return (cubin or PTX, compiler's log) of `kernel`, past the cache. `-Xptxas=-v` in `flags` logs the registers."""
+    nvrtc = _nvrtc()
+    program = nvrtc.createProgram(kernel.text, f"{kernel.entry}.cu", (), ())
+    try:
+        target = f"compute_{arch.number}" if ptx else arch.name
+        nvrtc.compileProgram(program, (*kernel.flags, f"-arch={target}", *flags))
+        image = nvrtc.getPTX(program) if ptx else _whole(nvrtc.getCUBIN(program))
+        return image, nvrtc.getProgramLog(program).rstrip("\0")
+    except nvrtc.NVRTCError as error:
+        raise KernelError(
+            f"{kernel.entry}: NVRTC does not compile it for {arch.name} ({error}): {nvrtc.getProgramLog(program)}",
+            "this is a bug in onnxfuse; the message names the template file and its line",
+        ) from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _whole(cubin: bytes) -> bytes:
+    """Return an ELF file to its end, which CuPy cuts by a byte as if it closed a text: a 0, the last of a table.
+
+    The driver loads it without, nvdisasm and cuobjdump do not read it.
+    """
+    tables, entries = struct.unpack_from("<2Q", cubin, 32), struct.unpack_from("<4H", cubin, 54)
+    ends = (at + size * count for at, size, count in zip(tables, entries[::2], entries[1::2], strict=True))
+    return cubin.ljust(max(ends), b"\0")
+
+
+def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: int) -> Any:
+    """Return the CuPy function `entry` of a compiled kernel on the GPU number `device`; it stays loaded.
+
+    `image` gives it where none of this SHA-256 was loaded. Raises `KernelError` where the driver does not take it.
+    """
+    import cupy
+
+    key = (digest, entry, device)
+    with _lock, cupy.cuda.Device(device):
+        if key not in _images:
+            try:
+                _images[key] = _function(image(), entry)
+            except cupy.cuda.driver.CUDADriverError as error:
+                raise KernelError(f"{entry}: the driver does not load it: {error}") from error
+        return _images[key]
+
+
+def load(kernel: KernelSource, device: int) -> Any:
+    """Return the CuPy function of `kernel` on the GPU number `device`; its handle is `.kernel.ptr`."""
+    key = (kernel, device)
+    found = _loaded.get(key)
+    if found is not None:
+        return found
+    import cupy
+
+    cubin = compile(kernel, arch_of(device))
+    with _lock, cupy.cuda.Device(device):
+        if key not in _loaded:
+            _loaded[key] = _function(cubin, kernel.entry)
+        return _loaded[key]
+
+
+def _function(cubin: bytes, entry: str) -> Any:
+    """Return CuPy's function of a cubin: CuPy reads files alone, and the driver none that lies in memory."""
+    import cupy
+
+    with tempfile.NamedTemporaryFile(prefix="onnxfuse-", suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        function = cupy.RawModule(path=file.name).get_function(entry)
+        function.kernel  # noqa: B018 - CuPy reads the file when the function is first asked for
+    return function
+
+
+def compiles_for() -> tuple[int, ...]:
+    """Return the compute capabilities, times ten, that NVRTC compiles for. Raises `KernelError` without NVRTC."""
+    return tuple(_nvrtc().getSupportedArchs())
+
+
+def zeros(size: int, device: int) -> Any:
+    """Return memory of `size` bytes on a GPU, all of them 0, as CuPy's `MemoryPointer`."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        memory = cupy.cuda.alloc(size)
+        memory.memset(0, size)
+        # The kernels that use it run on streams that do not wait for this one.
+        cupy.cuda.Stream.null.synchronize()
+    return memory
+
+
+def _key(kernel: KernelSource, arch: Arch, form: str = "") -> str:
+    facts = (kernel.text, *kernel.flags, arch.name, *map(str, _nvrtc().getVersion()), *([form] if form else ()))
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()
+
+
+@functools.cache
+def _nvrtc() -> Any:
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except (ImportError, RuntimeError) as error:
+        raise NoCompilerError(
+            f"NVRTC, the CUDA compiler library, cannot be loaded: {error}",
+            "pip install 'onnxfuse[cuda]'",
+        ) from error
+    return nvrtc

@@ -1,0 +1,153 @@
+"""What a fused op with data movement costs, as bytes of traffic: so that growth can ask whether a movement pays.
+
+A model, not a measurement: it must tell a kernel that reads whole sectors from one that reads two bytes of each. Both
+sides of a question are estimated by it alike.
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from onnxfuse.codegen.emit import index_maps
+from onnxfuse.codegen.emit.lower_movement import MAX_CASES, LoweredProgram, Read, lower
+from onnxfuse.codegen.program.index_map import Digit, Index, Shape
+from onnxfuse.codegen.program.program import Apply, Program
+from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.cuda.templates.pointwise import transpose_tile
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import vector_width
+
+LAUNCH = 8_000_000
+"""Bytes that the memory moves while a launch goes by: 2 us at 4.2 TB/s (H200)."""
+
+SECTOR = 32
+"""Bytes that memory delivers at least."""
+
+BLOCK = 2048
+"""Elements that a block computes, about: what one of its threads fetches, the others find in the cache."""
+
+SAMPLED = 5
+"""Blocks that are looked at, from the first to the last one."""
+
+CHEAP, DEAR = 0.5, 4.0
+"""Bytes that one evaluation more takes the time of: an H200 issues 7 instructions of a thread per byte of memory; a sum
+is 1 or 2 instructions with its address, an erf 25."""
+
+NARROW = 0.6
+"""Bytes that one access takes the time of: about 4 instructions."""
+
+SIMPLE = frozenset({
+    "add", "sub", "mul", "neg", "abs", "where", "cast", "retype", "max", "min", "relu", "clip", "at_least", "at_most",
+    "equal", "less", "greater", "less_equal", "greater_equal", "and", "or", "xor", "not", "pow_1", "pow_2", "pow_3",
+    "bit_and", "bit_or", "bit_xor", "bit_not", "sign",
+})  # fmt: skip
+"""Operations of one or two instructions."""
+
+
+def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
+    """Return what a launch of `op` on inputs of these shapes costs; raises `UnsupportedError` where there is none."""
+    program = schedule.program(op)
+    shapes = program.shapes(input_shapes)
+    if any(0 in s for s in shapes):
+        raise UnsupportedError("an extent of 0")
+    lowered = lower(program, input_shapes)
+    count = math.prod(lowered.extents)
+    written = sum(element_types.TYPES[o.dtype].size for o in program.outputs) * count
+    again = max(0.0, _evaluations(lowered.program, [count] * len(lowered.program.values)) - _own(program, shapes))
+    return written + again + _reading(program, lowered, input_shapes)
+
+
+def _own(program: Program, shapes: tuple[Shape, ...]) -> float:
+    """The evaluations of the body, each of its values computed once."""
+    return _evaluations(program, [math.prod(s) for s in shapes])
+
+
+def _evaluations(program: Program, counts: list[int]) -> float:
+    live = program.live()
+    return sum(
+        (CHEAP if v.op in SIMPLE else DEAR) * n
+        for i, (v, n) in enumerate(zip(program.values, counts, strict=True))
+        if i in live and isinstance(v, Apply)
+    )
+
+
+def _reading(program: Program, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
+    """The traffic and the accesses of all reads; what an input is read for a second time is mostly in the cache."""
+    _, share = _places(lowered.extents)
+    tile = transpose_tile.choose(lowered)
+    widest = vector_width(tuple(element_types.TYPES[o.dtype].size for o in program.outputs))
+    traffic: dict[int, list[float]] = {}
+    total = 0.0
+    for number, source in lowered.sources.items():
+        if not isinstance(source, Read):
+            continue
+        inner = len(lowered.extents) - 1
+        in_tile = tile is not None and number in tile.sources
+        along = not in_tile and not index_maps.fixed(source, (inner,))
+        run = index_maps.run(source, lowered.extents, widest)
+        for position in source.inputs:
+            own = Read(tuple(c for c in source.cases if c.input == position))
+            if len(own.cases) > MAX_CASES:
+                raise UnsupportedError(f"a read at {plural(own.cases, 'place')}, expected at most {MAX_CASES}")
+            size = element_types.TYPES[program.inputs[position]].size
+            touched, distinct, sectors = _footprint(own, lowered.extents, size)
+            wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)
+            waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
+            traffic.setdefault(position, []).append(wanted * waste)
+            total += NARROW * touched * share / run if along else 0.0
+    return total + sum(max(t) + (sum(t) - max(t)) / 4 for t in traffic.values())
+
+
+@lru_cache(maxsize=16)
+def _places(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
+    """Return the coordinates of some blocks of the output, and how often what is in them is in the whole output."""
+    count = math.prod(extents)
+    blocks = max(1, min(SAMPLED, count // BLOCK))
+    length = min(BLOCK, count)
+    starts = [i * (count - length) // max(blocks - 1, 1) for i in range(blocks)]
+    found = [[np.asarray(c) for c in np.unravel_index(np.arange(s, s + length), extents)] for s in starts]
+    return found, count / (blocks * length)
+
+
+# A region that grows is asked what it costs with each neighbour: most of its reads are those of the last question.
+@lru_cache(maxsize=4096)
+def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
+    """Return the elements read in some blocks, how many of them are different, and in how many sectors they lie."""
+    touched = distinct = sectors = 0
+    for coordinates in _places(extents)[0]:
+        open_ = np.ones(coordinates[0].shape, bool)
+        found = [np.empty(0, np.int64)]
+        for case in source.cases:
+            held = open_.copy()
+            for bound in case.bounds:
+                values = _values(bound.index, coordinates)
+                held &= (values >= bound.low) & (values < bound.high)
+            found.append(_values(case.position, coordinates)[held])
+            open_ &= ~held
+        # Sorted once, what is different is counted by looking at neighbours: np.unique took a quarter of all the time
+        # that optimizing RWKV took.
+        positions = np.sort(np.concatenate(found))
+        touched += positions.size
+        distinct += _different(positions)
+        sectors += _different(positions * size // SECTOR)
+    return touched, distinct, sectors
+
+
+def _different(ordered: np.ndarray) -> int:
+    """Return how many different numbers stand in an array that is in order."""
+    return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(ordered.size)
+
+
+def _values(index: Index, coordinates: list[np.ndarray]) -> np.ndarray:
+    total = np.full(coordinates[0].shape, index.constant, np.int64)
+    for atom, factor in index.terms:
+        if isinstance(atom, Digit):
+            total += factor * coordinates[atom.number]
+        else:
+            inner = _values(atom.index, coordinates)
+            total += factor * (inner % atom.by if atom.rest else inner // atom.by)
+    return total

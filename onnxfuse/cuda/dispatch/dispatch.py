@@ -1,0 +1,217 @@
+"""From a fused op and the shapes of its inputs to a launch plan."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TypeVar
+
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.program.program import Program
+from onnxfuse.cuda import templates
+from onnxfuse.cuda.build import cache
+from onnxfuse.cuda.dispatch import cost as costs
+from onnxfuse.cuda.launch_programs import stored
+from onnxfuse.cuda.launch_programs.family import Family, Key
+from onnxfuse.cuda.plan import launch_plan, limits
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.template import Extents, Planner, Running
+from onnxfuse.cuda.templates.general import plan as general_plan
+from onnxfuse.model.fused import FusedOp, Meaning
+from onnxfuse.support.errors import NoPlanError
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+Result = TypeVar("Result")
+TEMPLATES = dict(templates.every())
+"""The templates by name, strongest first."""
+
+
+def is_template(name: str) -> bool:
+    """Return whether kernels are made from a template of this name."""
+    return name in TEMPLATES and TEMPLATES[name].planner is not None
+
+
+def planner_of(op: FusedOp) -> Planner:
+    """Return the planner of `op`; raises `UnsupportedError` where there is no kernel of that name."""
+    planner = TEMPLATES[op.template].planner if op.template in TEMPLATES else None
+    if planner is None:
+        known = ", ".join(name for name in TEMPLATES if is_template(name))
+        raise UnsupportedError(f"no kernel template {op.template!r}, expected one of {known}")
+    return planner
+
+
+def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
+    """Return None where a kernel can be generated for `op`, and on `arch` should be, else the reason in one line.
+
+    `arch` is called only where the template asks: to know it takes CuPy, which a first launch would load otherwise.
+    """
+    try:
+        mine = planner_of(op)
+        mine.check(op)
+    except UnsupportedError as reason:
+        return str(reason)
+    return mine.refuses(op, arch()) if arch is not None and mine.refuses is not None else None
+
+
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan on `arch`, None where they have one; parts may be unknown."""
+    mine = planner_of(op)
+    return mine.fits(op, shapes, arch) if mine.fits is not None else None
+
+
+def reads_library_form(template: str) -> bool:
+    """Return whether the library's form of an op says what its kernel computes, or is all that there is of it."""
+    return not is_template(template) or TEMPLATES[template].reads_library_form
+
+
+def unreadable(template: str, shape: Extents | None, full: Extents | None) -> str | None:
+    """Return why the kernels of `template` do not read an operand of `shape` beside work of shape `full`, else None."""
+    reads = TEMPLATES[template].reads
+    if reads is None:
+        return None
+    return "has no known rank" if shape is None or full is None else reads(shape, full)
+
+
+def unreadable_before(template: str, shape: Extents | None, full: Extents | None) -> str | None:
+    """Return why the kernels of `template` do not compute a value of shape `full` from one of `shape`, else None."""
+    reads = TEMPLATES[template].reads_before
+    if reads is None:
+        return "is read by kernels that compute no input"
+    return "has no known rank" if shape is None or full is None else reads(shape, full)
+
+
+def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float | str:
+    """Return what a launch of a pointwise op on such inputs costs, as bytes of traffic; or why there is none."""
+    return _estimate(op.meaning, op.template, input_shapes)
+
+
+@lru_cache(maxsize=4096)
+def _estimate(meaning: Meaning, template: str, input_shapes: tuple[Shape, ...]) -> float | str:
+    try:
+        return costs.estimate(meaning.op(template), input_shapes)
+    except UnsupportedError as reason:
+        return str(reason)
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    return _guarded(op, input_shapes, lambda: planner_of(op).output_shapes(op, input_shapes))
+
+
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning = DEFAULT
+) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes.
+
+    `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
+    """
+    return _guarded(op, input_shapes, lambda: _launchable(op, input_shapes, aligned, arch, tuning))
+
+
+def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes by the kernel that takes all shapes and alignments, slowly."""
+    return _guarded(op, input_shapes, lambda: _general(op, input_shapes, arch))
+
+
+def general_family(op: FusedOp, key: Key, arch: Arch) -> Family:
+    """Return the launch program of that kernel for shapes of one family, which knows no answer yet: it needs one."""
+    return Family(key, lambda shapes: _general(op, shapes, arch))
+
+
+def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
+    planner = TEMPLATES[op.template].planner
+    if planner is not None and planner.general is not None:
+        return _within_limits(op, planner.general(op, input_shapes, arch), arch)
+    program, running = _general_program(op, planner)
+    return _within_limits(op, general_plan.plan(op.name, program, running, input_shapes, arch), arch)
+
+
+def _general_program(op: FusedOp, planner: Planner | None) -> tuple[Program, Running | None]:
+    if planner is not None and planner.running is not None:
+        return planner.running(op)
+    return (read.library_program if reads_library_form(op.template) else read.program)(op), None
+
+
+def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: TileTuning = DEFAULT) -> Family:
+    """Return the launch program of `op` for shapes of one family, which knows no answer yet."""
+    return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, tuning))
+
+
+def cached_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
+    """Return the same with the answers that a process on this machine has kept, if any has."""
+    fresh = family(op, key, aligned, arch)
+    data = cache.find(stored.key_of(op, key, aligned, arch), cache.PROGRAMS)
+    return fresh if data is None else stored.loaded(data, key, fresh.plan)
+
+
+def keep_family(op: FusedOp, made: Family, aligned: bool, arch: Arch) -> None:
+    """Keep what a program answers, for other processes on this machine."""
+    cache.keep_programs(stored.key_of(op, made.key, aligned, arch), stored.dumped(made))
+
+
+def _launchable(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
+) -> LaunchPlan:
+    """Return the template's plan; raises `UnsupportedError` where `arch` cannot launch it."""
+    mine = planner_of(op)
+    if any(0 in s for s in input_shapes):
+        outputs = mine.output_shapes(op, input_shapes)
+        if not any(math.prod(s) for s in outputs):
+            return launch_plan.nothing(op, outputs)
+    return _within_limits(op, mine.plan(op, input_shapes, aligned, arch, tuning), arch)
+
+
+def _within_limits(op: FusedOp, made: LaunchPlan, arch: Arch) -> LaunchPlan:
+    reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    return made
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+    """Return the variants of the kernel to measure on inputs of these shapes, the plan's own choice first.
+
+    Each makes a plan of its own; one that has no plan is among them, so that its failure is told.
+    """
+    mine = _guarded(op, input_shapes, lambda: planner_of(op))
+    made_by: dict[object, TileTuning] = {}
+    for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
+        try:
+            made = _launchable(op, input_shapes, True, arch, tuning)
+            what = (made.kernel, made.grid, made.block, made.shared_bytes, made.parameters)
+            made_by.setdefault(what if made.grid[0] else "nothing to launch", tuning)
+        except UnsupportedError:
+            made_by[tuning] = tuning
+    return tuple(made_by.values())
+
+
+def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Iterator[LaunchPlan]:
+    """Yield the plans of variants that give the same bits as the plan's own choice, fastest first."""
+    for tuning in _guarded(op, input_shapes, lambda: planner_of(op).stand_ins(op, input_shapes, aligned, arch)):
+        with suppress(UnsupportedError):
+            yield _launchable(op, input_shapes, aligned, arch, tuning)
+
+
+def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: TileTuning) -> bool:
+    """Return whether `tuning` is among the variants that are measured on such inputs: no other one makes a kernel."""
+    found = _guarded(op, input_shapes, lambda: planner_of(op).candidates(op, input_shapes, arch))
+    return tuning in (DEFAULT, *found)
+
+
+def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
+    return planner_of(op).inplace(op)
+
+
+def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Result]) -> Result:
+    """Run `work`; an error says which op and which shapes it was about."""
+    try:
+        return work()
+    except UnsupportedError as reason:
+        shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in input_shapes)
+        raise NoPlanError(
+            f"{op.name}: no kernel for input shapes {shapes}: {reason}",
+            f"run without onnxfuse's kernels, or optimize without rule {op.rule}",
+        ) from reason

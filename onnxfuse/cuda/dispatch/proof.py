@@ -1,0 +1,98 @@
+"""Whether a fused op has a plan on every GPU: planned for each of them, with the body as the judge of the shapes."""
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+
+import onnx
+from onnx import helper
+
+from onnxfuse.cuda.dispatch.dispatch import output_shapes, plan, planner_of
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.model.fused import FusedOp, Meaning
+from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.element_types import DisagreeingError
+from onnxfuse.symbolic.strides import Shape
+
+Case = tuple[Arch, bool]
+"""A GPU, and whether every pointer is a multiple of 16 bytes."""
+
+MOST = 2**31
+"""Elements of a tensor from which on nothing is asked: 4 GB of 16 bits. Kernels that write transposed count in 32 bits,
+and are worth more where tensors are of usual sizes than a promise for those."""
+
+
+def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> str | None:
+    """Return why `op` has no plan for inputs of these shapes in one of the cases; None where it has, or needs none.
+
+    A GPU on which the body or the library does the work needs no plan, and no shapes do that the body does not take.
+    Where the planner says that such shapes never come together, and the body's inference does not: DisagreeingError.
+    """
+    asked = [case for case in cases if _is_planned(op, shapes, case[0])]
+    failed = [(arch, reason) for arch, aligned in asked if (reason := _failure(op, shapes, aligned, arch)) is not None]
+    if not failed or _is_beyond(op, shapes) or not takes(op, shapes):
+        return None
+    arch, reason = failed[0]
+    if isinstance(reason, DisagreeingError):
+        raise reason
+    sizes = ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
+    return f"for inputs of {sizes} there is no kernel on {arch.name}: {reason}"
+
+
+def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:
+    """Return whether a session on this GPU asks for a plan: the body is not the better choice, nor the library's op."""
+    mine = planner_of(op)
+    if mine.refuses is not None and mine.refuses(op, arch) is not None:
+        return False
+    return op.library is None or mine.fits is None or mine.fits(op, shapes, arch) is None
+
+
+def _is_beyond(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
+    """Return whether some input or output has MOST elements or more."""
+    try:
+        made = output_shapes(op, shapes)
+    except KernelError:
+        made = ()
+    return any(math.prod(shape) >= MOST for shape in (*shapes, *made))
+
+
+def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> BaseException | None:
+    """Return why there is no plan, None where there is one."""
+    try:
+        plan(op, shapes, aligned, arch)
+    except KernelError as error:
+        return error.__cause__ or error
+    return None
+
+
+def takes(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
+    """Return whether the nodes of the body run on inputs of these shapes, as far as ONNX's own inference tells."""
+    return _takes(op.meaning, shapes)
+
+
+@lru_cache(maxsize=1024)
+def _takes(meaning: Meaning, shapes: tuple[Shape, ...]) -> bool:
+    op = meaning.op()
+    body = op.body
+    given = [helper.make_tensor_value_info(*facts) for facts in zip(body.input, op.inputs, shapes, strict=True)]
+    made = [helper.make_tensor_value_info(*facts, None) for facts in zip(body.output, op.outputs, strict=True)]
+    graph = helper.make_graph(body.node, "body", given, made)
+    model = helper.make_model(graph, opset_imports=body.opset_import)
+    # Without a Shape there is no data to propagate; of any vector it would keep as many numbers as that has elements.
+    data = any(n.op_type == "Shape" for n in body.node)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=data).graph
+    except onnx.shape_inference.InferenceError:
+        return False
+    counts = {v.name: _count(v) for v in (*inferred.input, *inferred.value_info, *inferred.output)}
+    # Inference does not look whether a Reshape to numbers alone keeps the number of elements.
+    reshapes = ((n.input[0], n.output[0]) for n in body.node if n.op_type == "Reshape")
+    return all(counts.get(a) == counts.get(b) for a, b in reshapes if None not in (counts.get(a), counts.get(b)))
+
+
+def _count(value: onnx.ValueInfoProto) -> int | None:
+    """Return the number of elements of a value, None where it is not known."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+        return None
+    return math.prod(int(d.dim_value) for d in tensor.shape.dim)

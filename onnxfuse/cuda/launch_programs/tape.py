@@ -1,0 +1,285 @@
+"""A family's tree as bytes: instructions on registers of 64 bits, which anything can evaluate; the bridge does in C++.
+
+Header, then the ranks of the inputs, their extents (-1: any), constants, instructions, answers. Registers hold the
+extents, the constants, then results. An instruction is five words: what, where to, three operands. Jumps lead forward.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxfuse.codegen.emit.source import KernelSource
+from onnxfuse.cuda.launch_programs import leaf as leaves
+from onnxfuse.cuda.launch_programs.family import Family
+from onnxfuse.cuda.launch_programs.leaf import Leaf, Map
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.symbolic.expressions import DIM, OPERATIONS, ExpressionGraph, UnansweredError, Value
+from onnxfuse.symbolic.recording import DecisionNode
+from onnxfuse.symbolic.strides import Shape
+
+MAGIC, VERSION = b"OFLP", 2
+HEADER = struct.Struct("<4sI8I")
+"""Magic, version; ranks, extents, constants, registers, instructions, words of answers, kernels, outputs."""
+JUMP, ANSWER, MISS = range(3)
+"""Go on at the third operand unless the first two are equal; the answer at the word of the third; ask the planner."""
+FIRST = 16
+"""Number of the first operation."""
+NUMBERS = {op: FIRST + n for n, op in enumerate(OPERATIONS)}
+MOST_REGISTERS, MOST_INSTRUCTIONS, MOST_WORDS = 1 << 16, 1 << 20, 1 << 22
+"""As the bridge takes them."""
+NO_WINDOW, WINDOW = range(2)
+
+
+class TapeError(ValueError):
+    """Bytes that are no program of this version."""
+
+
+@dataclass
+class _Writer:
+    family: Family
+    constants: dict[int, int] = field(default_factory=dict)
+    """By the number of the expression, its place among them."""
+    bits: list[int] = field(default_factory=list)
+    results: dict[int, int] = field(default_factory=dict)
+    code: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
+    registers: dict[int, int] = field(default_factory=dict)
+    """Of constants and results."""
+    count: int = 0
+    """Of registers."""
+
+    @property
+    def graph(self) -> ExpressionGraph:
+        return self.family.graph
+
+    def collect(self, node: DecisionNode, seen: set[int]) -> None:
+        """Give each constant and each result of the tree its register."""
+        waiting = [node]
+        while waiting:
+            at = waiting.pop()
+            wanted = [] if at.answer is None else at.answer.expressions()
+            if at.asked is not None:
+                wanted += [at.asked, *(self.graph.integer(int(v)) for v in at.children)]
+            while wanted:
+                number = wanted.pop()
+                if number not in seen:
+                    seen.add(number)
+                    op, args = self.graph.nodes[number]
+                    value = self.graph.constant(number)
+                    if value is not None:
+                        self.constants[number] = len(self.bits)
+                        self.bits.append(_bits(value))
+                    elif op != DIM:
+                        self.results[number] = len(self.results)
+                        wanted.extend(int(a) for a in args)
+            waiting.extend(at.children.values())
+
+    def settle(self) -> None:
+        """Number the registers: extents, constants, results."""
+        dims = len(self.family.key.fixed)
+        after = dims + len(self.bits)
+        self.registers = {n: dims + place for n, place in self.constants.items()}
+        self.registers |= {n: after + place for n, place in self.results.items()}
+        self.count = after + len(self.results)
+
+    def register(self, number: int) -> int:
+        found = self.registers.get(number)
+        return int(self.graph.nodes[number][1][0]) if found is None else found
+
+    def compute(self, number: int, done: set[int]) -> None:
+        results, nodes = self.results, self.graph.nodes
+        waiting = [number]
+        while waiting:
+            top = waiting[-1]
+            if top in done or top not in results:
+                waiting.pop()
+                continue
+            op, args = nodes[top]
+            missing = [int(a) for a in args if a in results and a not in done]
+            if missing:
+                waiting.extend(missing)
+                continue
+            a, b, c = (*(self.register(int(a)) for a in args), 0, 0)[:3]
+            self.code.append((NUMBERS[op], self.registers[top], a, b, c))
+            done.add(top)
+            waiting.pop()
+
+    def write(self, node: DecisionNode, done: set[int]) -> None:
+        if node.answer is not None:
+            for number in node.answer.expressions():
+                self.compute(number, done)
+            self.code.append((ANSWER, 0, 0, 0, len(self.words)))
+            self.leaf(node.answer)
+            return
+        if node.asked is not None:
+            self.compute(node.asked, done)
+            for value, child in node.children.items():
+                place = len(self.code)
+                self.code.append((JUMP, 0, 0, 0, 0))
+                self.write(child, set(done))
+                constant = self.register(self.graph.integer(int(value)))
+                self.code[place] = (JUMP, 0, self.register(node.asked), constant, len(self.code))
+        self.code.append((MISS, 0, 0, 0, 0))
+
+    def several(self, numbers: Sequence[int]) -> list[int]:
+        return [len(numbers), *(self.register(n) for n in numbers)]
+
+    def leaf(self, at: Leaf) -> None:
+        fixed = (*at.grid, *at.block, at.shared_bytes, at.scratch_bytes)
+        self.words += [
+            at.kernel,
+            *(self.register(n) for n in fixed),
+            int(at.passing),
+            at.bits,
+            *self.several(at.parameters),
+        ]
+        self.words.append(len(at.output_shapes))
+        for shape in at.output_shapes:
+            self.words += self.several(shape)
+        self.words.append(len(at.tensor_maps))
+        for m in at.tensor_maps:
+            self.words += [m.pointer, m.dtype, int(m.to_tf32), NO_WINDOW if m.window is None else WINDOW]
+            self.words.append(self.register(m.offset))
+            for part in (m.extents, m.strides, m.box, *(m.window or ())):
+                self.words += self.several(part)
+        self.words.append(len(at.then))
+        for after in at.then:
+            self.leaf(after)
+
+
+def _bits(value: Value) -> int:
+    return int.from_bytes(struct.pack("<d" if isinstance(value, float) else "<q", value), "little", signed=True)
+
+
+def written(family: Family) -> bytes | None:
+    """Return the program of a family; None where it is larger than an evaluator takes."""
+    made = _Writer(family)
+    made.collect(family.root, set())
+    made.settle()
+    made.write(family.root, set())
+    dims, registers = len(family.key.fixed), made.count
+    if registers > MOST_REGISTERS or len(made.code) > MOST_INSTRUCTIONS or len(made.words) > MOST_WORDS:
+        return None
+    ranks = family.key.ranks
+    outputs = made.words and len(next(n.answer for n in _ends(family.root)).output_shapes)
+    counts = (
+        len(ranks), dims, len(made.bits), registers, len(made.code), len(made.words), len(family.kernels), outputs or 0
+    )  # fmt: skip
+    words = [w for instruction in made.code for w in instruction] + made.words
+    return b"".join((
+        HEADER.pack(MAGIC, VERSION, *counts),
+        struct.pack(f"<{dims}q", *(-1 if f is None else f for f in family.key.fixed)),
+        struct.pack(f"<{len(made.bits)}q", *made.bits),
+        struct.pack(f"<{len(ranks)}I", *ranks),
+        struct.pack(f"<{len(words)}I", *words),
+    ))  # fmt: skip
+
+
+def _ends(node: DecisionNode) -> list[DecisionNode]:
+    return [node] if node.answer is not None else [e for child in node.children.values() for e in _ends(child)]
+
+
+# ---- the evaluator in Python: the twin of the bridge's, for tests and for those who look
+
+
+_NAMES = {number: op for op, number in NUMBERS.items()}
+_REALS = {"real_add", "real_sub", "real_mul", "real_div", "real_lt", "real_eq", "round", "floor"}
+"""Whose operands are doubles; of `real_select` the last two."""
+_GIVES_REAL = {"real_of", "real_add", "real_sub", "real_mul", "real_div", "real_select", "round"}
+
+
+class Tape:
+    """A program to be evaluated; raises `TapeError` where the bytes are none."""
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) < HEADER.size:
+            raise TapeError(f"{len(data)} bytes, expected {HEADER.size} and more")
+        magic, version, *counts = HEADER.unpack_from(data)
+        if magic != MAGIC or version != VERSION:
+            raise TapeError(f"a program of version {version}, expected {VERSION}")
+        ranks, dims, constants, self.registers, instructions, words, self.kernels, self.outputs = counts
+        size = HEADER.size + 8 * (dims + constants) + 4 * (ranks + 5 * instructions + words)
+        if len(data) != size or dims + constants > self.registers:
+            raise TapeError(f"{len(data)} bytes of a program, expected {size}")
+        at = HEADER.size
+        self.fixed = struct.unpack_from(f"<{dims}q", data, at)
+        self.constants = struct.unpack_from(f"<{constants}q", data, at + 8 * dims)
+        at += 8 * (dims + constants)
+        self.ranks = struct.unpack_from(f"<{ranks}I", data, at)
+        self.code = list(struct.iter_unpack("<5I", data[at + 4 * ranks : at + 4 * (ranks + 5 * instructions)]))
+        self.words = struct.unpack_from(f"<{words}I", data, at + 4 * (ranks + 5 * instructions))
+
+    def answer(self, shapes: tuple[Shape, ...], kernels: Sequence[KernelSource]) -> LaunchPlan | None:
+        """Return the launch for these shapes, None where the planner has to be asked."""
+        dims = [n for s in shapes for n in s]
+        if tuple(map(len, shapes)) != self.ranks:
+            return None
+        if any(f not in (-1, n) for f, n in zip(self.fixed, dims, strict=True)):
+            return None
+        held = [*dims, *self.constants, *([0] * (self.registers - len(dims) - len(self.constants)))]
+        try:
+            found = self._run(held)
+        except UnansweredError:
+            return None
+        if found is None:
+            return None
+        made, _ = self._leaf(found)
+        return leaves.launch(made, kernels, lambda register: held[register])
+
+    def _run(self, held: list[int]) -> int | None:
+        at = 0
+        while True:
+            op, to, *operands = self.code[at]
+            at += 1
+            if op == MISS:
+                return None
+            if op == ANSWER:
+                return int(operands[2])
+            if op == JUMP:
+                at = at if held[operands[0]] == held[operands[1]] else operands[2]
+                continue
+            name = _NAMES[op]
+            count = 3 if name.endswith("select") else 1 if name in ("not", "bit_length", "real_of", "floor") else 2
+            values: list[Any] = [held[o] for o in operands[:count]]
+            for place, value in enumerate(values):
+                is_real = (name in _REALS and not (name == "round" and place)) or (name == "real_select" and place)
+                values[place] = struct.unpack("<d", struct.pack("<q", value))[0] if is_real else value
+            result = OPERATIONS[name](*values)
+            held[to] = _bits(float(result)) if name in _GIVES_REAL else int(result)
+
+    def _leaf(self, at: int) -> tuple[Leaf, int]:
+        """Return an answer, with registers in place of expressions, and the word after it."""
+        words = self.words
+
+        def several() -> tuple[int, ...]:
+            nonlocal at
+            count = words[at]
+            at += 1 + count
+            return tuple(words[at - count : at])
+
+        def one() -> int:
+            nonlocal at
+            at += 1
+            return int(words[at - 1])
+
+        kernel, *registers = (one() for _ in range(9))
+        passing, bits, parameters = bool(one()), one(), several()
+        shapes = tuple(several() for _ in range(one()))
+        maps = []
+        for _ in range(one()):
+            pointer, dtype, tf32, window, offset = (one() for _ in range(5))
+            extents, strides, box = several(), several(), several()
+            sides = (several(), several(), several()) if window == WINDOW else None
+            maps.append(Map(pointer, dtype, bool(tf32), extents, strides, box, offset, sides))
+        then = []
+        for _ in range(one()):
+            after, at = self._leaf(at)
+            then.append(after)
+        grid, block = tuple(registers[:3]), tuple(registers[3:6])
+        made = Leaf(
+            kernel, grid, block, registers[6], bits, parameters, shapes, tuple(maps), registers[7], passing, tuple(then)
+        )
+        return made, at

@@ -1,0 +1,1 @@
+"""GPU architectures, launch plans, their limits, and measured variants."""

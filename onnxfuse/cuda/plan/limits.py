@@ -1,0 +1,57 @@
+"""What a GPU can launch: a plan that asks for more is told while it is made, not by the driver."""
+
+from collections.abc import Iterator
+
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+
+THREADS = 1024
+"""Of a block (CUDA C++ programming guide, technical specifications)."""
+BLOCKS = (2**31 - 1, 65535, 65535)
+"""Of a grid, along each dimension (same table)."""
+PARAMETER_BYTES = 4096
+"""Of all arguments of a kernel together, as every driver takes them."""
+TENSOR_MAPS = 24
+"""Of one launch: three quarters of those bytes. The bridge has room for as many."""
+TENSOR_MAP_BYTES = 128
+POINTER_BYTES = 8
+
+EXTENT, STRIDE, BOX, ALIGNMENT = 2**32, 2**40, 256, 16
+"""Of a tensor map: elements along a dimension, bytes from one to the next, elements of a box, and what strides and
+addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+
+def exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> str | None:
+    """Return what of `plan`, whose kernels take so many tensors, `arch` cannot launch; None where it can all of it."""
+    return next((reason for launch in (plan, *plan.then) for reason in _exceeded(launch, tensors, arch)), None)
+
+
+def _exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> Iterator[str]:
+    """Yield each limit that one launch goes beyond."""
+    blocks = zip(plan.grid, BLOCKS, strict=True)
+    threads = plan.block[0] * plan.block[1] * plan.block[2]
+    maps = len(plan.tensor_maps)
+    pointers = tensors + (plan.scratch_bytes > 0)
+    parameters = pointers * POINTER_BYTES + maps * TENSOR_MAP_BYTES + len(plan.parameters)
+    yield from (f"{n} blocks, expected at most {most}" for n, most in blocks if n > most)
+    if not 0 < threads <= THREADS:
+        yield f"{threads} threads in a block, expected 1 to {THREADS}"
+    if plan.shared_bytes > arch.shared_bytes:
+        yield f"{plan.shared_bytes} bytes of shared memory, {arch.name} has {arch.shared_bytes} for a block"
+    if maps > TENSOR_MAPS:
+        yield f"{maps} tensor maps, expected at most {TENSOR_MAPS}"
+    if parameters > PARAMETER_BYTES:
+        yield f"{parameters} bytes of arguments, expected at most {PARAMETER_BYTES}"
+    if plan.grid[0]:
+        yield from (f"a tensor map of {reason}" for m in plan.tensor_maps if (reason := _unencodable(m)) is not None)
+
+
+def _unencodable(tensor: TensorMap) -> str | None:
+    """Return why the driver does not encode a map, None where it does."""
+    if any(not 0 < n <= EXTENT for n in tensor.extents):
+        return f"extents {list(tensor.extents)}, expected 1 to 2^32"
+    if any(not 0 < n <= BOX for n in tensor.box):
+        return f"boxes of {list(tensor.box)} elements, expected 1 to {BOX}"
+    if any(n >= STRIDE or n % ALIGNMENT for n in (*tensor.strides, tensor.offset)):
+        return f"steps of {[*tensor.strides, tensor.offset]} bytes, expected multiples of {ALIGNMENT} below 2^40"
+    return None

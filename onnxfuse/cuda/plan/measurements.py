@@ -1,0 +1,355 @@
+"""What was measured, as a file: for each GPU, fused op and shapes of its inputs, the candidates and their times.
+
+The choice is not in the file: it follows from the times (`variant`, `verdict`), so the two cannot disagree.
+"""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import onnx
+
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, Area, Band, Block, Halo, Patch, Queries, Strip, Tile, TileTuning
+from onnxfuse.files import io
+from onnxfuse.support import json_fields as known_facts
+from onnxfuse.support.bounded_text import read_text
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.json_fields import Facts, as_integer, as_list, as_number, as_text, shown
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic.strides import Shape
+
+VERSION = 1
+"""Of the file's form; it grows when a fact changes its name, its place or its meaning."""
+WIDTH = 120
+"""Characters of a line of the file."""
+METADATA = "onnxfuse.tuning"
+"""Where a model carries its own file: a key of `metadata_props`."""
+
+Kind = Literal["fused", "library", "split", "alone"]
+"""`fused`: the op's kernel; `library`: an op of ONNX Runtime's own in its place, where the rule has that form; `split`:
+what the other rules make of the body, the library's node and a kernel after it; `alone`: the nodes as ONNX Runtime runs
+them."""
+Key = tuple[str, tuple[Shape, ...]]
+"""The digest in a fused op's name, of its body and element types, and the shapes of its inputs."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What times hold for."""
+
+    gpu: str
+    driver: str
+    onnxruntime: str
+
+    def __str__(self) -> str:
+        return f"{self.gpu}, driver {self.driver}, onnxruntime {self.onnxruntime}"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One candidate: how the work was done, and how long it took."""
+
+    kind: Kind
+    tuning: TileTuning = DEFAULT
+    """The variant of the kernel, for `fused`."""
+    microseconds: float | None = None
+    """The median; None where it failed."""
+    spread: tuple[float, float] | None = None
+    """The 10th and the 90th percentile."""
+    failed: str = ""
+    """Why there is no time: it does not compile, does not run, or computes something else."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it: `fused`, `fused tile 128x128x2`, `library`, `split`, `alone`."""
+        return " ".join([self.kind, *(f"{k} {v}" for k, v in changed(self.tuning).items())])
+
+
+@dataclass(frozen=True)
+class MeasuredVariants:
+    """All candidates for one fused op on inputs of certain shapes."""
+
+    op: str
+    """Its name."""
+    rule: str
+    nodes: tuple[str, ...]
+    """The operators of its body."""
+    types: tuple[str, ...]
+    """Element types of its inputs."""
+    shapes: tuple[Shape, ...]
+    """Shapes of its inputs."""
+    candidates: tuple[Timed, ...]
+
+    @property
+    def key(self) -> Key:
+        """What it is looked up by."""
+        return key(self.op, self.shapes)
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a time at all; without one nothing follows."""
+        return any(c.microseconds is not None for c in self.candidates)
+
+    def best(self, kind: Kind) -> Timed | None:
+        """Return the fastest candidate of a kind, None where none ran.
+
+        A variant is faster than the plan's own choice where the spreads of their times do not meet: what differs less
+        is chance, and comes out differently the next time.
+        """
+        ran = [c for c in self.candidates if c.kind == kind and c.microseconds is not None]
+        fastest = min(ran, key=_time, default=None)
+        own = next((c for c in ran if c.tuning == DEFAULT), None)
+        return own if own is not None and fastest is not None and _meet(own, fastest) else fastest
+
+
+def key(op: str, shapes: tuple[Shape, ...]) -> Key:
+    """Return what the times of a fused op are looked up by: the digest at the end of its name, and the shapes.
+
+    The words before it change where a rule is renamed, and with them no time that was measured.
+    """
+    return op.rpartition("_")[2], shapes
+
+
+Section = dict[Key, MeasuredVariants]
+"""What was measured on one machine."""
+Book = dict[Machine, Section]
+"""A tuning file."""
+
+
+def _meet(slower: Timed, faster: Timed) -> bool:
+    """Return whether two times are one within their spreads."""
+    low = slower.microseconds if slower.spread is None else slower.spread[0]
+    high = faster.microseconds if faster.spread is None else faster.spread[1]
+    return low is not None and high is not None and low <= high
+
+
+def _time(candidate: Timed) -> float:
+    return math.inf if candidate.microseconds is None else candidate.microseconds
+
+
+# ---- what follows from the times
+
+
+def verdict(measured: Sequence[MeasuredVariants]) -> Kind:
+    """Return how the work is done best, given the times at each set of shapes that matters (one or more).
+
+    The kernel stays only where it was slower at none of them. Else it is what was best in the geometric mean; where
+    nothing ran everywhere, the nodes are left alone.
+    """
+    times = {
+        kind: [_time(best) if (best := m.best(kind)) is not None else math.inf for m in measured]
+        for kind in get_args(Kind)
+    }
+    least = [min(column) for column in zip(*times.values(), strict=True)]
+    if all(t <= best < math.inf for t, best in zip(times["fused"], least, strict=True)):
+        return "fused"
+    others: dict[Kind, float] = {k: math.prod(times[k]) for k in ("alone", "library", "split")}
+    return min(others, key=lambda k: others[k])
+
+
+def best_times_line(measured: Sequence[MeasuredVariants]) -> str:
+    """Return the best times of each kind in one line, as a person reads it: why a kernel is not made."""
+    return "measured " + "; ".join(
+        f"{extents(m.shapes)}: "
+        + ", ".join(f"{b.name} {b.microseconds:.1f} us" for k in get_args(Kind) if (b := m.best(k)))
+        for m in measured
+    )
+
+
+def extents(shapes: Sequence[Shape]) -> str:
+    """Return shapes as a person reads them: `4096x768, 768x3072`."""
+    return ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
+
+
+def variant(measured: MeasuredVariants) -> TileTuning:
+    """Return the fastest variant of the kernel; the plan's own choice where none ran."""
+    best = measured.best("fused")
+    return DEFAULT if best is None else best.tuning
+
+
+def variants(section: Mapping[Key, MeasuredVariants]) -> dict[Key, TileTuning]:
+    """Return the variant for each op and shapes."""
+    return {key: variant(measured) for key, measured in section.items()}
+
+
+def about(book: Book, keys: Collection[Key]) -> Book:
+    """Return what the book tells of these fused ops and shapes."""
+    found = {machine: {k: m for k, m in section.items() if k in keys} for machine, section in book.items()}
+    return {machine: section for machine, section in found.items() if section}
+
+
+def pooled(book: Book) -> dict[Key, tuple[MeasuredVariants, ...]]:
+    """Return what was measured by op and shapes, on whatever machine."""
+    keys = dict.fromkeys(key for section in book.values() for key in section)
+    return {key: tuple(section[key] for section in book.values() if key in section) for key in keys}
+
+
+def changed(tuning: TileTuning) -> dict[str, Any]:
+    """Return what a variant says that differs from the plan's own choice."""
+    return {f.name: getattr(tuning, f.name) for f in fields(TileTuning) if getattr(tuning, f.name) != f.default}
+
+
+def variant_name(tuning: TileTuning) -> str:
+    """Return a text by which a variant is known, empty for the plan's own choice."""
+    facts = changed(tuning)
+    return repr(sorted(facts.items())) if facts else ""
+
+
+# ---- the file
+
+PARTS: dict[str, type[Any]] = {
+    "area": Area, "band": Band, "block": Block, "halo": Halo, "patch": Patch, "queries": Queries, "strip": Strip,
+    "tile": Tile,
+}  # fmt: skip
+"""The constants of a variant that have parts, by their names."""
+MOST = 2**20
+"""Of a constant of a variant: they count threads, bytes of a thread's registers, elements of a block."""
+MOST_EXTENT = 2**62
+
+
+def read(path: Path) -> Book:
+    """Return what the file holds; raises ModelError where it is missing or of another form."""
+    try:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{path}: cannot be read as a tuning file: {error}", "Make one with optimize --tune."
+        ) from None
+    return parse(text, str(path))
+
+
+def write(path: Path, book: Book) -> None:
+    """Write the file: whole, or the old one stays; what was measured stays measured. Raises ModelError."""
+    io.write_text(path, _lines(as_dict(book)) + "\n", at_once=True)
+
+
+def _lines(facts: Any, indent: str = "") -> str:
+    """Return JSON with a line for each fact that fits one: a candidate, the shapes. A change shows as that line."""
+    text = json.dumps(facts)
+    if len(indent) + len(text) <= WIDTH or not isinstance(facts, dict | list):
+        return text
+    deeper = indent + " "
+    if isinstance(facts, list):
+        inner, ends = [_lines(v, deeper) for v in facts], "[]"
+    else:
+        inner, ends = [f"{json.dumps(k)}: {_lines(v, deeper)}" for k, v in facts.items()], "{}"
+    return ends[0] + "".join(f"\n{deeper}{line}," for line in inner)[:-1] + f"\n{indent}{ends[1]}"
+
+
+def parse(text: str, place: str) -> Book:
+    """Return the book in `text`; raises ModelError that begins with `place`."""
+    try:
+        facts = known_facts.parse(text)
+        if facts.at("version")[0] != VERSION:
+            raise ModelError(
+                f"{place}: is a tuning file of version {shown(facts.all['version'])}, expected {VERSION}",
+                "Tune again: optimize --tune.",
+            )
+        return dict(_section(Facts(*machine)) for machine in facts.list("machines"))
+    except ValueError as error:
+        raise ModelError(f"{place}: is not a tuning file: {error}", "Make one with optimize --tune.") from None
+
+
+def _section(facts: Facts) -> tuple[Machine, Section]:
+    machine = Machine(facts.text("gpu"), facts.text("driver"), facts.text("onnxruntime"))
+    return machine, {found.key: found for found in (_measured(Facts(*one)) for one in facts.list("measured"))}
+
+
+def as_dict(book: Book) -> dict[str, Any]:
+    """Return the book as plain data: machines, and on each what was measured by rule, op and shapes, in order."""
+    machines = sorted(book, key=str)
+    return {
+        "version": VERSION,
+        "machines": [
+            {**asdict(m), "measured": [entry(one) for one in sorted(book[m].values(), key=_order)]} for m in machines
+        ],
+    }
+
+
+def _order(measured: MeasuredVariants) -> tuple[str, str, tuple[Shape, ...]]:
+    return measured.rule, measured.op, measured.shapes
+
+
+def of_model(model: onnx.ModelProto) -> Book:
+    """Return what a model carries, an empty book where nothing."""
+    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    return {} if text is None else parse(text, f"the model's metadata {METADATA}")
+
+
+def attach(model: onnx.ModelProto, book: Book) -> None:
+    """Let `model` carry `book`, in the place of what it carried."""
+    for known in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(known)
+    if book:
+        model.metadata_props.add(key=METADATA, value=json.dumps(as_dict(book), separators=(",", ":")))
+
+
+def entry(measured: MeasuredVariants) -> dict[str, Any]:
+    """Return what was measured as plain data, as the file has it."""
+    return {
+        "op": measured.op,
+        "rule": measured.rule,
+        "nodes": list(measured.nodes),
+        "types": list(measured.types),
+        "shapes": [list(s) for s in measured.shapes],
+        "candidates": [_candidate_facts(c) for c in measured.candidates],
+    }
+
+
+def _candidate_facts(candidate: Timed) -> dict[str, Any]:
+    facts: dict[str, Any] = {"kind": candidate.kind}
+    if candidate.tuning != DEFAULT:
+        facts["tuning"] = {k: asdict(v) if k in PARTS else v for k, v in changed(candidate.tuning).items()}
+    if candidate.microseconds is None:
+        return {**facts, "failed": candidate.failed}
+    facts["microseconds"] = round(float(candidate.microseconds), 3)
+    if candidate.spread is not None:
+        facts["spread"] = [round(float(t), 3) for t in candidate.spread]
+    return facts
+
+
+def _measured(facts: Facts) -> MeasuredVariants:
+    shapes = (as_list(*shape) for shape in facts.list("shapes"))
+    return MeasuredVariants(
+        facts.text("op"),
+        facts.text("rule"),
+        tuple(as_text(*n) for n in facts.list("nodes")),
+        tuple(as_text(*t) for t in facts.list("types")),
+        tuple(tuple(as_integer(*extent, 0, MOST_EXTENT) for extent in shape) for shape in shapes),
+        tuple(_candidate(Facts(*c)) for c in facts.list("candidates")),
+    )
+
+
+def _candidate(facts: Facts) -> Timed:
+    kind = facts.text("kind")
+    if kind not in get_args(Kind):
+        raise ValueError(f"candidate of kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
+    spread = [as_number(*t) for t in facts.list("spread")] if "spread" in facts else None
+    if spread is not None and len(spread) != 2:
+        raise ValueError(f"{facts.place}.spread has {plural(spread, 'number')}, expected 2")
+    return Timed(
+        cast(Kind, kind),
+        _tuning(facts.object("tuning")) if "tuning" in facts else DEFAULT,
+        facts.number("microseconds") if "microseconds" in facts else None,
+        None if spread is None else (spread[0], spread[1]),
+        facts.text("failed") if "failed" in facts else "",
+    )
+
+
+def _tuning(facts: Facts) -> TileTuning:
+    """Return a variant of whole numbers alone: its constants become text of a kernel."""
+    facts.only(*(f.name for f in fields(TileTuning)))
+    said: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
+    return TileTuning(**said)
+
+
+def _part(facts: Facts, name: str) -> Any:
+    if facts.all[name] is None:
+        return None
+    part, names = facts.object(name), fields(PARTS[name])
+    part.only(*(f.name for f in names))
+    wanted = [f.name for f in names if f.name in part or f.default is MISSING]
+    return PARTS[name](**{one: part.integer(one, 0, MOST) for one in wanted})

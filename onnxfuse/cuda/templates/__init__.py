@@ -1,0 +1,18 @@
+"""The kernel templates, a folder each: planner and CUDA side by side, declared in the folder's `template.py`."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxfuse.cuda.plan.template import Template
+
+
+@cache
+def every() -> "Mapping[str, Template]":
+    """Return the templates by name, strongest first: those that the folders here declare."""
+    folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/template.py"))
+    found = [t for folder in folders for t in import_module(f"{__name__}.{folder}.template").TEMPLATES]
+    return {t.name: t for t in sorted(found, key=lambda t: t.order)}

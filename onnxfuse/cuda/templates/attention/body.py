@@ -1,0 +1,254 @@
+"""An attention as a program says it: which inputs are queries, keys, values and bias, how they lie, and what is masked.
+
+It is read from the op's library form, ONNX Runtime's MultiHeadAttention, which says in one value what the body spells
+in many. A form in which more than that happens to queries, keys and values is left to the library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.operators.reduction_ops import softmax
+from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
+from onnxfuse.codegen.program.program import Apply, Attend, Constant, Input, Move, Program, Value
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+SWAPPED = Transposed((0, 2, 1, 3))
+"""From sequences of heads to heads of sequences, and back."""
+MERGED = Reshaped((0, 0, -1), True)
+"""From [batch, sequence, heads, size] to [batch, sequence, heads * size]."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What is put behind an input along the sequence, to an output of the op."""
+
+    new: int
+    """The other input."""
+    output: int
+    """Of the op's outputs, both together."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Queries, keys, values or the result: an input of the op, or the output of that position."""
+
+    position: int
+    heads_first: bool
+    """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
+    group: int = 1
+    """Heads of queries that read one of its heads."""
+    cache: Cache | None = None
+    """Of keys or values that are two inputs, one behind the other; `position` is that of the first."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The inputs that it is."""
+        return (self.position, *([] if self.cache is None else [self.cache.new]))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A library form taken apart."""
+
+    q: Operand
+    k: Operand
+    v: Operand
+    y: Operand
+    biases: tuple[int, ...]
+    """Positions of what is added to the scores, among the op's inputs: one, two, or none."""
+    windows: bool
+    """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
+    target: tuple[int, ...] | None
+    """The target of a Reshape of [batch, queries, heads, size] that the result goes through; None for none."""
+    safe: bool
+    """Whether a query from which the bias hides all keys by minus infinity gets zeros; else it gets no numbers."""
+    heads: int
+    scale: float
+    """Of the scores; 0 = 1 / sqrt(size)."""
+    causal: bool
+    dtype: int
+
+    @property
+    def grows(self) -> bool:
+        """Whether keys and values are caches that grow."""
+        return self.k.cache is not None
+
+    @property
+    def to_tf32(self) -> bool:
+        """Whether the factors of products are rounded to TF32."""
+        return self.dtype == TensorProto.FLOAT
+
+    @property
+    def element_bytes(self) -> int:
+        """Of an element in memory."""
+        return element_types.TYPES[self.dtype].size
+
+
+def take_apart(op: FusedOp) -> Attention:
+    """Return what `op` computes; raises `UnsupportedError` with the reason where no kernel fits it."""
+    return _take_apart(read.library_program(op))
+
+
+@lru_cache(maxsize=1024)
+def _take_apart(program: Program) -> Attention:
+    found = [i for i in sorted(program.live()) if isinstance(program.values[i], Attend)]
+    if len(found) != 1:
+        raise UnsupportedError(f"{len(found)} MultiHeadAttention in the library form, expected 1")
+    attend = program.values[found[0]]
+    assert isinstance(attend, Attend)
+    names = ("queries", "keys", "values")
+    q, k, v = (_operand(program, i, name, attend.heads) for i, name in zip(attend.args, names, strict=False))
+    biases, windows = _biases(program, attend.args[3]) if len(attend.args) > 3 else ((), False)
+    end, safe = _made_safe(program, found[0], biases)
+    heads_first, target = _result(program, end)
+    read = [q.position, *(p for o in (k, v) for p in o.positions), *biases]
+    read_types = {program.inputs[i] for i in read}
+    if attend.dtype not in TYPES or read_types != {attend.dtype}:
+        raise UnsupportedError(
+            f"attention on {element_types.name(attend.dtype)}, expected float16, bfloat16 or float32 throughout"
+        )
+    caches = {o.cache.output for o in (k, v) if o.cache is not None}
+    result = [n for n in range(len(program.outputs)) if n not in caches]
+    if (
+        (k.cache is None) != (v.cache is None)
+        or len(result) != 1
+        or {o.dtype for o in program.outputs} != {attend.dtype}
+    ):
+        raise UnsupportedError(
+            f"{plural(program.outputs, 'output')}, expected one of the type of the queries, or it beside both caches"
+        )
+    return Attention(
+        q, k, v, Operand(result[0], heads_first), biases, windows, target, safe, attend.heads, attend.scale,
+        attend.causal, attend.dtype,
+    )  # fmt: skip
+
+
+def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
+    """Return which input the queries, keys or values [batch, sequence, heads * size] are."""
+    index, group = _not_repeated(program, index, heads)
+    if name == "queries" and group != 1:
+        raise UnsupportedError("queries that are repeated in the library form")
+    value, heads_first = program.values[index], False
+    if isinstance(value, Move) and isinstance(value.how, Reshaped):
+        if value.how != MERGED:
+            raise UnsupportedError(f"{name} that take another shape in the library form")
+        value = program.values[value.args[0]]
+        if isinstance(value, Move) and value.how == SWAPPED:
+            value, heads_first = program.values[value.args[0]], True
+    cache = None
+    # The ranks of heads that come first are known, and so is what an axis from the end is.
+    if isinstance(value, Move) and value.how in [Concatenated(axis) for axis in ((2, -2) if heads_first else (1,))]:
+        outputs = [n for n, o in enumerate(program.outputs) if program.values[o.value] == value]
+        value, new = (program.values[i] for i in value.args)
+        if len(outputs) == 1 and isinstance(new, Input):
+            cache = Cache(new.index, outputs[0])
+    if not isinstance(value, Input) or (name == "queries" and cache is not None):
+        raise UnsupportedError(f"{name} that are computed in the library form")
+    return Operand(value.index, heads_first, group, cache)
+
+
+def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
+    """Return what is there before heads are repeated as they lie, and how often each one is: itself and 1 for none."""
+    moves = list[Move]()
+    while len(moves) < 3 and isinstance(value := program.values[index if not moves else moves[-1].args[0]], Move):
+        moves.append(value)
+    match [m.how for m in moves]:
+        case [merged, Expanded((1, 1, 1, int(group), 1)), Reshaped((0, 0, few, 1, _), True)] if (
+            merged == MERGED and few * group == heads
+        ):
+            return moves[-1].args[0], group
+    return index, 1
+
+
+def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
+    """Return which inputs are added up and expanded to the bias, and whether to that of windows, put in a row."""
+    value, windows = program.values[index], False
+    if isinstance(value, Move) and isinstance(value.how, Reshaped):
+        value, windows = program.values[value.args[0]], True
+    source = program.values[value.args[0]] if isinstance(value, Move) and isinstance(value.how, Expanded) else value
+    added = source.args if isinstance(source, Apply) and source.op == "add" and not windows else ()
+    sources = [program.values[i] for i in added] or [source]
+    inputs = [s for s in sources if isinstance(s, Input)]
+    if source is value or len(inputs) < len(sources):
+        raise UnsupportedError("a bias that is computed in the library form")
+    return tuple(s.index for s in inputs), windows
+
+
+def _made_safe(program: Program, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
+    """Return where the result goes on, and whether rows without a key were given zeros on the way."""
+    heads = _reader(program, attend)
+    chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
+    value = None if chosen is None else program.values[chosen]
+    if not biases or not isinstance(value, Apply) or value.op != "where":
+        return attend, False
+    lost, fill, kept = value.args
+    end = None if chosen is None else _reader(program, chosen)
+    if end is None or not _is_reshape(program, end) or kept != heads or lost not in _rows_without_keys(program, biases):
+        raise UnsupportedError("a result that is worked on in the library form")
+    if not _is_zero(program, program.values[fill]):
+        raise UnsupportedError("a result with other numbers than 0 where there is no key")
+    return end, True
+
+
+def _rows_without_keys(program: Program, biases: tuple[int, ...]) -> set[int]:
+    """Return the indices of what tells the queries, [batch, queries, heads, 1], from which a bias hides all keys.
+
+    The softmax of the bias alone is no number in such a row, which one of its columns tells. Equal values of a program
+    are one value: what is made here again is found.
+    """
+    builder = Builder(list(program.values), {v: i for i, v in enumerate(program.values)})
+    terms = [Term(builder, program.values.index(Input(i, program.inputs[i]))) for i in biases]
+    added = terms[0] if len(terms) == 1 else builder.apply("add", *terms)
+    whole = builder.move(Expanded((1, 1, 1, 1)), added)
+    found = set[int]()
+    for onward in (False, True):
+        column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, -1, onward=onward))
+        gone = builder.apply("is_nan", column, dtype=TensorProto.BOOL)
+        found.add(builder.move(SWAPPED, gone).index)
+    return found
+
+
+def _is_zero(program: Program, value: Value) -> bool:
+    if isinstance(value, Apply) and value.op == "cast":
+        value = program.values[value.args[0]]
+    return isinstance(value, Constant) and value.value == 0
+
+
+def _result(program: Program, index: int) -> tuple[bool, tuple[int, ...] | None]:
+    """Return whether the result lies heads first, and the target of a Reshape; it may go on in no other way."""
+    if program.is_output(index):
+        return False, None
+    # [batch, sequence, heads * size] apart into heads, which are then brought first.
+    apart = _reader(program, index)
+    last = None if apart is None else _reader(program, apart)
+    moves = [program.values[i] for i in (apart, last) if i is not None]
+    match [v.how for v in moves if isinstance(v, Move)]:
+        case Reshaped(), how if last is not None and program.is_output(last):
+            if how == SWAPPED:
+                return True, None
+            if isinstance(how, Reshaped) and how.zero_copies and all(n >= -1 for n in how.target):
+                return False, how.target
+            raise UnsupportedError("a result that takes another shape in the library form")
+        case _:
+            raise UnsupportedError("a result that is worked on in the library form")
+
+
+def _is_reshape(program: Program, index: int) -> bool:
+    value = program.values[index]
+    return isinstance(value, Move) and isinstance(value.how, Reshaped)
+
+
+def _reader(program: Program, index: int) -> int | None:
+    """Return the one value that reads another; None where there are several, or none."""
+    readers = program.readers(index)
+    return readers[0] if len(readers) == 1 and not program.is_output(index) else None

@@ -1,0 +1,179 @@
+"""The attention kernel for few queries beside any number of keys: blocks share the keys of a head."""
+
+from __future__ import annotations
+
+from onnxfuse.codegen.emit import access
+from onnxfuse.codegen.emit.access import Pointer
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.symbolic.branching import larger, smaller
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+QUERIES = 16
+"""Of a head, at most: more fill tiles of their own."""
+KEYS = 128
+"""From here on: fewer are not worth sharing."""
+PARTS = 32
+"""Blocks that share the keys of a head, at most: what they have found one block reads."""
+STEP = 16
+"""Keys of a warp at a time."""
+TOGETHER = 8
+"""Blocks of a cluster, which share what they have found without a way through memory."""
+TOGETHER_KEYS = 2048
+"""Keys up to which a cluster's blocks take them all. LLaMA, four layers, a text beside 1023: 196 us for 208."""
+TOGETHER_SHARE = 7 / 8
+"""Of the multiprocessors that clusters may take: they leave some over."""
+WARPS = 8
+"""Of a multiprocessor: one block of all of them, or blocks of 4 or 2 beside each other."""
+
+
+def takes(mine: Work) -> bool:
+    """Return whether this kernel is for so many queries and keys; it alone writes caches that grow."""
+    return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
+
+
+def can(mine: Work) -> bool:
+    """Return whether the kernel computes such an attention: a warp holds 16 queries, and a mask is one that is read."""
+    parts = mine.parts
+    return (
+        not (parts.causal or parts.windows or mine.also) and parts.k.group == parts.v.group
+        and mine.size * parts.element_bytes <= 512
+    )  # fmt: skip
+
+
+def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return the launch, whatever the numbers of queries and keys."""
+    if not can(mine):
+        raise UnsupportedError("a causal mask, windows or wide heads of few queries")
+    if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
+        raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
+    tiles = -(-mine.queries * mine.parts.k.group // 16)
+    heads = mine.batch * (mine.parts.heads // mine.parts.k.group) * tiles
+    way = tuning.queries or choose(mine, heads, arch)
+    stages = _stages(mine, way.warps, arch)
+    wanted = way.parts or _wanted(mine, heads, way.warps, arch)
+    at_once = way.warps * STEP
+    span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
+    cluster = TOGETHER if way.parts == TOGETHER and _clusters(mine, heads, way.warps, stages, arch) else 1
+    parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
+    if heads * parts >= MOST or mine.keys >= MOST:
+        raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
+    split = bool(cluster == 1 and parts > 1)
+    counters = -(-heads // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    words = (mine.queries, mine.keys, mine.past, span, parts, tiles, counters, *(mine.bias or (0, 0, 0, 0)))
+    return LaunchPlan(
+        kernel=_kernel(
+            mine,
+            way.warps,
+            stages,
+            aligned,
+            split,
+            cluster,
+            tuning.min_blocks or _beside(mine, way.warps, stages, arch),
+        ),
+        grid=(heads * parts, 1, 1),
+        block=(way.warps * 32, 1, 1),
+        shared_bytes=_shared_bytes(mine, way.warps, stages),
+        parameters=launch_plan.packed(words, 64),
+        output_shapes=mine.output_shapes,
+        scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
+    )
+
+
+def choose(mine: Work, heads: int, arch: Arch) -> Queries:
+    """Return how many warps share the keys of a block: all of a multiprocessor where each has keys of its own then.
+
+    What fewer blocks have found is sooner added up. float16, 2026-11, 16 heads of 128 on 4 of keys, microseconds from
+    memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
+    23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
+    """
+    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= TOGETHER_KEYS:
+        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
+    all_of_them, several = (
+        next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
+    )
+    enough = heads <= arch.sm_count and mine.keys >= WARPS * STEP * _wanted(mine, heads, WARPS, arch)
+    return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
+
+
+def _clusters(mine: Work, heads: int, warps: int, stages: int, arch: Arch) -> bool:
+    """Return whether each head's keys may be shared by a cluster, all of them side by side."""
+    pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
+    fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
+    return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
+
+
+def _wanted(mine: Work, heads: int, warps: int, arch: Arch) -> int:
+    """Return how many blocks share the keys of a head where so many fill the GPU."""
+    beside = _beside(mine, warps, 2, arch)
+    return larger(smaller(beside * arch.sm_count // larger(heads, 1), PARTS), 1)
+
+
+def _beside(mine: Work, warps: int, stages: int, arch: Arch) -> int:
+    """Return how many blocks share a multiprocessor."""
+    return max(min(WARPS // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
+
+
+def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
+    """Return other ways to share the keys among blocks and warps."""
+    return tuple(
+        Queries(warps, 1, 1, STEP, parts=parts)
+        for warps in (2, 4, 8) for parts in (1, 4, 8, 16, 32)
+        if _shared_bytes(mine, warps, 2) <= arch.shared_bytes and warps * STEP * parts < mine.keys + warps * STEP
+    )  # fmt: skip
+
+
+def _stages(mine: Work, warps: int, arch: Arch) -> int:
+    """Return how many steps of a warp are in shared memory: three where as many blocks have room, or two."""
+    beside = _beside(mine, warps, 2, arch)
+    return 3 if beside * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
+
+
+def _shared_bytes(mine: Work, warps: int, stages: int) -> int:
+    """Return the shared memory of a block: keys and values of its warps, rows 16 bytes apart."""
+    return warps * stages * 2 * STEP * (mine.padded * mine.parts.element_bytes + 16)
+
+
+def _record_bytes(mine: Work) -> int:
+    """Return the size of a Record: 16 rows of floats, eight apart, and two numbers of each."""
+    return 16 * (mine.size + 8 + 2) * 4
+
+
+# ---- the text
+
+
+def _kernel(
+    mine: Work, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
+) -> KernelSource:
+    entry = identifier(mine.op.name)
+    facts = {
+        "WARPS": warps, "TILES": 1, "STEP": STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
+        "SPLIT": split, "CLUSTER": cluster, "GROWS": mine.parts.grows, "ALIGNED": aligned,
+    } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
+    caches = (("k", mine.parts.k.cache), ("v", mine.parts.v.cache))
+    grown = [
+        Pointer(kind, f"{name}_{of}", "nullptr" if cache is None else argument.format(cache))
+        for name, cache in caches
+        for kind, of, argument in (("const E", "new", "in{0.new}"), ("E", "all", "out{0.output}"))
+    ]
+    fields = (*pointers(mine), *grown, access.scratch(used=split))
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template(AMPERE),
+            template("cuda/memory.cuh"),
+            template("cuda/last.cuh"),
+            template(CLUSTER),
+            generated(entry, common_constants(mine, facts) + access.pointers(fields)),
+            template("attention/rows.cuh"),
+            template("attention/steps.cuh"),
+            template("attention/few.cu"),
+            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks, cluster)),
+        ),
+    )

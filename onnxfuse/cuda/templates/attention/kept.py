@@ -1,0 +1,146 @@
+"""The attention kernel for short sequences: a block keeps all keys and values of a head in its shared memory."""
+
+from __future__ import annotations
+
+from onnxfuse.codegen.emit import access
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.symbolic.branching import least
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+LARGEST_SIZE = 128
+"""Elements of a head: of wider ones few keys would fit the shared memory."""
+
+
+def key_rows(keys: int) -> int:
+    """Return the rows that so many keys take in shared memory: whole tiles of the tensor cores."""
+    return -(-keys // 16) * 16
+
+
+def shared_bytes(keys: int, size: int) -> int:
+    """Return the shared memory of a block: all keys and values of a head, eight elements apart, and a bias per key."""
+    return key_rows(keys) * (size + 9) * 4
+
+
+def too_many(keys: int, size: int, arch: Arch) -> str | None:
+    """Return why the keys and values of a head do not fit the shared memory of a block, None where they do."""
+    if size > LARGEST_SIZE:
+        return f"heads of {size} elements, expected at most {LARGEST_SIZE}"
+    needed = shared_bytes(keys, size)
+    if needed <= arch.shared_bytes:
+        return None
+    return (
+        f"{keys} keys of {size} elements take {needed // 1024} KB, and do not fit the shared memory of a block on "
+        f"{arch.name}, {arch.shared_bytes // 1024} KB"
+    )
+
+
+def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return the launch; raises `UnsupportedError` where the keys do not fit."""
+    if mine.parts.to_tf32:
+        raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")
+    if mine.also is not None:
+        raise UnsupportedError("a sum of two biases, expected a way that is streamed")
+    if mine.size != mine.padded:
+        raise UnsupportedError(f"heads of {mine.size} elements, expected a multiple of 16 or a way that is streamed")
+    if (reason := too_many(mine.keys, mine.size, arch)) is not None:
+        raise UnsupportedError(reason)
+    queries = tuning.queries or choose(mine, arch)
+    blocks = -(-mine.queries // (queries.warps * queries.tiles * queries.passes * 16))
+    grid = mine.batch * mine.parts.heads * blocks
+    if grid >= 2**31:
+        raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
+    return LaunchPlan(
+        kernel=_kernel(mine, queries, blocks, aligned, tuning.min_blocks or _resident(queries)),
+        grid=(grid, 1, 1),
+        block=(queries.warps * 32, 1, 1),
+        shared_bytes=shared_bytes(mine.keys, mine.size),
+        parameters=launch_plan.packed((0,), 32),
+        output_shapes=mine.output_shapes,
+    )
+
+
+WARPS = 4
+"""Warps of a block, beside each other on their keys; three such blocks share a multiprocessor."""
+STEP = 128
+"""Keys at a time, at most: their scores are held in registers.
+
+float16, H200, 2026-11, microseconds, 128 / 64: 32x12x128x64 with a mask 11.0 / 11.5, 32x12x197x64 21.8 / 24.5,
+1x12x197x64 4.6 / 5.7.
+"""
+FEW_KEYS = 64
+"""Up to here half of them at a time: 2048x3x49x32 with a bias 35.5, all at once 38.6."""
+
+
+def choose(mine: Work, arch: Arch) -> Queries:
+    """Return how many queries a block takes: as many as leave enough blocks for the GPU.
+
+    A sequence just beyond four warps takes a warp more for each 16 queries: 32x8x77x64 causal 5.0 us, in two blocks of
+    four warps 6.8 (float16, H200, 2026-11).
+    """
+    tiles, heads = -(-mine.queries // 16), mine.batch * mine.parts.heads
+    warps = tiles if WARPS < tiles < 2 * WARPS else WARPS
+    rounds = max(-(-tiles // warps), 1)
+    ways = [(-(-rounds // passes), passes) for passes in range(1, rounds + 1)]
+    enough = least(ways, lambda way: (way[0] * way[1], way[0]), lambda way: 2 * heads * way[0] >= 3 * arch.sm_count)
+    _, passes = enough or ways[0]
+    return Queries(warps, 1, passes, _step(mine))
+
+
+def _step(mine: Work) -> int:
+    most = FEW_KEYS // 2 if key_rows(mine.keys) <= FEW_KEYS else STEP
+    steps = max(-(-key_rows(mine.keys) // most), 1)
+    return max(-(-key_rows(mine.keys) // steps // 16) * 16, 16)
+
+
+def candidates(mine: Work) -> tuple[Queries, ...]:
+    """Return other ways to share the queries among blocks and warps."""
+    tiles = -(-mine.queries // 16)
+    return tuple(
+        Queries(w, t, p, s)
+        for w in (2, 4, 5, 7) for t in (1, 2) for p in (1, 2, 3, 4) for s in (32, 64, 112, 128)
+        if w * t * p < tiles + w * t and t * s <= 128
+    )  # fmt: skip
+
+
+def _resident(queries: Queries) -> int:
+    """Return the blocks that share the registers of a multiprocessor: three of four warps."""
+    return max(15 // (queries.warps * queries.tiles), 1)
+
+
+# ---- the text
+
+
+def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks: int) -> KernelSource:
+    entry = identifier(mine.op.name)
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template(AMPERE),
+            template("cuda/memory.cuh"),
+            generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(pointers(mine))),
+            template("attention/rows.cuh"),
+            template("attention/kept.cu"),
+            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
+        ),
+    )
+
+
+def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
+    parts, bias = mine.parts, mine.bias or (0, 0, 0, 0)
+    facts = {
+        "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
+        "THREADS": queries.warps * 32, "BLOCKS": max(blocks, 1), "QUERIES": mine.queries, "KEYS": mine.keys,
+        "HELD": True, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows, "ALIGNED": aligned,
+    }  # fmt: skip
+    wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
+    for name, operand in named(parts):
+        rows = mine.queries if name in "QY" else mine.keys
+        wide[f"{name}_BATCH"] = rows * (parts.heads // operand.group) * mine.size
+        wide[f"{name}_HEAD"] = rows * mine.size if operand.heads_first else mine.size
+    return common_constants(mine, facts) + constants(wide, "unsigned long long")

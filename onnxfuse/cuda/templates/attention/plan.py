@@ -1,0 +1,142 @@
+"""Launch plans of the attention template: which of its kernels runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.template import Extents
+from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
+from onnxfuse.cuda.templates.attention.body import Attention, Operand, take_apart
+from onnxfuse.cuda.templates.attention.work import Work, work, wrong_size
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic.strides import Shape
+
+OLDEST = 80
+"""mma.m16n8k16, TF32, ldmatrix and cp.async came with sm_80."""
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of the output."""
+    return work(op, input_shapes).output_shapes
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    mine = work(op, input_shapes)
+    way = tuning.queries
+    if few.takes(mine) if way is None else way.parts:
+        return few.plan(mine, aligned, arch, tuning)
+    if way.warpgroups if way is not None else _is_long(mine, arch) and sm90.takes(mine, aligned, arch):
+        return sm90.plan(mine, input_shapes, aligned, arch, tuning)
+    streams = _streams(mine, arch) if way is None else way.streamed
+    return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
+
+
+SHORT = 256
+"""Keys up to which a block keeps all of them, where they fit."""
+
+
+def _is_long(mine: Work, arch: Arch) -> bool:
+    """Return whether Hopper's kernel is the faster one where it takes the attention."""
+    if not bool(mine.queries > few.QUERIES):
+        return False
+    return _streams(mine, arch) or (
+        bool(mine.keys > SHORT) and bool(mine.batch * mine.parts.heads * mine.queries > FEW_ROWS)
+    )
+
+
+def _streams(mine: Work, arch: Arch) -> bool:
+    """Return whether keys go by step by step: where a kernel for every length would be made, or they do not fit."""
+    return mine.op.open_length or not _fit(mine, arch)
+
+
+def _fit(mine: Work, arch: Arch) -> bool:
+    return (
+        not mine.parts.to_tf32
+        and mine.also is None
+        and bool(mine.keys)
+        and mine.size == mine.padded
+        and kept.too_many(mine.keys, mine.size, arch) is None
+    )
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+    """Return other ways to share the queries among blocks and warps, by each kernel."""
+    mine = work(op, input_shapes)
+    shared = few.candidates(mine, arch) if few.takes(mine) else ()
+    short = kept.candidates(mine) if _fit(mine, arch) else ()
+    long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
+    others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))
+    return tuple(TileTuning(queries=way) for way in (*shared, *others))
+
+
+def refuses(op: FusedOp, arch: Arch) -> str | None:
+    """Return why the kernel does not run on this GPU."""
+    if arch.number < OLDEST:
+        return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
+    if take_apart(op).to_tf32 and not op.tf32:
+        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
+    return None
+
+
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan; however many queries and keys there are, they have one."""
+    parts = take_apart(op)
+    (queries, _), (keys, size) = (_ends(operand, parts.heads, shapes) for operand in (parts.q, parts.k))
+    if not isinstance(size, int):
+        return "the size of a head is not known from the model's inputs"
+    if (reason := wrong_size(parts, size)) is not None:
+        return reason
+    if parts.causal and (queries != keys or queries is None):
+        return "a causal mask over other keys than those of the queries"
+    # Beside caches there is no name for the number of keys: what the bias may be the general kernel takes.
+    if not parts.grows and not all(_fits_bias(shapes[i], queries, keys) for i in parts.biases):
+        return "a bias that may have more rows or columns than the scores"
+    if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
+        by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
+        ours = arch.has_warpgroups and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
+        if not ours and not _are_few(parts, shapes, queries) and (size > 64 or keys > SHORT):
+            return f"a mask of {keys} keys of {size} elements, which the library's op takes in less time"
+    return None
+
+
+def _are_few(parts: Attention, shapes: Sequence[Extents | None], queries: object) -> bool:
+    """Return whether queries are so few that a kernel of the template is the faster one on any GPU."""
+    shape = shapes[parts.q.position]
+    batch = None if shape is None else shape[0]
+    if not isinstance(queries, int):
+        return False
+    return queries <= few.QUERIES or (isinstance(batch, int) and batch * parts.heads * queries <= FEW_ROWS)
+
+
+def _is_by_query(bias: Extents | None) -> bool:
+    return bias is not None and len(bias) > 1 and bias[-2] != 1
+
+
+FEW_ROWS = 4608
+"""Queries of all heads up to which blocks of them run at a time, however long, and the library's op takes more time."""
+
+
+def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
+    """Return whether a bias has one row or that of each query, and one column or that of each key.
+
+    It has their names; beside a number above 1 no other extent broadcasts, whatever it is called.
+    """
+    if bias is None:
+        return False
+    return all(
+        n == 1 or (n is not None and n == m) or (isinstance(m, int) and m > 1 and not isinstance(n, int))
+        for n, m in zip([*bias][::-1], (keys, queries), strict=False)
+    )
+
+
+def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
+    """Return the sequence and the size of a head, as far as they are known."""
+    shape, heads = shapes[operand.position], heads // operand.group
+    if shape is None or len(shape) not in (3, 4):
+        return None, None
+    if len(shape) == 4:
+        return shape[2 if operand.heads_first else 1], shape[3]
+    return shape[1], shape[2] // heads if isinstance(shape[2], int) else None

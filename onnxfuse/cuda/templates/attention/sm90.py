@@ -1,0 +1,267 @@
+"""The attention kernel for many queries on Hopper: warpgroup products, keys and values by the bulk copy engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onnxfuse.codegen.emit import access, warpgroup
+from onnxfuse.codegen.emit import entry as entries
+from onnxfuse.codegen.emit.access import Pointer
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Queries, TensorMap, TileTuning
+from onnxfuse.cuda.templates.attention.body import Operand
+from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.symbolic import element_types, strides
+from onnxfuse.symbolic.branching import smaller
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+from onnxfuse.symbolic.traced_numbers import selected
+
+PANEL, ROW_BYTES = 64, 128
+"""Columns of 16 bits that a copy brings, and their bytes: a row of a panel."""
+SHARED = 228 * 1024
+"""Shared memory of a multiprocessor, of which each block takes 1 KB more than it asks for, bytes."""
+
+
+def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
+    """Return whether the kernel computes this attention on `arch`."""
+    return (
+        arch.has_warpgroups and aligned and not mine.parts.to_tf32 and not mine.parts.grows
+        and bool(mine.keys > 0) and bool(mine.queries > 0) and _reads(mine)
+    )  # fmt: skip
+
+
+def _reads(mine: Work) -> bool:
+    """Return whether the copy engine reads the bias, where each query has its own."""
+    if mine.bias is None or not mine.is_bias_by_query:
+        return mine.also is None
+    return bool(mine.bias[3] == 1) and bool(mine.keys % 8 == 0) and (mine.also is None or bool(mine.also[2] == 0))
+
+
+def _by_key(mine: Work) -> Shape | None:
+    """Return the strides of what is added to all scores of a key alike, None where nothing is."""
+    return mine.also if mine.is_bias_by_query else mine.bias
+
+
+def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return the launch, whatever the numbers of queries and keys."""
+    if not takes(mine, aligned, arch):
+        raise UnsupportedError(
+            f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
+        )
+    way = tuning.queries or choose(mine, arch)
+    beside = tuning.min_blocks or beside_of(mine, way)
+    warpgroups = way.warps // 4
+    rows = 64 * warpgroups
+    blocks = -(-mine.queries // rows)
+    count = mine.batch * mine.parts.heads * blocks
+    if count >= MOST or mine.queries >= MOST or mine.keys >= MOST:
+        raise UnsupportedError(
+            f"{count} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
+        )
+    rings = _fitting(mine, way, beside)
+    if not rings:
+        raise UnsupportedError(f"{way} and {beside} blocks beside each other do not fit the shared memory")
+    stages, places = rings[0]
+    (by_batch, by_head, by_query, _), seen = mine.bias or (0, 0, 0, 0), _is_looked_through(mine)
+    of_keys = _by_key(mine) or (0, 0, 0, 0)
+    tiles, steps = -(-mine.queries // 64), -(-mine.keys // way.step)
+    words = (mine.queries, mine.keys, count, blocks, mine.windows, by_batch, by_head, *of_keys, tiles, steps)
+    made = LaunchPlan(
+        kernel=_kernel(mine, way, rings[0], seen, beside),
+        grid=(smaller(count, beside * arch.sm_count), 1, 1),
+        block=(_threads(way), 1, 1),
+        shared_bytes=_shared_bytes(mine, way, stages, places),
+        parameters=launch_plan.packed(words, 64),
+        output_shapes=mine.output_shapes,
+        tensor_maps=_maps(mine, shapes, way),
+    )
+    if not seen:
+        return made
+    found = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
+    room = {"scratch_bytes": found * SEEN_BYTES, "passing": True}
+    first = LaunchPlan(
+        kernel=_seen_kernel(mine, way),
+        grid=(found, 1, 1),
+        block=(SEEN_WARPS * 32, 1, 1),
+        shared_bytes=0,
+        parameters=launch_plan.packed((mine.queries, mine.keys, found, tiles, steps, by_batch, by_query), 64),
+        output_shapes=mine.output_shapes,
+    )
+    return replace(first, **room, then=(replace(made, **room),))
+
+
+SEEN_BYTES, SEEN_WARPS = 16, 4
+"""What is known of 64 queries and a step of keys; warps that find it out, a block."""
+
+
+def _is_looked_through(mine: Work) -> bool:
+    """Return whether it is found out beforehand which steps a bias hides: of one that is read by several heads."""
+    return mine.bias is not None and mine.is_bias_by_query and bool(mine.bias[1] == 0)
+
+
+def ways(mine: Work) -> tuple[Queries, ...]:
+    """Return how blocks may share the queries of such heads."""
+    if mine.size > 128:
+        return (Queries(8, 1, 1, 64, warpgroups=1),)
+    shared = [(1, 64), (2, 128)] if mine.size > 64 else [(1, 64), (1, 128), (2, 128)]
+    if mine.size <= 64 or not mine.is_bias_by_query:
+        shared.append((3, 64))
+    return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
+
+
+LONG = 1024
+"""Keys from which on more of them at a time are worth fewer blocks beside each other."""
+
+
+SHARED_WIDELY = Queries(8, 1, 1, 128, warpgroups=1, ahead=1)
+"""For heads of no multiple of 16, which end before their panels do: fetching bounds then, and two warpgroups share it.
+
+H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 / cuDNN (2026-11): 8x8x4096x40 986, 992,
+633, 681 / 585; 8x8x1024x40 72, 72, 54, 57 / 46; 8x16x729x72 114, -, 79, 74 / 78; 2x8x1024x24 20, 19.5, 15, 18 / 17.
+"""
+
+
+def choose(mine: Work, arch: Arch) -> Queries:
+    """Return the way to share the queries."""
+    found = ways(mine)
+    if mine.size != mine.padded and SHARED_WIDELY in found:
+        return SHARED_WIDELY
+    return found[1] if len(found) > 1 and bool(mine.keys >= LONG) else found[0]
+
+
+def beside_of(mine: Work, way: Queries) -> int:
+    """Return how many blocks share a multiprocessor: as many as its registers are for, if their rings fit."""
+    most = 1 if way.warps > 4 else 3 if mine.size <= 64 and way.step <= 64 else 2
+    return next((n for n in range(most, 1, -1) if _fitting(mine, way, n)), 1)
+
+
+def _threads(way: Queries) -> int:
+    """Return the threads of a block: its warpgroups and the one that fetches."""
+    return 32 * (way.warps + 4)
+
+
+def _stage_bytes(mine: Work, way: Queries) -> int:
+    panels, rows = -(-mine.size // PANEL), 16 * way.warps
+    bias = -(-way.step // PANEL) * rows * ROW_BYTES if mine.is_bias_by_query else 0
+    added = way.step * 4 if _by_key(mine) is not None else 0
+    return 2 * panels * way.step * ROW_BYTES + bias + added
+
+
+def _shared_bytes(mine: Work, way: Queries, stages: int, places: int) -> int:
+    """Return the shared memory of a block: queries of so many tiles, the ring, two words and three barriers of each
+    stage."""
+    queries = -(-mine.size // PANEL) * 16 * way.warps * ROW_BYTES
+    return 1024 + places * (queries + 16) + stages * (_stage_bytes(mine, way) + 32)
+
+
+RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
+"""Steps of keys and tiles of queries that may be in shared memory: a third step comes before a second tile."""
+
+
+def _fitting(mine: Work, way: Queries, beside: int) -> list[tuple[int, int]]:
+    """Return the rings of which so many fit a multiprocessor, largest first."""
+    return [ring for ring in RINGS if _shared_bytes(mine, way, *ring) <= SHARED // beside - 1024]
+
+
+# ---- what the copy engine is told
+
+
+def _maps(mine: Work, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMap, ...]:
+    """Return the maps in the order of `TensorMaps`."""
+    rows, parts = 16 * way.warps, mine.parts
+    of = [(parts.q, mine.queries, rows), (parts.k, mine.keys, way.step), (parts.v, mine.keys, way.step)]
+    maps = [_heads_map(mine, operand, length, box) for operand, length, box in of]
+    if mine.is_bias_by_query:
+        position = mine.biases[0]
+        shape = shapes[position]
+        # Of windows one batch of them.
+        extents = strides.padded(shape[1:] if parts.windows else shape, 4)[::-1]
+        maps.append(_map(position, parts.dtype, extents, (PANEL, rows, 1, 1)))
+    return tuple(maps)
+
+
+def _heads_map(mine: Work, operand: Operand, length: int, rows: int) -> TensorMap:
+    """Return the map of queries, keys or values: a box is a panel of some rows of a head."""
+    heads = mine.parts.heads // operand.group
+    if operand.heads_first:
+        extents, box = (mine.size, length, heads, mine.batch), (PANEL, rows, 1, 1)
+    else:
+        extents, box = (mine.size, heads, length, mine.batch), (PANEL, 1, rows, 1)
+    return _map(operand.position, mine.parts.dtype, extents, box)
+
+
+def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...]) -> TensorMap:
+    found, line = list[int](), element_types.TYPES[dtype].size
+    for n in extents[:-1]:
+        line = line * n
+        found.append(line)
+    return TensorMap(pointer, dtype, extents, tuple(found), box)
+
+
+# ---- the text
+
+
+def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside: int) -> KernelSource:
+    entry, dtype = identifier(mine.op.name), element_types.TYPES[mine.parts.dtype].stored
+    facts = {
+        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": ring[0],
+        "QUERY_PLACES": ring[1], "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen,
+        "KEYED": _by_key(mine) is not None, "WINDOWED": mine.parts.windows, "ALIGNED": True, "BESIDE": beside,
+    } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
+    fields = (*pointers(mine), access.scratch(used=seen))
+    names = ["q", "k", "v", *(["bias"] if mine.is_bias_by_query else [])]
+    made = "".join(
+        [
+            "struct TensorMaps { TensorMap " + ", ".join(names) + "; };\n",
+            "DEVICE void prefetch_maps(const TensorMaps& maps) {\n",
+            *(f"  prefetch_map(&maps.{n});\n" for n in names),
+            "}\n",
+            "DEVICE const TensorMap* bias_map(const TensorMaps& maps) { return "
+            f"{'&maps.bias' if 'bias' in names else 'nullptr'}; }}\n",
+            warpgroup.product("multiply_key", way.step, dtype, right_rows=False, fours=True),
+            warpgroup.product("multiply_value", mine.size, dtype, right_rows=True, held=True, fours=True),
+        ]
+    )
+    end = entries.kernel(
+        entry, len(mine.op.inputs), len(mine.op.outputs), f"  attend({{{entries.typed(fields)}}}, maps, p);\n",
+        bounds=f"KERNEL(THREADS, {beside})", more=("void* scratch, " if seen else "") + "TENSOR_MAPS maps",
+    )  # fmt: skip
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template(AMPERE),
+            template("cuda/memory.cuh"),
+            template(HOPPER),
+            generated(entry, common_constants(mine, facts) + access.pointers(fields)),
+            template("attention/seen.cuh"),
+            template("attention/rows.cuh"),
+            generated(entry, made),
+            template("attention/sm90.cu"),
+            generated(entry, end),
+        ),
+    )
+
+
+def _seen_kernel(mine: Work, way: Queries) -> KernelSource:
+    entry = identifier(mine.op.name)
+    bias = Pointer("const E", "bias", f"in{mine.biases[0]}")
+    fields = (bias, access.scratch(used=True))
+    text = f"using E = {element_types.TYPES[mine.parts.dtype].stored};\n"
+    text += f"constexpr int STEP = {way.step}, THREADS = {SEEN_WARPS * 32};\n" + access.pointers(fields)
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template("cuda/memory.cuh"),
+            generated(entry, text),
+            template("attention/seen.cuh"),
+            template("attention/seen.cu"),
+            generated(entry, entry_point(entry, "find_seen", mine.op, fields, 0)),
+        ),
+    )

@@ -1,0 +1,125 @@
+"""The attention kernel for any length: keys and values go by step by step; no length stands in its text."""
+
+from __future__ import annotations
+
+from onnxfuse.codegen.emit import access
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.symbolic.branching import least
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+MOST = 2**31
+"""Queries, keys and blocks, which the kernel counts by 32 bits."""
+
+
+def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return the launch, whatever the numbers of queries and keys."""
+    queries = tuning.queries or choose(mine, arch)
+    if queries.step % 16 or queries.passes != 1:
+        raise UnsupportedError(
+            f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in 1"
+        )
+    blocks = -(-mine.queries // _rows(queries))
+    grid = mine.batch * mine.parts.heads * blocks
+    if grid >= MOST or mine.queries >= MOST or mine.keys >= MOST:
+        raise UnsupportedError(
+            f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
+        )
+    bias, also = mine.bias or (0, 0, 0, 0), mine.also or (0, 0, 0, 0)
+    return LaunchPlan(
+        kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
+        grid=(grid, 1, 1),
+        block=(queries.warps * 32, 1, 1),
+        shared_bytes=_shared_bytes(queries, mine),
+        parameters=launch_plan.packed((mine.queries, mine.keys, blocks, mine.windows, *bias, *also), 64),
+        output_shapes=mine.output_shapes,
+    )
+
+
+def ways(mine: Work) -> tuple[Queries, ...]:
+    """Return how blocks may share the queries of such heads, those with the most queries first.
+
+    Two tiles of a warp read each key from shared memory once for both; beyond 64 elements their sums would not fit the
+    registers, nor beside a bias by key beyond 32, and beyond 128 the scores of 64 keys would not. Of float32 a thread
+    holds twice as many words of its queries, and a step takes twice the shared memory: half as many keys at a time.
+    Beyond 128 elements 32 queries and two steps of 16 keys and values fit the 99 KB of the smallest GPUs.
+    """
+    if mine.parts.to_tf32:
+        if mine.size > 128:
+            return (Queries(2, 1, 1, 16, streamed=1),)
+        pairs = (Queries(4, 2, 1, 32, streamed=1),) if mine.size <= 64 and not mine.is_bias_by_query else ()
+        return (*pairs, *(Queries(w, 1, 1, 32, streamed=1) for w in (4, 2)))
+    if mine.size <= (64 if mine.bias is None else 32) and not mine.is_bias_by_query:
+        return tuple(Queries(w, t, 1, 64, streamed=1) for w, t in ((4, 2), (4, 1), (2, 1)))
+    return tuple(Queries(w, 1, 1, 64 if mine.size <= 128 else 32, streamed=1) for w in (8, 4, 2))
+
+
+def choose(mine: Work, arch: Arch) -> Queries:
+    """Return the way with the most queries of a block that leaves enough blocks for the GPU, and more than half of a
+    block to do; else the smallest one."""
+    heads, found = mine.batch * mine.parts.heads, ways(mine)
+
+    def fills(way: Queries) -> bool:
+        enough = 2 * heads * -(-mine.queries // _rows(way)) >= 3 * arch.sm_count
+        return enough and mine.queries > _rows(way) // 2
+
+    return least(found, lambda way: -_rows(way), fills) or found[-1]
+
+
+def candidates(mine: Work) -> tuple[Queries, ...]:
+    """Return other ways to share the queries among blocks and warps."""
+    if not mine.parts.to_tf32 or mine.size > 64:
+        return ways(mine)
+    # Four warps would not keep the scores of 64 keys in registers beside their biases.
+    return (*ways(mine), *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
+
+
+def _rows(queries: Queries) -> int:
+    """Return the queries of a block."""
+    return queries.warps * queries.tiles * 16
+
+
+def _holds(queries: Queries, mine: Work) -> bool:
+    """Return whether the queries of a warp stay in its registers, up to 64 of a thread."""
+    return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
+
+
+def _shared_bytes(queries: Queries, mine: Work) -> int:
+    """Return the shared memory of a block: two steps of keys and values, rows 16 bytes apart, and their bias; and the
+    queries, where registers do not hold them."""
+    row = mine.padded * mine.parts.element_bytes + 16
+    return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
+
+
+def _resident(queries: Queries, mine: Work) -> int:
+    """Return the blocks that share the registers of a multiprocessor, beside the sums and the scores of a thread."""
+    held = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
+    return max(65536 // (queries.warps * 32 * (128 if held <= 64 else 168 if held <= 96 else 255)), 1)
+
+
+# ---- the text
+
+
+def _kernel(mine: Work, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:
+    entry = identifier(mine.op.name)
+    facts = {
+        "WARPS": queries.warps, "TILES": queries.tiles, "STEP": queries.step, "THREADS": queries.warps * 32,
+        "HELD": _holds(queries, mine), "WINDOWED": mine.parts.windows, "ALIGNED": aligned,
+    } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template(AMPERE),
+            template("cuda/memory.cuh"),
+            generated(entry, common_constants(mine, facts) + access.pointers(pointers(mine))),
+            template("attention/rows.cuh"),
+            template("attention/steps.cuh"),
+            template("attention/streamed.cu"),
+            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
+        ),
+    )

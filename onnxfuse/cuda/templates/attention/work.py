@@ -1,0 +1,176 @@
+"""An attention with its sizes, and what its kernels have in common: where operands lie, as C++."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.emit.access import Pointer
+from onnxfuse.codegen.emit.source import constants
+from onnxfuse.cuda.templates.attention.body import Attention, Operand, take_apart
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types, strides
+from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+TERMS_BYTES = 32
+"""Of a row that a product takes at a time."""
+LARGEST_SIZE = 256
+"""Elements of a head: more accumulators would not fit the registers."""
+LOG2_E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Work:
+    """An attention with its sizes."""
+
+    op: FusedOp
+    parts: Attention
+    batch: int
+    queries: int
+    keys: int
+    size: int
+    """Elements of a head."""
+    past: int
+    """Keys of the first of two inputs; all of them where there is one."""
+    bias: Shape | None
+    """Strides of the bias along batch, heads, queries and keys, 0 = broadcast; of two the one by query, if one is."""
+    also: Shape | None
+    """Of the other one."""
+    biases: tuple[int, ...]
+    """Their positions among the op's inputs, in this order."""
+    windows: int
+    """Of so many in a row each has a bias of its own, then they begin again; 0 = the bias is that of the batch."""
+    output_shapes: tuple[Shape, ...]
+
+    @property
+    def padded(self) -> int:
+        """Elements of a head's row in shared memory: whole products."""
+        at_once = TERMS_BYTES // self.parts.element_bytes
+        return -(-self.size // at_once) * at_once
+
+    @property
+    def is_bias_by_query(self) -> bool:
+        """Whether queries have biases of their own; else a key has one for all of them, or there is none."""
+        return self.bias is not None and bool(self.bias[2] != 0)
+
+
+def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
+    """Return the attention on inputs of these shapes; raises `UnsupportedError` where the kernel does not take them."""
+    parts = take_apart(op)
+    batch, queries, size = _sizes(parts.q, parts.q.position, parts.heads, input_shapes)
+    k, v = ([_sizes(o, p, parts.heads, input_shapes) for p in o.positions] for o in (parts.k, parts.v))
+    if k != v or any((other[0], other[2]) != (batch, size) for other in k):
+        raise UnsupportedError("queries, keys and values whose batch, sequence or head size differ")
+    past, keys = k[0][1], sum(n for _, n, _ in k)
+    if (reason := wrong_size(parts, size)) is not None:
+        raise UnsupportedError(reason)
+    if parts.causal and queries != keys:
+        raise UnsupportedError("a causal mask over other keys than those of the queries")
+    full, windows = (batch, parts.heads, queries, keys), 0
+    found = list[tuple[int, Shape]]()
+    for position in parts.biases:
+        shape = input_shapes[position]
+        if parts.windows:
+            if len(shape) != 5 or shape[0] != 1 or not shape[1] or batch % shape[1]:
+                raise UnsupportedError(f"a bias of shape {list(shape)} for the windows of a batch of {batch}")
+            shape, windows = shape[1:], shape[1]
+            full = (windows, *full[1:])
+        beside = zip(strides.padded(shape, 4), full, strict=True) if len(shape) <= 4 else ()
+        wrong = [(n, m) for n, m in beside if n not in (1, m)]
+        if len(shape) > 4 or wrong:
+            told = f"a bias of shape {list(shape)} beside scores of shape {list(full)}"
+            never = next(((n, m) for n, m in wrong if m != 1), None)
+            raise UnsupportedError(told) if never is None else DisagreeingError(told, *never)
+        found.append((position, strides.strides_in(shape, full)))
+    if len(found) == 2 and bool(found[0][1][2] == 0):
+        found.reverse()
+    biases, (bias, also) = tuple(i for i, _ in found), (*(s for _, s in found), None, None)[:2]
+    wide = (batch, parts.heads, queries, size)
+    flat: Shape = (batch, queries, parts.heads * size)
+    if parts.target is not None:
+        flat = _reshaped((batch, queries, parts.heads, size), parts.target)
+    shapes = [wide if parts.y.heads_first else flat] * len(op.outputs)
+    for operand in (parts.k, parts.v):
+        if operand.cache is not None:
+            axis, of_past = 2 if operand.heads_first else 1, input_shapes[operand.position]
+            shapes[operand.cache.output] = (*of_past[:axis], keys, *of_past[axis + 1 :])
+    return Work(op, parts, batch, queries, keys, size, past, bias, also, biases, windows, tuple(shapes))
+
+
+def wrong_size(parts: Attention, size: int) -> str | None:
+    """Return why no kernel takes heads of so many elements, None where one does."""
+    multiple = 16 if parts.to_tf32 else 8
+    if size % multiple or not multiple <= size <= LARGEST_SIZE:
+        return f"heads of {size} elements, expected a multiple of {multiple} up to {LARGEST_SIZE}"
+    return None
+
+
+def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
+    """Return the shape that a Reshape gives: a 0 copies an extent, a -1 is what is left."""
+    if any(n == 0 and axis >= len(shape) for axis, n in enumerate(target)) or target.count(-1) > 1:
+        raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
+    given = [shape[axis] if n == 0 else n for axis, n in enumerate(target)]
+    rest, elements = math.prod(n for n in given if n != -1), math.prod(shape)
+    found = tuple(n if n != -1 else elements // max(rest, 1) for n in given)
+    if math.prod(found) != elements or (-1 in given and not rest):
+        raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
+    return found
+
+
+def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
+    """Return batch, sequence and size of a head of the input of this position."""
+    shape = input_shapes[position]
+    if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
+        raise UnsupportedError(f"an operand of rank {len(shape)}")
+    heads //= operand.group
+    if len(shape) == 4:
+        many, sequence = (shape[1], shape[2]) if operand.heads_first else (shape[2], shape[1])
+        if many != heads:
+            raise UnsupportedError(f"{many} heads, expected {heads}")
+        return shape[0], sequence, shape[3]
+    if shape[2] % heads:
+        raise UnsupportedError(f"{shape[2]} columns for {heads} heads")
+    return shape[0], shape[1], shape[2] // heads
+
+
+# ---- the text
+
+
+def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
+    """Return the constants that all kernels have: types, scale, flags, and how far rows lie apart; and `facts`."""
+    parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
+    both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe,
+            "ALSO": mine.also is not None}  # fmt: skip
+    for name, operand in named(parts):
+        both[f"{name}_GROUP"] = operand.group
+        both[f"{name}_ROW"] = mine.size * (1 if operand.heads_first else parts.heads // operand.group)
+    scale = parts.scale or mine.size**-0.5
+    return (
+        f"using E = {element_types.TYPES[parts.dtype].stored};\n"
+        + constants(both)
+        + f"constexpr float PLAIN_SCALE = {element_types.literal(scale, TensorProto.FLOAT)};\n"
+        + f"constexpr float SCALE = {element_types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"
+        + f"enum Bias {{ {', '.join(kinds)} }};\n"
+        + f"constexpr Bias BIAS = {kinds[0 if mine.bias is None else 2 if mine.is_bias_by_query else 1]};\n"
+    )
+
+
+def named(parts: Attention) -> tuple[tuple[str, Operand], ...]:
+    """Return queries, keys, values and result by the names that they have in the text."""
+    return (("Q", parts.q), ("K", parts.k), ("V", parts.v), ("Y", parts.y))
+
+
+def pointers(mine: Work) -> tuple[Pointer, ...]:
+    """Return the fields of `Pointers`."""
+    parts = mine.parts
+    bias, also = (*(f"in{i}" for i in mine.biases), "nullptr", "nullptr")[:2]
+    inputs = (Pointer("const E", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3])
+    return (
+        *inputs,
+        Pointer("const E", "bias", bias),
+        Pointer("const E", "also", also),
+        Pointer("E", "y", f"out{parts.y.position}"),
+    )

@@ -1,0 +1,131 @@
+"""Launch plans of the concat template: convolutions, products and poolings side by side in one output.
+
+Each part is a kernel of its own template that writes its channels of the output: no pass to put them together. What is
+there already, since others read it too, is copied.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.operators.read import SubOp
+from onnxfuse.codegen.operators.window_ops import pooled
+from onnxfuse.codegen.program.builder import Builder
+from onnxfuse.codegen.program.movement import Concatenated, Transposed
+from onnxfuse.codegen.program.program import Input, Move, Output, Program
+from onnxfuse.codegen.program.slices import between
+from onnxfuse.codegen.program.window import Sliding
+from onnxfuse.cuda import templates
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.template import Planner
+from onnxfuse.cuda.templates.gemm.body import anatomy
+from onnxfuse.graph.channels import FIRST, LAST
+from onnxfuse.model.fused import FusedOp, Slot
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+MULTIPLE = 8
+"""Every part has a multiple of so many channels: its vectors lie on their own boundaries."""
+
+
+def parts(op: FusedOp) -> tuple[SubOp, ...]:
+    """Return an op for each part, on all inputs of `op`; raises `UnsupportedError` where a body is no such thing."""
+    return tuple(_offered(op, part) for part in _cut(read.program(op)))
+
+
+@lru_cache(maxsize=256)
+def _cut(program: Program) -> tuple[Program, ...]:
+    """Return the programs of the parts."""
+    last = program.values[program.outputs[0].value]
+    joined = isinstance(last, Move) and last.how in (Concatenated(-1), Concatenated(3))
+    if len(program.outputs) != 1 or not isinstance(last, Move) or not joined:
+        raise UnsupportedError("a body that does not end in a Concat of channels")
+    inputs = range(len(program.inputs))
+    values = ((i, program.values[i]) for i in last.args)
+    return tuple(
+        _copy(program, v) if isinstance(v, Input) else between(program, inputs, (Output(i, v.dtype),))
+        for i, v in values
+    )
+
+
+def _copy(program: Program, copied: Input) -> Program:
+    """Return what copies an input: the greatest element of a window of one."""
+    builder = Builder()
+    terms = [builder.term(Input(i, dtype)) for i, dtype in enumerate(program.inputs)]
+    first = builder.move(Transposed(FIRST), terms[copied.index])
+    same = pooled(first, (1, 1), Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET"), 2, "max", padded=False)
+    output = Output(builder.move(Transposed(LAST), same).index, copied.dtype)
+    return Program(tuple(builder.values), (output,), program.inputs)
+
+
+def _writers() -> dict[str, Planner]:
+    """Return the templates that write channels of a larger output, in the order in which a part is offered to them."""
+    return {t.name: t.planner for t in templates.every().values() if t.writes_slots and t.planner is not None}
+
+
+def _offered(op: FusedOp, program: Program) -> SubOp:
+    """Return the part with the first template that takes it."""
+    reasons = []
+    for name, planner in _writers().items():
+        part = SubOp(
+            op.name, op.rule, name, op.inputs, op.outputs, op.body, None, op.slot, tf32=op.tf32, program=program
+        )
+        try:
+            planner.check(part)
+        except UnsupportedError as reason:
+            reasons.append(f"{name}: {reason}")
+        else:
+            return part
+    raise UnsupportedError("; ".join(reasons))
+
+
+FEW = 32
+"""Channels of a group up to which they are few."""
+
+
+def _suited(part: SubOp, input_shapes: tuple[Shape, ...]) -> SubOp:
+    """Return the part with the template of few channels where it is a convolution of few, as the rules have it."""
+    if part.template != "gemm" or (anatomy(part).to_tf32 and not part.tf32):  # that one rounds float32
+        return part
+    product = anatomy(part).products[0]
+    filters, *_, channels = input_shapes[product.b]
+    odd = filters % (8 * product.groups) or channels % 8 or (product.groups > 1 and channels < FEW)
+    return replace(part, template="direct") if product.sliding is not None and odd else part
+
+
+def check(op: FusedOp) -> None:
+    """Raise `UnsupportedError` with the reason where some part has no kernel."""
+    if any(epilogue.moves for p in parts(op) if p.template == "gemm" for epilogue in anatomy(p).epilogues):
+        raise UnsupportedError("a part that is stored in another order")
+
+
+def _shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each part."""
+    found = tuple(_writers()[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
+    if any(s[:-1] != found[0][:-1] for s in found) or any(len(s) != 4 or s[-1] % MULTIPLE for s in found):
+        raise UnsupportedError(f"parts of shapes {', '.join(str(list(s)) for s in found)}")
+    return found
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of the output of `op` for these shapes of its inputs."""
+    found = _shapes(op, input_shapes)
+    return ((*found[0][:-1], sum(s[-1] for s in found)),)
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run the parts one after the other; each chooses its own variant."""
+    shapes, (whole,) = _shapes(op, input_shapes), output_shapes(op, input_shapes)
+    first, made = 0, []
+    for part, shape in zip(parts(op), shapes, strict=True):
+        fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
+        made.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
+        first += shape[-1]
+    return replace(made[0], output_shapes=(whole,), then=tuple(made[1:]))
+
+
+def refuses(op: FusedOp, arch: Arch) -> str | None:
+    """Return why the body is the better choice on `arch`: what one of the parts says."""
+    asked = ((_writers()[p.template].refuses, p) for p in parts(op))
+    return next((r for refuse, p in asked if refuse is not None and (r := refuse(p, arch)) is not None), None)

@@ -1,0 +1,261 @@
+"""A body around a convolution, pooling or resizing taken apart: its window and layout, and the pointwise rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.program.images import LAST, ImageProblem, image_problem, image_works
+from onnxfuse.codegen.program.movement import Concatenated, Squeezed
+from onnxfuse.codegen.program.program import Contract, Input, Move, Program, Reduce, Resample
+from onnxfuse.codegen.program.slices import between
+from onnxfuse.codegen.program.window import Along, Pair, Resizing, Sliding, WindowGeometry
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+"""Element types that are convolved here."""
+MOST_TAPS = 81
+"""Elements of a window: each stands in the program as many times as a thread has outputs."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """What a window without weights makes of what it sees."""
+
+    mean: bool
+    """The mean; else the greatest element."""
+    kernel: Along
+    padded: bool
+    """Whether a mean counts padding as zeros; else it is over what lies inside the image."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of an output over the places of each image, as an output of its own."""
+
+    position: int
+    """Among the op's outputs."""
+    of: int
+    """Of which output of the rest."""
+    keepdims: bool
+    """Whether it is [batch, 1, 1, channels]; else [batch, channels]."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A body taken apart."""
+
+    x: int
+    """Position of the image among the op's inputs."""
+    w: int
+    """Position of the weights; of a pooling -1."""
+    images_last: bool
+    """Whether images lie [N, ..., C]; else [N, C, ...]."""
+    channels_last: bool
+    """Whether results do."""
+    packing: tuple[int, ...]
+    """How the weights are turned to [F, C, ...] as ONNX has them, a permutation; empty where they lie so."""
+    rank: int
+    """Dimensions of the images, 3 or 4; 0 where the body does not tell."""
+    groups: int
+    sliding: Sliding
+    """An image of one dimension is one row."""
+    operands: tuple[int, ...]
+    """Positions of the rest's other inputs among the op's inputs."""
+    program: Program
+    """The pointwise rest; its first input is what the convolution gives."""
+    pooling: Pooling | None = None
+    resizing: Resizing | None = None
+    mean: Mean | None = None
+    beside: tuple[int, ...] = ()
+    """Positions of the images whose channels follow those of `x`."""
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """Positions of all images whose channels lie side by side."""
+        return (self.x, *self.beside)
+
+    @property
+    def packed(self) -> bool:
+        """Whether weights lie [..., C, 1], as the depthwise template likes them."""
+        return self.packing in [by_pixel for _, by_pixel, _ in LAST.values()]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The size of a convolution."""
+
+    places: WindowGeometry
+    full: Shape
+    """Shape of the outputs."""
+
+
+def take_apart(op: FusedOp) -> Convolution:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    return _take_apart(read.program(op))
+
+
+@lru_cache(maxsize=1024)
+def _take_apart(program: Program) -> Convolution:
+    found = image_works(program)
+    if len(found) != 1:
+        raise UnsupportedError(f"{plural(found, 'convolution')} in the body, expected one")
+    work = image_problem(program, found[0])
+    if work.window is not None and work.window.dims == 3:
+        raise UnsupportedError("a window over volumes")
+    images = [program.values[i] for i in _side_by_side(program, work)]
+    inputs = [v for v in images if isinstance(v, Input)]
+    w = None if work.w is None else program.values[work.w]
+    if len(inputs) < len(images) or not isinstance(w, Input | None):
+        raise UnsupportedError("a convolution of values that the body computes")
+    x, *others = inputs
+    if x.dtype not in TYPES:
+        by = "" if w is None else f" by {element_types.name(w.dtype)}"
+        raise UnsupportedError(f"a {_KIND[type(work.core)]} of {element_types.name(x.dtype)}{by}")
+    mean = _mean(program) if work.channels_last and work.rank == 4 else None
+    results = [o for n, o in enumerate(program.outputs) if mean is None or n != mean.position]
+    reached = program.reached((o.value for o in results), [work.result])
+    if reached & work.inside:
+        raise UnsupportedError("a value inside the convolution that is read elsewhere")
+    operands = sorted((v.index, i) for i in reached if isinstance(v := program.values[i], Input))
+    rest = between(program, (work.result, *(i for _, i in operands)), results)
+    if rest.reductions():
+        raise UnsupportedError("a reduction after a convolution")
+    if not rest.is_pointwise():
+        raise UnsupportedError("moved data, or another product, after a convolution")
+    if any(work.result not in program.reached([o.value], [work.result]) for o in results):
+        raise UnsupportedError("an output that does not read the convolution")
+    return Convolution(
+        x.index, -1 if w is None else w.index, work.images_last, work.channels_last, work.packing, work.rank,
+        work.core.groups if isinstance(work.core, Contract) else 1,
+        Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET") if work.window is None else work.window.sliding,
+        tuple(position for position, _ in operands), rest, _pooling(work),
+        work.core.how if isinstance(work.core, Resample) else None, mean, tuple(v.index for v in others),
+    )  # fmt: skip
+
+
+def _side_by_side(program: Program, work: ImageProblem) -> tuple[int, ...]:
+    """Return the values whose channels, side by side, are those of the images that the work reads."""
+    match program.values[work.x]:
+        case Move(how=Concatenated(axis=axis), args=args) if work.images_last and axis % work.rank == work.rank - 1:
+            return args
+        case _:
+            return (work.x,)
+
+
+_KIND = {Contract: "convolution", Reduce: "pooling", Resample: "resizing"}
+
+
+def _mean(program: Program) -> Mean | None:
+    """Return which output is the mean of another one over all its places, None where none is."""
+    for n, output in enumerate(program.outputs):
+        value, keepdims = program.values[output.value], True
+        if isinstance(value, Move) and isinstance(value.how, Squeezed):
+            value, keepdims = program.values[value.args[0]], False
+        if not isinstance(value, Reduce) or value.kind != "mean" or program.readers(output.value):
+            continue
+        of = [o.value for i, o in enumerate(program.outputs) if i != n]
+        if value.arg in of and not value.onward and sorted(axis % 4 for axis in value.axes) == [1, 2]:
+            return Mean(n, of.index(value.arg), keepdims)
+    return None
+
+
+def _pooling(work: ImageProblem) -> Pooling | None:
+    if not isinstance(work.core, Reduce) or work.window is None or work.window.kernel is None:
+        return None
+    kernel = work.window.kernel
+    if math.prod(kernel) > MOST_TAPS:
+        raise UnsupportedError(f"a window of {math.prod(kernel)} elements, expected at most {MOST_TAPS}")
+    return Pooling(work.core.kind == "mean", kernel, work.window.padded)
+
+
+# ---- shapes
+
+
+def elements(op: FusedOp, size: Problem) -> int:
+    """Return the elements of an output, or of the larger one that it is a part of."""
+    count = math.prod(size.full)
+    return count if op.slot is None or not count else count // size.full[-1] * op.slot.total
+
+
+def _pair(values: Sequence[int]) -> Pair:
+    """Return rows and columns; one number alone is for the columns of images of one row."""
+    rows, columns = (1,) * (2 - len(values)) + tuple(values)
+    return rows, columns
+
+
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the convolution for these shapes of the op's inputs."""
+    x = _image_shape(parts, input_shapes)
+    if parts.pooling is not None:
+        return _pooled(parts, parts.pooling, x)
+    if parts.resizing is not None:
+        return _resized(parts, parts.resizing, x)
+    w = input_shapes[parts.w]
+    if len(x) != len(w) or len(x) not in (3, 4) or parts.rank not in (0, len(x)):
+        raise UnsupportedError(f"images of shape {list(x)} and weights of shape {list(w)}, expected rank 3 or 4")
+    space, channels = (x[1:-1], x[-1]) if parts.images_last else (x[2:], x[1])
+    outputs, each, *taps = (w[axis] for axis in parts.packing) if parts.packing else w
+    if each * parts.groups != channels or outputs % max(parts.groups, 1):
+        raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {outputs}, {each} of them to a filter")
+    places = parts.sliding.over((x[0], *_pair(space), channels), _pair(taps))
+    extents = places.out[2 - len(space) :]
+    full = (x[0], *extents, outputs) if parts.channels_last else (x[0], outputs, *extents)
+    return Problem(places, full)
+
+
+def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
+    """Return the shape of the images, with the channels of all that lie side by side."""
+    shapes = [input_shapes[i] for i in parts.images]
+    if any(len(s) != len(shapes[0]) or s[:-1] != shapes[0][:-1] for s in shapes[1:]):
+        raise UnsupportedError(f"images of shapes {', '.join(str(list(s)) for s in shapes)} side by side")
+    return shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(s[-1] for s in shapes))
+
+
+def _pooled(parts: Convolution, pooling: Pooling, x: Shape) -> Problem:
+    batch, height, width, channels = _images(parts, x)
+    places = parts.sliding.over((batch, height, width, channels), pooling.kernel)
+    return Problem(places, (batch, *places.out, channels) if parts.channels_last else (batch, channels, *places.out))
+
+
+def _images(parts: Convolution, x: Shape) -> tuple[int, int, int, int]:
+    """Return batch, height, width and channels."""
+    if len(x) != 4:
+        raise UnsupportedError(f"images of shape {list(x)}, expected rank 4")
+    batch, height, width, channels = x if parts.images_last else (x[0], x[2], x[3], x[1])
+    return batch, height, width, channels
+
+
+def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> Problem:
+    batch, height, width, channels = _images(parts, x)
+    rows, columns = resizing.over((height, width))
+    # As many windows of one pixel as there are pixels to make.
+    end = rows - height, columns - width
+    return Problem(
+        WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end),
+        (batch, rows, columns, channels) if parts.channels_last else (batch, channels, rows, columns),
+    )
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    parts = take_apart(op)
+    full = problem(parts, input_shapes).full
+    shapes = parts.program.shapes((full, *(input_shapes[i] for i in parts.operands)))
+    if any(shapes[o.value] != full for o in parts.program.outputs):
+        raise UnsupportedError("an output of another shape than the convolution")
+    made = [full for _ in op.outputs]
+    if parts.mean is not None:
+        if 0 in full[1:3]:
+            raise UnsupportedError("a mean over no places")
+        made[parts.mean.position] = (full[0], 1, 1, full[3]) if parts.mean.keepdims else (full[0], full[3])
+    return tuple(made)

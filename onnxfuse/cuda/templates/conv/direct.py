@@ -1,0 +1,255 @@
+"""Launch plans of the direct template: convolutions of few channels with all that is pointwise after them."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import Area, LaunchPlan, TileTuning
+from onnxfuse.cuda.templates.conv import convolution, direct_cpp, halo
+from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
+from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, Group, Slab, Work
+from onnxfuse.cuda.templates.gemm.sm80 import OTHER
+from onnxfuse.graph.channels import FIRST
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd, least
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+LEAST = 80
+"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
+LEAST_SHARED = 160 * 1024
+"""Shared memory, bytes, without which too many layers would find no room for their weights: sm_80, sm_87 and Hopper."""
+SUMS = 16
+"""Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that two blocks share a multiprocessor."""
+CHANNELS = 128
+"""Channels of x that a block copies at a time, at most, where it takes several groups."""
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    parts = take_apart(op)
+    outputs = output_shapes(op, input_shapes)
+    size = problem(parts, input_shapes)
+    bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(size.places.shape)))
+    if tuning.area is None and not precise(op, parts) and halo.takes(op, parts, size):
+        made = halo.plan(op, parts, size, input_shapes, aligned, bits, outputs, arch, tuning)
+        if made is not None:
+            return made
+    if len(parts.images) > 1:
+        raise UnsupportedError("images side by side, but not for windows that slide by one pixel")
+    group = _group(op, parts, size, aligned)
+    slab = choose(group, arch) if tuning.area is None else _slab(group, tuning.area)
+    work = Work(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
+    shared = 0 if slab is None else slab.shared_words(group) * 4
+    if shared > arch.shared_bytes:
+        raise UnsupportedError(f"{shared} bytes of shared memory, expected at most {arch.shared_bytes}")
+    resident = tuning.min_blocks or _resident(shared, arch)
+    if slab is None:
+        grid = -(-math.prod(size.full) // THREADS)
+    else:
+        grid = slab.blocks[0] * _workers(_tiles(group, slab), slab.blocks[0], resident, arch)
+    grid = grid if math.prod(size.full) else 0
+    if grid >= 2**31:
+        raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
+    return LaunchPlan(
+        kernel=direct_cpp.kernel(work, resident),
+        grid=(grid, 1, 1),
+        block=(THREADS, 1, 1),
+        shared_bytes=shared,
+        parameters=direct_cpp.parameters(work, (1, 1, 1) if slab is None else slab.blocks),
+        output_shapes=outputs,
+    )
+
+
+def refuses(op: FusedOp, arch: Arch) -> str | None:
+    """Return why the body is the better choice on `arch`, None where the kernel is."""
+    if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
+        return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
+    parts = take_apart(op)
+    if precise(op, parts) and halo.slides(parts):
+        return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
+    return None
+
+
+def precise(op: FusedOp, parts: Convolution) -> bool:
+    """Return whether the factors are float32 and keep their digits."""
+    return element_types.TYPES[op.inputs[parts.x]].size == 4 and not op.tf32
+
+
+# ---- the body and its size
+
+
+def take_apart(op: FusedOp) -> Convolution:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    parts = convolution.take_apart(op)
+    if not parts.channels_last or parts.rank != 4:
+        raise UnsupportedError("a convolution whose results do not have their channels last, in two dimensions")
+    if parts.mean is not None:
+        raise UnsupportedError("a mean of the results")
+    if parts.packing not in ((), FIRST):
+        raise UnsupportedError("weights that lie as those of depthwise convolutions do")
+    if not parts.images_last and parts.groups > 1:
+        raise UnsupportedError("groups of images that have their channels first")
+    if element_types.TYPES[op.inputs[parts.x]].size == 2 and not parts.images_last and parts.sliding.dilations[1] > 1:
+        raise UnsupportedError("columns further apart, of 16-bit images that have their channels first")
+    return parts
+
+
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the convolution for these shapes of the op's inputs."""
+    size = convolution.problem(parts, input_shapes)
+    if 0 in (parts.groups, size.places.shape[3], size.full[-1]):
+        raise UnsupportedError("a convolution without channels")
+    return size
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    problem(take_apart(op), input_shapes)
+    return convolution.output_shapes(op, input_shapes)
+
+
+def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Group:
+    element = element_types.TYPES[op.inputs[parts.x]]
+    filters = size.full[-1] // parts.groups
+    channels = size.places.shape[3] // parts.groups
+    vector = direct_cpp.vector(op, filters, aligned)
+    terms, planes = 4 // element.size, not parts.images_last
+    if not aligned or (planes and terms > 1 and size.places.strides[1] % 2) or (not planes and channels % terms):
+        read = 1
+    elif planes:
+        # Pieces of a row lie on their own boundaries: each is wholly inside the image or outside.
+        read = gcd(4 * terms, size.places.shape[2], 8 * size.places.strides[1])
+    else:
+        read = gcd(4 * terms, size.places.shape[3])
+    return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read, precise(op, parts))
+
+
+# ---- what a block does
+
+
+def _slab(group: Group, area: Area) -> Slab:
+    """Return the rest of what follows from an area; raises `UnsupportedError` where it fits no kernel."""
+    places = group.places
+    tiles = _columns(group, area.filters)
+    high = 1 if area.rows == 1 else 2
+    products = area.rows // high * (area.columns // (16 // high))
+    fits = area.rows % high == 0 and area.columns % (16 // high) == 0 and products and products % area.stack == 0
+    several = area.groups > 1 or group.groups > 1
+    whole = area.filters == group.filters if several else area.filters % (8 * group.bundle) == 0
+    if not fits or not (whole or area.filters == group.filters) or area.groups > group.groups:
+        raise UnsupportedError(f"an area of {area}")
+    columns = -(-area.filters // (8 * tiles)) * tiles
+    reach = [(k - 1) * d + 1 for k, d in zip(places.kernel, places.dilations, strict=True)]
+    rows_in, columns_in = (
+        (n - 1) * s + r for n, s, r in zip((area.rows, area.columns), places.strides, reach, strict=True)
+    )
+    read = group.read if group.planes else gcd(group.read, area.groups * group.channels)
+    if group.planes:
+        copies = 2 if group.terms == 2 and places.strides[1] % 2 else 1
+        reads = -(-(group.shift + columns_in) // read)
+        copy = (group.channels * rows_in * -(-reads * read // group.terms) + 15) // 32 * 32 + 16
+        patch, pieces = copies * copy, group.channels * rows_in * reads
+    else:
+        patch = rows_in * columns_in * ((area.groups * group.run_words + 3) // 8 * 8 + 4)
+        pieces = rows_in * columns_in * area.groups * group.channels // read
+    shares = -(-group.groups // area.groups) if several else -(-group.filters // area.filters)
+    return Slab(
+        area=area,
+        tiles=tiles,
+        blocks=(shares, -(-places.out[1] // area.columns), -(-places.out[0] // area.rows)),
+        weight_words=area.groups * columns * group.steps * 64,
+        patch_words=patch,
+        units=products // area.stack * area.groups * (columns // tiles),
+        fills=-(-pieces // 32),
+        read=read,
+    )
+
+
+def _columns(group: Group, filters: int) -> int:
+    """Return how many columns of products a warp computes at once: few idle, then many."""
+    columns = -(-filters // (8 * group.bundle)) * group.bundle
+    options = [n for n in range(1, 9) if n % group.bundle == 0]
+    return min(options, key=lambda n: (-(-columns // n) * n, -n))
+
+
+def _areas(group: Group) -> Iterator[Area]:
+    """Yield the areas worth a look: whole images at most, and as many sums as fit the registers."""
+    down, around = (max(n, 1) for n in group.places.out)
+    sizes = [(r, c) for r in (2, 4, 8, 16) if r < 2 * down or r == 2 for c in (8, 16, 32) if c < 2 * around or c == 8]
+    if down == 1:  # a signal
+        sizes = [(1, c) for c in (16, 32, 64, 128, 256, 512) if c < 2 * around or c == 16]
+    if group.groups > 1:
+        shares = [(g, group.filters) for g in (1, 2, 4, 8, 16, 32) if g <= group.groups]
+        shares = [(g, f) for g, f in shares if g == 1 or g * group.channels <= CHANNELS]
+    else:
+        step = 8 * group.bundle
+        parts = {-(-group.filters // n // step) * step for n in (1, 2, 3, 4, 6, 8)}
+        shares = [(1, group.filters), *((1, f) for f in sorted(parts) if f < group.filters)]
+    for (r, c), (g, f), stack in itertools.product(sizes, shares, (1, 2, 4)):
+        if r * c // 16 % stack == 0 and stack * _columns(group, f) <= SUMS:
+            yield Area(r, c, g, f, stack)
+
+
+def choose(group: Group, arch: Arch) -> Slab | None:
+    """Return the slab with the least estimated time, None where none fits the shared memory."""
+    return least(_fitting(group, arch), lambda s: _cycles(group, s, arch))
+
+
+def _fitting(group: Group, arch: Arch) -> list[Slab]:
+    slabs = (_slab(group, area) for area in _areas(group))
+    return [s for s in slabs if s.shared_words(group) * 4 <= arch.shared_bytes]
+
+
+def _tiles(group: Group, slab: Slab) -> int:
+    """Return the areas of all images."""
+    return group.places.shape[0] * slab.blocks[1] * slab.blocks[2]
+
+
+def _resident(shared: int, arch: Arch) -> int:
+    """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
+    return 2 if 2 * (shared + 1024) <= arch.shared_bytes + 1024 else 1
+
+
+def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
+    """Return how many blocks share the tiles of some channels: as many as fit the GPU, with equal shares."""
+    share = -(-tiles // max(arch.sm_count * resident // shares, 1))
+    return -(-tiles // max(share, 1))
+
+
+def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
+    """Return about how many cycles the convolution takes: a scheduler issues an instruction of a warp in each."""
+    area, resident = slab.area, _resident(slab.shared_words(group) * 4, arch)
+    tiles = _tiles(group, slab)
+    rounds = -(-tiles // max(_workers(tiles, slab.blocks[0], resident, arch), 1))
+    # Where there are more shares than blocks fit, they come one after the other.
+    rounds *= max(-(-slab.blocks[0] // (arch.sm_count * resident)), 1)
+    pick = 4 * area.stack * (2 if group.masked else 1)
+    # A product of 16-bit elements keeps the tensor cores of a multiprocessor's quarter busy for about 3 cycles.
+    # Three products of TF32 take 3 times 6 cycles, the adds and the splitting of the factors the rest.
+    once, each = (8, 22) if group.precise else (1, 3)
+    convolve = group.steps * (2 + pick + slab.tiles * (once + each * area.stack))
+    finish = area.stack * 2 * slab.tiles // group.bundle * (10 + 4 * group.vector)
+    units = -(-slab.units // WARPS) * WARPS
+    work = slab.fills * (16 if slab.read > 1 else 22) + units * (convolve + finish)
+    # A block alone leaves schedulers waiting. Weights come a word a cycle: 28x28x448 in groups of 56, batch 1, takes
+    # 24.3 us with two groups in a block, 15.8 with one (H200, 2026-11).
+    waiting = 1.5 if resident == 1 else 1.0
+    blocks = -(-slab.blocks[0] * _workers(tiles, slab.blocks[0], resident, arch) // arch.sm_count)
+    return rounds * (work * resident / 4 * waiting + 1000) + slab.weight_words * blocks
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+    """Return the eight areas of the least estimated time, and tiles where channels can be taken slice by slice."""
+    parts = take_apart(op)
+    size = problem(parts, input_shapes)
+    sliced = not precise(op, parts) and halo.takes(op, parts, size)
+    tiles = halo.candidates(halo.slices_of(op, parts, size, input_shapes, True), arch) if sliced else []
+    if len(parts.images) > 1:
+        return tuple(tiles)
+    group = _group(op, parts, size, True)
+    slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
+    return (*tiles, *(TileTuning(area=s.area) for s in slabs[:8]))

@@ -1,0 +1,199 @@
+"""Launch plans of the direct template for windows that slide by one pixel: few filters of any number of channels."""
+
+import itertools
+from collections.abc import Iterator
+
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import Halo, LaunchPlan, TileTuning
+from onnxfuse.cuda.templates.conv import direct_cpp, halo_cpp
+from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
+from onnxfuse.cuda.templates.conv.halo_cpp import LINE, Slices, Tiling, Work
+from onnxfuse.graph.channels import FIRST
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd, least, settled
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+SUMS = 16
+"""Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that 16 warps share a multiprocessor."""
+MOST_TAPS = 25
+"""Elements of a window: the kernel's text is that long."""
+WARPS = (4, 7, 8)
+"""Warps of a block: 7 for images of 7, 14, 28 or 56 rows."""
+ARRIVAL = 1200
+"""Cycles from the copy of a slice to its arrival."""
+FEW_TOGETHER, MOST_TOGETHER, SUMS_TOGETHER = 16, 64, 128
+"""Filters where they do, more than the first and at most the second, and registers of each lane for sums.
+
+By four warps together and by each for itself, us, float16, H200, 2026-11: 8 x 128x128, 160 channels of four images to
+32 filters 28.5 and 32.7, 192 of five to 64 54.9 and 68.9, 64 to 32 16.3 and 17.7, to 16 13.0 and 12.6; 32 images of
+128 channels to 32, 56x56 21.6 and 26.6, 28x28 8.0 and 9.1, 14x14 4.7 and 5.3, 7x7 4.5 and 5.1.
+"""
+THREADS = 512
+"""Of a multiprocessor, by their registers, in two blocks or more: one multiplies while another waits, or writes."""
+
+
+def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
+    """Return whether the kernel is the one for such a convolution.
+
+    It alone reads images side by side. Of others fewer channels than a slice leave it half empty, and of a window of
+    one row no pixels count twice once they are loaded.
+    """
+    places = size.places
+    slice_of_them = places.shape[3] * element_types.TYPES[op.inputs[parts.x]].size >= LINE
+    return (
+        slides(parts)
+        and (len(parts.images) > 1 or (slice_of_them and places.kernel[0] > 1))
+        and places.kernel[0] * places.kernel[1] <= MOST_TAPS
+    )
+
+
+def slides(parts: Convolution) -> bool:
+    """Return whether the window slides by one pixel over images that have their channels last, in one group."""
+    steps = (*parts.sliding.strides, *parts.sliding.dilations)
+    return parts.images_last and parts.packing == FIRST and parts.groups == 1 and max(steps) == 1
+
+
+def plan(
+    op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool, bits: int,
+    outputs: tuple[Shape, ...], arch: Arch, tuning: TileTuning,
+) -> LaunchPlan | None:  # fmt: skip
+    """Return how to run `op`, None where no tile fits the shared memory."""
+    slices = slices_of(op, parts, size, input_shapes, aligned)
+    tiling = choose(slices, arch) if tuning.halo is None else _tiling(slices, tuning.halo)
+    if tiling is None:
+        return None
+    if tiling.halo.together and not _multiplies_together(slices, arch):
+        raise UnsupportedError(f"a tile of {tiling.halo} of elements of {slices.size} bytes on {arch.name}")
+    if tiling.shared_bytes > arch.shared_bytes:
+        raise UnsupportedError(f"{tiling.shared_bytes} bytes of shared memory, expected at most {arch.shared_bytes}")
+    work = Work(op, parts, size, bits, aligned, input_shapes, slices, tiling)
+    grid = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
+    if grid >= 2**31:
+        raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
+    return LaunchPlan(
+        kernel=halo_cpp.kernel(work, tuning.min_blocks or _resident(tiling, arch)),
+        grid=(grid, 1, 1),
+        block=(tiling.warps * 32, 1, 1),
+        shared_bytes=launch_plan.residency_padding(tiling.shared_bytes, grid, arch),
+        parameters=direct_cpp.parameters(work, tiling.blocks),
+        output_shapes=outputs,
+    )
+
+
+def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool) -> Slices:
+    """Return how the convolution is taken slice by slice."""
+    element, filters = element_types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
+    channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
+    height, width = size.places.kernel
+    rows, columns = size.places.out
+    return Slices(
+        (settled(height), settled(width)), (rows, columns), size.places.shape[0], channels, filters, element,
+        direct_cpp.vector(op, filters, aligned), gcd(16, *(n * element for n in channels)) if aligned else element,
+    )  # fmt: skip
+
+
+def _multiplies_together(slices: Slices, arch: Arch) -> bool:
+    """Return whether four warps can multiply such elements together: float32 is rounded on its way to the products."""
+    return arch.has_warpgroups and slices.size == 2
+
+
+def _tiling(slices: Slices, halo: Halo) -> Tiling:
+    """Return the rest of what follows from a tile; raises `UnsupportedError` where it fits no kernel."""
+    bundle, across = max(slices.vector // 2, 1), halo.columns // 16
+    tiles = -(-halo.filters // (8 * bundle * halo.parts)) * bundle
+    whole = halo.filters == slices.filters or halo.filters % (8 * bundle) == 0
+    if min(halo.rows, across, halo.stack, halo.parts) < 1 or halo.columns % 16 or halo.rows % halo.stack or not whole:
+        raise UnsupportedError(f"a tile of {halo}")
+    warps = halo.rows // halo.stack * across * halo.parts
+    if (warps % 4 or halo.parts > 1 if halo.together else warps not in WARPS) or halo.stages < 2:
+        raise UnsupportedError(f"a tile of {halo}")
+    (height, width), (down, rows_across) = slices.kernel, slices.out
+    return Tiling(
+        halo, tiles, warps,
+        (-(-slices.filters // halo.filters), -(-rows_across // halo.columns), -(-down // halo.rows)),
+        (halo.rows + height - 1) * ((halo.columns + width) // 2 * 2) * LINE,
+        height * width * halo.parts * -(-tiles // 2) * 16 * LINE,
+        min(halo.stages, slices.count),
+        height,
+    )  # fmt: skip
+
+
+def _tiles_together(slices: Slices, arch: Arch) -> Iterator[Halo]:
+    """Yield the tiles worth a look of four warps, or twice four, that multiply together."""
+    filters = slices.filters
+    if not _multiplies_together(slices, arch) or not FEW_TOGETHER < filters <= MOST_TOGETHER:
+        return
+    for columns, stack, warps, stage in itertools.product((16, 32), (1, 2, 4, 7, 8), (4, 8), (2, 3, 4)):
+        if 4 * stack * -(-filters // 8) <= SUMS_TOGETHER:
+            yield Halo(stack * warps // (columns // 16), columns, filters, stack, 1, stage, 1)
+
+
+def _tiles(slices: Slices) -> Iterator[Halo]:
+    """Yield the tiles worth a look: as many sums as fit the registers."""
+    step = 8 * max(slices.vector // 2, 1)
+    shares = {slices.filters, *(n for n in (32, 64, 128) if n < slices.filters)}
+    columns, stacks, parts, stages = (16, 32), (1, 2, 4, 8), (1, 2, 4), (2, 3, 4)
+    for filters, c, stack, part, warps, stage in itertools.product(
+        sorted(shares), columns, stacks, parts, WARPS, stages
+    ):
+        beside = c // 16 * part
+        tiles = -(-filters // (step * part)) * (step // 8)
+        if warps % beside == 0 and part <= -(-filters // step) and stack * tiles <= SUMS:
+            yield Halo(stack * warps // beside, c, filters, stack, part, stage)
+
+
+def choose(slices: Slices, arch: Arch) -> Tiling | None:
+    """Return the tiling with the least estimated time, None where none fits the shared memory."""
+    return least(_fitting(slices, arch), lambda t: _cycles(slices, t, arch))
+
+
+def candidates(slices: Slices, arch: Arch) -> list[TileTuning]:
+    """Return the six tiles of the least estimated time."""
+    found = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))
+    return [TileTuning(halo=t.halo) for t in found[:6]]
+
+
+def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
+    tilings = (_tiling(slices, halo) for halo in (*_tiles_together(slices, arch), *_tiles(slices)))
+    return [t for t in tilings if t.shared_bytes <= arch.shared_bytes]
+
+
+def _resident(tiling: Tiling, arch: Arch) -> int:
+    """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
+    threads = tiling.warps * 32
+    many = THREADS // threads
+    if tiling.halo.together:
+        # The sums, two loads of pixels, and what ptxas took beside them: 26 (CUDA 13.0).
+        pixels = tiling.halo.stack + tiling.kernel_height - 1
+        many = 65536 // (threads * (4 * tiling.halo.stack * tiling.tiles + 8 * pixels + 32))
+    return min((arch.shared_bytes + 1024) // (tiling.shared_bytes + 1024), many)
+
+
+def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
+    """Return about how many cycles of the GPU the convolution takes."""
+    stack, warps, resident = tiling.halo.stack, tiling.warps, _resident(tiling, arch)
+    blocks = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
+    height, width = slices.kernel
+    products = height * stack * tiling.tiles
+    # Of a warp's step: 4 cycles of shared memory to load the fragments of 16 rows, 1.6 of the tensor cores for a
+    # product; by itself it waits for fragments, too. 24 bytes a cycle come from L2 for each multiprocessor.
+    step = max(4 * (stack + height - 1 + height * -(-tiling.tiles // 2)), 1.6 * products)
+    alone = width * 2 * (6.4 * products + 40)
+    if tiling.halo.together:
+        # Of four warps: the tensor cores, and shared memory, from where they read the filters for each product.
+        multiplied, across = height * stack, 8 * tiling.tiles
+        step = max(multiplied * across / 2, 16 * (stack + height - 1) + multiplied * across / 4) / 4
+        alone = width * 2 * (4 * step + 60)
+    fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
+
+    def wave(beside: int) -> float:
+        """Return the cycles of so many blocks of a multiprocessor beside each other, from their first copy on."""
+        busy = beside * max(width * 2 * warps * step, fill)
+        return slices.count * max(busy, alone, ARRIVAL / (tiling.halo.stages - 1)) + fill + ARRIVAL + 1000
+
+    full = blocks // (arch.sm_count * resident)
+    rest = -(-(blocks - full * arch.sm_count * resident) // arch.sm_count)
+    return full * wave(resident) + (wave(rest) if rest else 0)

@@ -1,0 +1,309 @@
+"""Launch plans of the depthwise template: depthwise convolution or pooling, and everything pointwise after it."""
+
+import math
+import re
+from dataclasses import replace
+
+from onnxfuse.codegen.program.window import WindowGeometry
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import Band, LaunchPlan, Patch, TileTuning
+from onnxfuse.cuda.templates.conv import convolution, stencil_cpp
+from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS, Convolution, Problem
+from onnxfuse.cuda.templates.conv.stencil_cpp import Patches, Strips, Work
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd, least
+from onnxfuse.symbolic.element_types import ElementType, UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes: on the tensor cores where they take it."""
+    parts = take_apart(op)
+    outputs = output_shapes(op, input_shapes)
+    size = problem(parts, input_shapes)
+    if math.prod(size.places.kernel) > MOST_TAPS:
+        raise UnsupportedError(f"a kernel of {math.prod(size.places.kernel)} elements, expected at most {MOST_TAPS}")
+    element = element_types.TYPES[op.inputs[parts.x]]
+    scratch = 0
+    tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
+    if tile is None:
+        patch = tuning.patch or choose(parts, size, element, arch)
+        # Vectors of channels start on their own boundaries: a power of 2 that divides all of them.
+        channels = gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
+        laid = _patches(parts, size, replace(patch, channels=channels))
+        made: Patches | Strips = laid
+        grid = size.places.shape[0] * math.prod(laid.blocks)
+        if parts.mean is not None and laid.sharing > 1:
+            scratch = size.places.shape[0] * laid.blocks[0] * laid.record * 4
+    else:
+        made = tile
+        grid = made.blocks[0] * _workers(size, made, arch)
+    grid = grid if math.prod(size.full) else 0
+    if grid >= 2**31:
+        raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
+    bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(input_shapes[parts.x])))
+    work = Work(op, parts, size, bits, aligned, input_shapes, made)
+    return LaunchPlan(
+        kernel=stencil_cpp.kernel(work, tuning.min_blocks),
+        grid=(grid, 1, 1),
+        block=(made.threads, 1, 1),
+        shared_bytes=0 if tile is None else tile.shared_words * 4,
+        parameters=stencil_cpp.parameters(work),
+        output_shapes=outputs,
+        scratch_bytes=scratch,
+    )
+
+
+def take_apart(op: FusedOp) -> Convolution:
+    """Return the body of `op` taken apart; raises `UnsupportedError` where images and results lie in different ways."""
+    parts = convolution.take_apart(op)
+    if parts.images_last != parts.channels_last or (parts.packing and not parts.packed):
+        raise UnsupportedError("a depthwise convolution between transposes of another kind")
+    if parts.mean is not None and parts.resizing is not None:
+        raise UnsupportedError("a mean of a resized image")
+    if parts.beside:
+        raise UnsupportedError("images side by side")
+    return parts
+
+
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the convolution for these shapes of the op's inputs."""
+    size = convolution.problem(parts, input_shapes)
+    channels, filters = size.places.shape[3], size.full[-1 if parts.channels_last else 1]
+    if parts.w >= 0 and not parts.groups == channels == filters:
+        raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {filters}: not depthwise")
+    return size
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    problem(take_apart(op), input_shapes)
+    return convolution.output_shapes(op, input_shapes)
+
+
+# ---- the tensor cores
+
+SHARED_LIMIT = 72 * 1024
+"""Shared memory of a block, bytes: three share a multiprocessor, so that one computes while others wait for memory."""
+RESIDENT = 3
+"""Blocks of a multiprocessor."""
+MOST_BANDS = 18
+"""Products of 16 columns for a strip of one row: each holds two registers of weights."""
+FEW_TAPS = 25
+"""Elements of a kernel up to which the plain cores are faster.
+
+Batch 32, float16, H200, 2026-11, microseconds, plain and tensor cores: 7 x 7 over 96 x 56 x 56 37.1 and 28.8, over
+192 x 28 x 28 20.8 and 19.5, over 384 x 14 x 14 12.3 and 13.2; 5 x 5 over 240 x 28 x 28 19.0 and 20.9; 3 x 3 over
+144 x 56 x 56 24.2 and 35.2.
+"""
+SMALL = 24
+"""Rows or columns of an output below which the plain cores are faster: strips would be cut short."""
+
+
+def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, tuning: TileTuning) -> Strips | None:
+    """Return the tiles on the tensor cores, None where the plain cores do better or the tensor cores cannot."""
+    places = size.places
+    channels = places.shape[3]
+    if (
+        parts.pooling is not None
+        or parts.mean is not None
+        or not parts.channels_last
+        or element.size != 2
+        or channels % 8
+        or not math.prod(size.full)
+    ):
+        return None
+    # mma.m16n8k16 came with sm_80.
+    if int(re.sub(r"\D", "", arch.name)) < 80 or places.kernel[0] * _span(places) > MOST_BANDS * 16:
+        return None
+    if tuning.band is None and (math.prod(places.kernel) <= FEW_TAPS or min(places.out) < SMALL):
+        return None
+    block_channels = 16 if channels > 8 else 8
+    bands = _bands(places) if tuning.band is None else (tuning.band,)
+    fitting = [b for b in bands if _shared_words(places, b, block_channels) * 4 <= SHARED_LIMIT]
+    if not fitting:
+        return None
+    band = least(fitting, lambda b: _instructions(places, b)) or fitting[0]
+    tiles = -(-places.out[1] // (band.strips * 8)), -(-places.out[0] // (band.segments * band.rows))
+    blocks = (-(-channels // block_channels), *tiles)
+    if tuning.band is None and places.shape[0] * math.prod(blocks) < 2 * arch.sm_count:
+        return None
+    return Strips(band, block_channels, blocks, _shared_words(places, band, block_channels))
+
+
+def _bands(places: WindowGeometry) -> tuple[Band, ...]:
+    """Return all bands of at most 16 strips, of at most 8 rows: more accumulators would not fit the registers."""
+    down, across = places.out[0], -(-places.out[1] // 8)
+    return tuple(
+        Band(beside, below, rows)
+        for beside in range(1, min(across, 16) + 1)
+        for below in range(1, min(down, 16 // beside) + 1)
+        for rows in range(1, min(-(-down // below), 8) + 1)
+    )
+
+
+def _span(places: WindowGeometry) -> int:
+    """Return the columns of x that a strip reads, in whole products."""
+    return -(-(7 * places.strides[1] + (places.kernel[1] - 1) * places.dilations[1] + 1) // 16) * 16
+
+
+def _input(places: WindowGeometry, band: Band) -> tuple[int, int]:
+    """Return the rows of x and the words of a row that a tile reads."""
+    rows = (band.segments * band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
+    return rows, ((band.strips - 1) * 8 * places.strides[1] + _span(places)) // 2
+
+
+def _shared_words(places: WindowGeometry, band: Band, channels: int) -> int:
+    sums = band.segments * band.rows * band.strips * 8
+    plane = -(-max(math.prod(_input(places, band)), sums) // 4) * 4 + 2
+    weights = places.kernel[0] * 2 * ((7 * places.strides[1] + _span(places)) // 2 + 1)
+    return channels * (plane + weights)
+
+
+def _instructions(places: WindowGeometry, band: Band) -> float:
+    """Return about how many instructions of a warp a channel of an image takes."""
+    products = _span(places) // 16
+    strip_rows = (band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
+    convolve = products * (4 * strip_rows + places.kernel[0] * (band.rows + 2)) + 2 * band.rows + 20
+    fill = 4 * math.prod(_input(places, band)) / 32
+    finish = 14 * band.segments * band.rows * band.strips * 8 / 32
+    tiles = -(-places.out[1] // (band.strips * 8)) * -(-places.out[0] // (band.segments * band.rows))
+    return tiles * (convolve + fill + finish)
+
+
+def _workers(size: Problem, tile: Strips, arch: Arch) -> int:
+    """Return how many blocks share the tiles of some channels: as many as fit the GPU, with equal shares."""
+    tiles = size.places.shape[0] * tile.blocks[1] * tile.blocks[2]
+    share = -(-tiles // max(arch.sm_count * RESIDENT // tile.blocks[0], 1))
+    return -(-tiles // share)
+
+
+# ---- the plain cores
+
+ENOUGH = {FEW_TAPS: 512, MOST_TAPS: 256}
+"""Threads of a multiprocessor below which a thread takes fewer outputs, by the elements of the kernel at most.
+
+Batch 1, float16, H200, 2026-11: 144 x 56 x 56, 3 x 3, 1 x 2 outputs 3.5 us, 2 x 2 4.0; 96 x 56 x 56, 7 x 7, 2 x 2
+outputs 4.2 us, 1 x 2 6.0.
+"""
+
+
+def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) -> Patch:
+    """Return the outputs of a thread: many, so that each input is read few times, yet enough threads for the GPU."""
+    down, across = size.places.out
+    taps = math.prod(size.places.kernel)
+    channels = 1
+    if not parts.channels_last:
+        # Columns are vectors where they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5; of
+        # 14 columns (480 channels) 7 x 2 10.6 us, 4 x 4 21.8.
+        columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
+        rows = min(4 if columns > 2 else 7, down)
+    elif parts.resizing is not None:
+        channels = gcd(16 // element.size, size.places.shape[3])
+        rows, columns = 1, min(2, across)
+    elif parts.pooling is not None:
+        # 2 x 2 outputs of 4 and of 8 channels, batch 32, float16, H200, 2026-11, microseconds: 3 x 3, stride 2 over
+        # 64 x 112 x 112 18.9 and 21.8; 2 x 2, stride 2 over 64 x 224 x 224 61.4 and 66.7; 3 x 3 over 512 x 14 x 14 6.5
+        # and 7.2, over 192 x 28 x 28 9.9 and 8.7.
+        channels = gcd(8 // element.size, size.places.shape[3])
+        rows, columns = min(2, down), min(2, across)
+    else:
+        # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
+        # channels 61.3.
+        channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
+        rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
+        rows, columns = min(rows, down), min(columns, across)
+        many = math.prod(size.full) >= arch.sm_count * MEAN_ENOUGH
+        if parts.mean is not None and element.size == 2 and taps <= MEAN_TAPS and many:
+            channels = gcd(MEAN_CHANNELS, size.places.shape[3])
+    enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
+    while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
+        if parts.mean is not None and rows * columns <= MEAN_PATCH:
+            break
+        if rows >= columns:
+            rows = -(-rows // 2)
+        else:
+            columns = -(-columns // 2)
+    return Patch(max(rows, 1), max(columns, 1), channels, 128)
+
+
+MEAN_PATCH = 4
+"""Outputs of a patch, at least, where a mean is taken: smaller ones have more to add up.
+
+The sixteen layers of EfficientNet-B0, batch 1, float16, H200, 2026-11: 2 x 2 outputs 70 us, patches that leave enough
+threads 82, without the means 44, with a kernel for each mean 100.
+"""
+MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 180_000
+"""Channels of a patch of 4 x 4 outputs with a mean, by kernels of so many elements, from so many outputs of a
+multiprocessor on.
+
+3 x 3, batch 32, float16, H200, 2026-11, us, of 2 channels and of 4: 256 x 56 x 56 48.0 and 40.0, 384 x 56 x 56 71.2 and
+56.7; 768 x 28 x 28 33.8 and 37.7, 384 x 28 x 28 19.3 and 21.9.
+"""
+MEAN_THREADS = 512
+"""Threads of a block, at most, where a mean is taken and patches are small: few blocks share an image."""
+SMALL_PATCH = 8
+"""Outputs of a patch up to which there are few threads: time is what one after the other takes, not memory."""
+SEATS = 98
+"""Patches of an image up to which one block takes them all, with five vectors of channels and more."""
+SECTOR, LINE = 8, 32
+"""Vectors of two channels that are as many bytes as memory moves at once, of 16-bit types; and as many as a line of the
+cache holds, which large patches fetch.
+
+3 x 3 with a mean, batch 32, float16, H200, 2026-11, us, a sector and a line: 256 x 56 x 56 58.0 and 48.0, 384 x 56 x 56
+88.5 and 71.2, 768 x 28 x 28 47.3 and 33.8, 384 x 28 x 28 24.9 and 19.3.
+"""
+
+
+def _seats(size: Problem, rows: int, columns: int) -> int:
+    """Return the patches of an image."""
+    return -(-size.places.out[0] // rows) * -(-size.places.out[1] // columns)
+
+
+def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
+    """Return the block: whole sectors of channels, and as square a part of the image as idles few threads."""
+    across = -(-size.places.shape[3] // patch.channels)
+    down, around = -(-size.places.out[0] // patch.rows), -(-size.places.out[1] // patch.columns)
+
+    def block(channels: int, columns: int, rows: int) -> Patches:
+        return Patches(
+            patch, channels, columns, rows, (-(-across // channels), -(-around // columns), -(-down // rows))
+        )
+
+    if not parts.channels_last:
+        columns = max(min(around, 32), 1)
+        rows = max(min(down, patch.threads // columns), 1)
+        return block(max(min(across, patch.threads // (columns * rows)), 1), columns, rows)
+    channels = max((c for c in range(1, 33) if across % c == 0), default=1)
+    if channels < 8:
+        channels = min(across, 32)
+    room = max(patch.threads // max(channels, 1), 1)
+    if parts.mean is not None:
+        seats, few = _seats(size, patch.rows, patch.columns), patch.rows * patch.columns <= SMALL_PATCH
+        alone = seats <= SEATS if few else seats * SECTOR <= 2 * patch.threads
+        beside = SECTOR if few or alone else LINE
+        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else beside
+        even = [c for c in range(1, min(most, 32) + 1) if across % c == 0]
+        sectors = [c for c in even if c % beside == 0] or [c for c in even if c > beside // 2] or [min(across, most)]
+        channels = next((c for c in sectors if c * seats >= patch.threads), sectors[-1])
+        if alone:
+            return block(max(channels, 1), around, down)
+        room = max((MEAN_THREADS if few else patch.threads) // max(channels, 1), 1)
+    candidates = [block(max(channels, 1), c, r) for c in range(1, room + 1) for r in range(1, room // c + 1)]
+    return least(candidates, lambda b: _cost(size, b)) or candidates[0]
+
+
+def _cost(size: Problem, block: Patches) -> float:
+    """Return what a block of all its threads reads beside its own outputs, counting threads that idle."""
+    places, patch = size.places, block.patch
+    if not math.prod(places.out):
+        return 0.0
+    reach = [(k - 1) * d + 1 for k, d in zip(places.kernel, places.dilations, strict=True)]
+    rows, columns = block.rows * patch.rows, block.columns * patch.columns
+    read = (rows - 1) * places.strides[0] + reach[0], (columns - 1) * places.strides[1] + reach[1]
+    busy = places.out[0] * places.out[1] / (block.blocks[1] * columns * block.blocks[2] * rows)
+    filled = block.threads / -(-block.threads // 32) / 32
+    idle = max(64 / block.threads, 1.0)
+    return math.prod(read) / (rows * columns) / (busy * filled) * idle

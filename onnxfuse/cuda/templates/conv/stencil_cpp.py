@@ -1,0 +1,321 @@
+"""The generated text of the depthwise template: constants, operands, the stores, the entry point and its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.access import Load, Pointer, RegisterGroup, Store
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.program.window import Resizing, WindowGeometry
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.launch_plan import Band, Patch
+from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types, strides
+from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.strides import Shape, divisors, strides_in
+
+
+@dataclass(frozen=True)
+class Patches:
+    """How the threads of a block lie over an image, each with a patch of outputs."""
+
+    patch: Patch
+    channels: int
+    columns: int
+    rows: int
+    blocks: tuple[int, int, int]
+    """Of an image along channels, columns and rows."""
+
+    @property
+    def threads(self) -> int:
+        return self.channels * self.columns * self.rows
+
+    @property
+    def sharing(self) -> int:
+        """Blocks that share an image's places of some channels."""
+        return self.blocks[1] * self.blocks[2]
+
+    @property
+    def record(self) -> int:
+        """Words that they leave each other for a mean: a counter, up to a boundary of 16 bytes, and what each found."""
+        return 4 + self.sharing * self.channels * self.patch.channels
+
+
+@dataclass(frozen=True)
+class Strips:
+    """What a block does on the tensor cores: many tiles, one after the other."""
+
+    band: Band
+    channels: int
+    blocks: tuple[int, int, int]
+    """Tiles of an image along channels, columns and rows."""
+    shared_words: int
+    threads: int = 256
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of the rest, and how it lies in the output."""
+
+    name: str
+    stored: str
+    strides: tuple[int, ...]
+    """Per image, channel, row and column, in elements; 0 = broadcast."""
+    kind: str
+    """`cell`: as big as the output; `once`: the same for all outputs of a channel; `strided`: anything else."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A convolution in its body: what its operands, outputs and indices are generated from."""
+
+    op: FusedOp
+    parts: Convolution
+    size: Problem
+    bits: int
+    """Of an index."""
+    aligned: bool
+    """Whether every pointer is a multiple of 16 bytes."""
+    input_shapes: tuple[Shape, ...]
+
+    @property
+    def x(self) -> element_types.ElementType:
+        return element_types.TYPES[self.op.inputs[self.parts.x]]
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands that some output depends on."""
+        return tuple(self._operand(number) for number in expressions.live_inputs(self.parts.program)[1:])
+
+    def _operand(self, number: int) -> Operand:
+        position = self.parts.operands[number - 1]
+        shape = self.input_shapes[position]
+        by_axis = _by_axis(self.parts, strides_in(shape, self.size.full))
+        cell = math.prod(shape) == math.prod(self.size.full)
+        kind = "cell" if cell else "strided" if any(by_axis[2:]) else "once"
+        return Operand(f"in{position}", element_types.TYPES[self.parts.program.inputs[number]].stored, by_axis, kind)
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """The row of strides of each operand that needs one."""
+        return {o.name: n for n, o in enumerate(o for o in self.operands if o.kind != "cell")}
+
+    @property
+    def stride_words(self) -> list[int]:
+        """These rows, one at least."""
+        return strides.rows((o.strides for o in self.operands), (self.slots.get(o.name, -1) for o in self.operands), 4)
+
+
+@dataclass(frozen=True)
+class Work(Surroundings):
+    """What the text is generated from."""
+
+    tile: Patches | Strips
+
+    @property
+    def meets(self) -> bool:
+        """Whether blocks leave each other what they have found of a mean, in scratch memory."""
+        return self.parts.mean is not None and isinstance(self.tile, Patches) and self.tile.sharing > 1
+
+
+def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
+    """Return strides in the order of memory as those per image, channel, row and column."""
+    image, channel = strides[0], strides[-1 if parts.channels_last else 1]
+    space = strides[1:-1] if parts.channels_last else strides[2:]
+    return (image, channel, *((0,) * (2 - len(space))), *space)
+
+
+def kernel(work: Work, min_blocks: int) -> KernelSource:
+    """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
+    body = "depthwise" if work.parts.mean is None else "depthwise_with_mean"
+    return kernel_of(work, _constants(work), _templates(work), body, pointers(work, scratch=work.meets), min_blocks)
+
+
+def kernel_of(
+    work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
+    more: str = "", ahead: str = "",
+) -> KernelSource:  # fmt: skip
+    """Return the kernel of a core in `files`, whose function is `body`; `more`: text that reads what is `given`.
+
+    `ahead`: statements for when the kernel before may still run.
+    """
+    entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
+            *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, text + expressions.source(work.parts.program)),
+            template("conv/images.cuh"),
+            generated(entry, around(work, given) + more),
+            *(template(f) for f in files),
+            generated(entry, entry_point(entry, body, work.op, given, min_blocks, ahead=ahead)),
+        ),
+    )
+
+
+def _templates(work: Work) -> tuple[str, ...]:
+    if isinstance(work.tile, Strips):
+        return ("conv/stencil_band.cu",)
+    if work.parts.resizing is not None:
+        return ("conv/stencil_patch.cuh", "conv/stencil_finish.cuh", "conv/resize.cu")
+    window = "conv/stencil_sum.cuh" if work.parts.pooling is None else "conv/pool.cuh"
+    mean = () if work.parts.mean is None else ("cuda/last.cuh", "conv/stencil_mean.cu")
+    return ("conv/stencil_patch.cuh", window, "conv/stencil_finish.cuh", "conv/stencil.cu", *mean)
+
+
+def parameters(work: Work) -> bytes:
+    """Return the kernel's `Parameters`."""
+    places = work.size.places
+    images = (places.shape[1], places.shape[2]), places.out
+    words = [places.shape[0], *images[0], *images[1], *places.begin]
+    channels = places.shape[3]
+    for rows, columns in images:
+        if work.parts.channels_last:
+            words += [rows * columns * channels, 1, columns * channels]
+        else:
+            words += [channels * rows * columns, rows * columns, columns]
+    words += divisors((max(blocks, 1) for blocks in work.tile.blocks), work.bits)
+    return launch_plan.packed((*words, *work.stride_words), work.bits)
+
+
+def _constants(work: Work) -> str:
+    places = work.size.places
+    facts = {
+        "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],
+        "STRIDE_H": places.strides[0], "STRIDE_W": places.strides[1],
+        "DILATION_H": places.dilations[0], "DILATION_W": places.dilations[1],
+        "TOTAL_CHANNELS": places.shape[3], "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.tile.threads,
+    }  # fmt: skip
+    if (pooling := work.parts.pooling) is not None:
+        facts |= {"MEAN": pooling.mean, "PADDED": pooling.padded}
+    lines = "" if work.parts.resizing is None else _lines(work.parts.resizing, places)
+    facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
+    return (
+        f"using X = {work.x.stored};\n"
+        + constants({**facts, "PACKED_WEIGHTS": work.parts.packed})
+        + ("" if work.parts.mean is None else constants({"MEETS": work.meets}))
+        + lines
+    )
+
+
+def _lines(resizing: Resizing, places: WindowGeometry) -> str:
+    """Return where the rows and columns of a resized image lie in the image."""
+    text = ""
+    for name, axis in (("ROW", 0), ("COLUMN", 1)):
+        step, start = resizing.line(axis, places.shape[1 + axis], places.out[axis])
+        numbers = ", ".join(f"{name}_{what} = {n!r}" for what, n in (("STEP", step), ("START", start)))
+        text += f"constexpr double {numbers};\n"
+    return text
+
+
+def _patch_constants(work: Work, tile: Patches) -> dict[str, int]:
+    places, patch, last = work.size.places, tile.patch, work.parts.channels_last
+    if last:
+        read = patch.channels
+    else:
+        # Vectors of columns lie on their own boundaries: each is wholly inside the image or outside.
+        read = gcd(16 // work.x.size, places.shape[2], patch.columns * places.strides[1]) if work.aligned else 1
+    return {
+        "ROWS": patch.rows, "COLUMNS": patch.columns, "CHANNELS": patch.channels,
+        "BLOCK_CHANNELS": tile.channels, "BLOCK_COLUMNS": tile.columns, "BLOCK_ROWS": tile.rows,
+        "X_COLUMN": places.shape[3] if last else 1, "READ": read, "SHIFT": 0 if last else -places.begin[1] % read,
+        "CHANNELS_LAST": last, "WHOLE_ROWS": work.aligned and places.out[1] % patch.columns == 0,
+    }  # fmt: skip
+
+
+def _strip_constants(tile: Strips) -> dict[str, int]:
+    return {
+        "STRIPS": tile.band.strips, "SEGMENTS": tile.band.segments, "ROWS": tile.band.rows, "CHANNELS": 8,
+        "BLOCK_CHANNELS": tile.channels, "SHARED_WORDS": tile.shared_words,
+    }  # fmt: skip
+
+
+def image(number: int) -> str:
+    """Return what kernels call the images that come first, second, ... side by side."""
+    return f"x{number}" if number else "x"
+
+
+def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...]:
+    """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory where a mean is taken."""
+    op, parts = work.op, work.parts
+    read = [*((image(n), i) for n, i in enumerate(parts.images)), ("w", parts.w)]
+    factors = [access.Pointer("const X", name, f"in{i}") for name, i in read if i >= 0]
+    operands = [access.Pointer(f"const {o.stored}", o.name, o.name) for o in work.operands]
+    outputs = [access.Pointer(element_types.TYPES[t].stored, f"out{n}", f"out{n}") for n, t in enumerate(op.outputs)]
+    return (*factors, *operands, *outputs, *([access.scratch(scratch)] if parts.mean is not None else []))
+
+
+def around(work: Surroundings, pointers: Iterable[Pointer]) -> str:
+    """Return what surrounds the core: operands that a thread loads once, and those that it loads for each vector."""
+    once = RegisterGroup("Once", "once", tuple(_once(work, o) for o in work.operands if o.kind == "once"))
+    each = RegisterGroup("Each", "each", tuple(_each(work, o) for o in work.operands if o.kind != "once"), wide=True)
+    place = "const Pointers& from, const Place& at"
+    return "".join((
+        access.pointers(pointers),
+        once.hold(),
+        once.load("load_once", f"{place}, const Parameters& p"),
+        each.hold(),
+        each.load("load_each", f"{place}, Index linear, int step, const Parameters& p"),
+        access.element(
+            ("sum", *(o.name for o in work.operands)), (once, each),
+            "float sum, const Once& once, const Each<W>& each, int w",
+        ),
+        _store(work),
+    ))  # fmt: skip
+
+
+def _once(work: Surroundings, o: Operand) -> Load:
+    # Channels last, a vector of channels; channels first, the thread's one channel.
+    wide = work.parts.channels_last and o.strides[1] == 1
+    place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
+    if wide:
+        return Load(o.name, f"Pack<{o.stored}, CHANNELS>", f"load<CHANNELS>({place})")
+    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
+
+
+def _each(work: Surroundings, o: Operand) -> Load:
+    if o.kind == "cell":
+        return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>(from.{o.name} + linear + step)")
+    place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
+    if o.strides[1 if work.parts.channels_last else 3] == 1:
+        return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>({place})")
+    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
+
+
+def _store(work: Surroundings) -> str:
+    """Return the function that computes the body for a vector and stores its outputs.
+
+    Where there is a mean of an output, that one takes the place of the sums.
+    """
+    mean = work.parts.mean
+    places = [n for n in range(len(work.op.outputs)) if mean is None or n != mean.position]
+    where, channels = "linear + step", work.size.full[-1]
+    if (slot := work.op.slot) is not None:
+        # From one place of the image to the next it is as many elements more as the output has channels of others.
+        where += f" + ((linear + step) / {channels} * {slot.total - channels} + {slot.first})"
+    stored = [element_types.TYPES[t].stored for t in work.op.outputs]
+    stores = (
+        Store(f"out{n}", stored[n], f"b{k}", f"store_values<W>(to.out{n} + {where}, out{n})")
+        for k, n in enumerate(places)
+    )
+    compute = (
+        "  Result result[W];\n"
+        "  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(sum[w], once, each, w));\n"
+    )
+    rest = "const Once& once, const Each<W>& each, Index linear, int step"
+    if mean is None:
+        return access.store("store_all", f"const Pointers& to, const float (&sum)[W], {rest}", stores, "W", compute)
+    kept = f"  UNROLLED for (int w = 0; w < W; ++w) sum[w] = (float)out{places[mean.of]}[w];\n"
+    return access.store("store_all", f"const Pointers& to, float (&sum)[W], {rest}", stores, "W", compute, kept) + (
+        "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
+        f"  const Stored<{stored[mean.position]}>::Value value[1] = {{mean}};\n"
+        f"  store_values<1>(to.out{mean.position} + at, value);\n}}\n"
+    )

@@ -1,0 +1,138 @@
+"""The generated text of the gemm template's kernels: the plain one, that for sm_80 and what all have."""
+
+from collections.abc import Mapping
+
+from onnxfuse.codegen.emit import entry as entries
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.cuda.plan.launch_plan import Block
+from onnxfuse.cuda.templates.gemm import prologue_cpp
+from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
+from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.work import Columns, Fit, Work
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types
+
+
+def plain(work: Work, threads: int) -> KernelSource:
+    """Return the kernel that takes any size and any pointers."""
+    return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), entry(work))
+
+
+def sm80(work: Work, fit: Fit) -> KernelSource:
+    """Return the kernel for the tensor cores of sm_80 and later."""
+    block = fit.block
+    products, places, prologue = work.parts.products, work.size.places, work.parts.prologue
+    facts = {
+        "THREADS": block.threads, "TILE_M": block.m, "TILE_N": block.n, "WARPS_M": block.warps_m,
+        "WARPS_N": block.warps_n, "WARPS_K": block.warps_k, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes,
+        "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
+        "CHANNELS": work.size.channels if places else 1, "PIXEL": places.shape[-1] if places else 1,
+        "WINDOW_HEIGHT": places.kernel[-2] if places else 1, "WINDOW_WIDTH": places.kernel[-1] if places else 1,
+        "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
+        "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
+    }  # fmt: skip
+    middle = right_factors(work)
+    if prologue is None:
+        middle += prologue_cpp.none()
+    else:
+        middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
+    ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
+    after = ("gemm/sm80.cuh", "cuda/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
+    return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
+
+
+def few(work: Work, fit: Columns) -> KernelSource:
+    """Return the kernel for few rows."""
+    facts = {
+        "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps,
+        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
+    }  # fmt: skip
+    end = entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
+        bounds="KERNEL(THREADS, 2)",
+    )  # fmt: skip
+    middle = right_factors(work) + results(work)
+    return kernel(work, (AMPERE,), facts, None, middle, ("gemm/few.cu",), end)
+
+
+def right_factors(work: Work) -> str:
+    """Return the type of the factors' elements, and the right ones by their numbers."""
+    stored = element_types.TYPES[work.parts.dtype].stored
+    choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
+    return (
+        f"using Factor = {stored};\n"
+        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
+    )
+
+
+def streamed(block: Block) -> bool:
+    """Return whether a warp loads its fragments of B as it needs them: beside so many accumulators they do not fit."""
+    return block.m * block.n // (32 * block.warps_m * block.warps_n) > 128
+
+
+def source_fields(size: Problem) -> tuple[int, ...]:
+    """Return the fields of the kernels' `Source`."""
+    places = size.places
+    if places is None:
+        return ()
+    flat = 3 - len(places.kernel)  # images are volumes of one layer
+    one, none = (1,) * flat, (0,) * flat
+    return (
+        *one, *places.shape[1:-1], size.channels, places.shape[-1], *one, *places.out, *one, *places.strides,
+        *none, *places.begin, *one, *places.dilations, *places.kernel[-2:],
+    )  # fmt: skip
+
+
+def kernel(
+    work: Work,
+    before: tuple[str, ...],
+    facts: Mapping[str, bool | int],
+    staged: int | None,
+    middle: str,
+    after: tuple[str, ...],
+    end: str,
+) -> KernelSource:
+    """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
+    text = constants({
+        **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
+        "EVEN": not work.size.uneven,
+        "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
+        "BATCHED": bool(work.product_words), "GROUPED": work.size.groups > 1,
+        "VOLUME": work.size.places is not None and len(work.size.places.kernel) == 3,
+    })  # fmt: skip
+    several = "ChannelGroups" if work.size.batch is None else "Batch"
+    text += f"using Products = {several if work.product_words else 'OneProduct'};\n"
+    text += f"struct Stores {{{' Layout layouts[SIBLINGS]; ' if work.stored else ''}}};\n"
+    text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
+    text += expressions.source(work.program) + around(work, staged) + middle
+    moved = ("gemm/stored.cuh",) if work.stored else ()
+    files = (DEVICE, "cuda/math.cuh", "cuda/memory.cuh", "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *moved, *before)
+    head, *rest = (template(f) for f in files)
+    return KernelSource(
+        work.entry,
+        (
+            head,
+            generated(work.entry, "using Index = unsigned;\n"),
+            *rest,
+            generated(work.entry, text),
+            *(template(f) for f in after),
+            generated(work.entry, end),
+        ),
+    )
+
+
+def entry(work: Work, resident: int = 0) -> str:
+    """Return the kernel function, which leaves registers for so many blocks of a multiprocessor; 0 = any."""
+    return entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n",
+        bounds=f"KERNEL(THREADS, {resident})" if resident else "KERNEL(THREADS)",
+    )  # fmt: skip
+
+
+def pointers(op: FusedOp) -> str:
+    """Return the kernel's arguments as what the templates take them: the inputs, and the outputs."""
+    inputs, outputs = (
+        ", ".join(f"{n}{i}" for i in range(len(of))) for n, of in (("in", op.inputs), ("out", op.outputs))
+    )
+    return f"{{{inputs}}}, {{{outputs}}}"

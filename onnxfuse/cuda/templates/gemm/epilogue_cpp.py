@@ -1,0 +1,121 @@
+"""The generated text of a product's epilogue: what it reads beside the products, and how its results are stored."""
+
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store
+from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.model.fused import Slot
+from onnxfuse.symbolic import element_types
+
+_LOADS = {
+    "row": ("Splat<{}>", "load_row(from.{}, at, down + half * 8)"),
+    "inner": ("Splat<{}>", "load_inner(from.{}, at, down + half * 8)"),
+    "uniform": ("Splat<{}>", "load_splat(from.{})"),
+    "column": ("Pack<{}, W>", "load_column<W>(from.{}, at, right)"),
+    "cell": ("Pack<{}, W>", "load_cell<W>(from.{}, at, down, right)"),
+}
+"""What a thread holds of an operand, and its load, by how it lies in the output."""
+
+
+def around(work: Work, staged: int | None) -> str:
+    """Return what the epilogue reads: `Operands`, as a launch gives them, and how a thread holds and loads them."""
+    op, parts, kinds = work.op, work.parts, work.kinds
+    epilogue, first = parts.epilogues[0], work.first_operand
+    live = [i for i in expressions.live_inputs(epilogue.program) if i >= first]
+    stored = {i: element_types.TYPES[op.inputs[epilogue.operands[i - first]]].stored for i in live}
+
+    def held(struct: str, name: str, *of: str) -> RegisterGroup:
+        lies = ((i, kinds[i - first]) for i in live if kinds[i - first] in of)
+        loads = (
+            Load(
+                f"in{i}",
+                _LOADS[kind][0].format(stored[i]),
+                _LOADS[kind][1].format(f"in{i}"),
+                halves=kind in ("row", "inner"),
+            )
+            for i, kind in lies
+        )
+        return RegisterGroup(struct, name, tuple(loads), wide="row" not in of)
+
+    rows, column = held("RowHeld", "rows", "row", "inner", "uniform"), held("ColumnHeld", "column", "column")
+    cell = held("CellHeld", "cell", "cell")
+    place = "const Pointers& from, const Place& at"
+    named = (f"product[{i}]" if i < first else f"in{i}" for i in expressions.live_inputs(epilogue.program))
+    return "".join((
+        access.pointers(access.Pointer(f"const {stored[i]}", f"in{i}", f"in{i}") for i in live),
+        _operands(work, {i: stored[i] for i in live}),
+        rows.hold(),
+        rows.load("load_rows", f"{place}, int down"),
+        column.hold(),
+        column.load("load_column", f"{place}, int right"),
+        cell.hold(),
+        # The copy engine brings the staged one.
+        cell.load("load_cell", f"{place}, int down, int right", later=f"in{staged}"),
+        # Of a cell: `half` of the thread's two rows, `w` of its neighbouring columns.
+        access.element(
+            named, (rows, column, cell),
+            "const float* product, const ColumnHeld<W>& column, const CellHeld<W>& cell, const RowHeld& rows, "
+            "int half, int w",
+        ),
+    ))  # fmt: skip
+
+
+def _operands(work: Work, stored: dict[int, str]) -> str:
+    """Return the struct of a launch's inputs, which gives the pointers of each epilogue."""
+    of_sibling = [
+        ", ".join(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items())
+        for epilogue in work.parts.epilogues
+    ]
+    choices = "".join(f"    if (sibling == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_sibling))[1:])
+    pointers = "".join(f"  const void* in{i};\n" for i in range(len(work.op.inputs)))
+    return (
+        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int sibling) const {{\n{choices}"
+        f"    return {{{of_sibling[0]}}};\n  }}\n{_factors(work)}}};\n"
+    )
+
+
+def _factors(work: Work) -> str:
+    """Return the members that give the plain kernel the factors by their types."""
+    products = work.parts.products
+    stored = element_types.TYPES[work.parts.dtype].stored
+    choices = "".join(
+        f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
+    )
+    left = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
+    return (
+        ("" if work.parts.prologue is not None else left)
+        + f"  template <int NUMBER> DEVICE const {stored}* b() const {{\n{choices}"
+        f"    return (const {stored}*)in{products[0].b};\n  }}\n"
+    )
+
+
+def results(work: Work) -> str:
+    """Return the outputs' pointers and how neighbouring elements of each are stored."""
+    stores = []
+    for n, output in enumerate(work.program.outputs):
+        stored, to = element_types.TYPES[output.dtype].stored, choice(work, n)
+        stores.append(Store(f"value{n}", stored, f"b{n}", f"store_values<W>(({stored}*)({to}) + offset, value{n})"))
+    offset = "stores.layouts[sibling].at(at.row, at.column)" if work.stored else _offset(work.op.slot)
+    # W neighbouring cells of a row.
+    return result_pointers(work) + access.store(
+        "store_results",
+        "const Results& to, const Stores& stores, int sibling, const Place& at, const Result (&result)[W]",
+        stores, "W", f"  const unsigned long long offset = {offset};\n",
+    )  # fmt: skip
+
+
+def choice(work: Work, n: int) -> str:
+    """Return the pointer of output `n` of the epilogue `sibling`."""
+    first, *others = (f"to.out{epilogue.outputs[n]}" for epilogue in work.parts.epilogues)
+    return "".join(f"sibling == {k} ? {out} : " for k, out in enumerate(others, 1)) + first
+
+
+def result_pointers(work: Work) -> str:
+    fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
+    return f"struct Results {{\n{fields}}};\n"
+
+
+def _offset(slot: Slot | None) -> str:
+    """Return where a cell of an output lies."""
+    if slot is None:
+        return "(unsigned long long)at.row * at.pitch + at.column"
+    return f"(unsigned long long)at.row * {slot.total} + {slot.first} + at.column"

@@ -1,0 +1,109 @@
+"""The gemm template's kernel for few rows: where it runs, which strip of columns a block computes, the launch."""
+
+from onnx import TensorProto
+
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Strip
+from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm import sm80
+from onnxfuse.cuda.templates.gemm.work import Columns, Work
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd
+
+MOST_ROWS = 8
+"""That the lanes of a warp have beside each other. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
+TERMS = 32
+"""That a warp takes at a time."""
+LEAST_STAGES = 3
+"""Of a warp's ring: one is multiplied, one is free, one is on its way."""
+PADDING = 8
+"""Columns between the rows of the sums in shared memory."""
+STRIPS = (Strip(32), Strip(16))
+"""Of 32 and 16 columns, us, weights from memory, launched while the one ahead runs (H200, 2026-11-26): 2048x2048 4.4
+and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64 4096x4096
+12.8 for 11.1. More than 96 KB on their way gain nothing: such copies bring 2.5 to 3.2 TB/s in all."""
+LEAST_SHARE = 3 / 8
+"""Of the multiprocessors that have a strip, where a wider one is taken."""
+MOST_COLUMNS = 64
+"""Of all products of a strip: what the registers hold of a block beside another one."""
+WIDTH = 2
+"""Neighbouring cells that a thread finishes: rows are few, and all threads add up what the warps have found."""
+
+
+def takes(work: Work, aligned: bool, arch: Arch) -> bool:
+    """Return whether the kernel runs products of this size, layout and number."""
+    parts, size = work.parts, work.size
+    if (
+        arch.number < sm80.LEAST
+        or parts.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        or not aligned
+        or size.places is not None
+        or size.batch is not None
+        or parts.prologue is not None
+        or parts.products[0].turned
+    ):
+        return False
+    if size.m > MOST_ROWS or 0 in (size.m, size.k, *size.widths):
+        return False
+    return gcd(8, size.k, size.pitch, *size.widths) == 8 and bool(fitting(work, arch))
+
+
+def fitting(work: Work, arch: Arch) -> list[Strip]:
+    """Return the strips that fit, the widest first."""
+    return [
+        strip
+        for strip in STRIPS
+        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+    ]
+
+
+def choose(work: Work, arch: Arch) -> Strip:
+    """Return the widest strip that enough multiprocessors have one of; the narrowest where none is."""
+    strips = fitting(work, arch)
+    for strip in strips[:-1]:
+        if _count(work, strip) >= arch.sm_count * LEAST_SHARE:
+            return strip
+    return strips[-1]
+
+
+def _count(work: Work, strip: Strip) -> int:
+    return work.size.across(strip.columns)
+
+
+def _step_bytes(work: Work, strip: Strip) -> int:
+    """Return the bytes that all warps of a block fetch at a time."""
+    return strip.warps * work.first_operand * TERMS * strip.columns * element_types.TYPES[work.parts.dtype].size
+
+
+def _stages(work: Work, strip: Strip) -> int:
+    return max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+
+
+def _shared_bytes(work: Work, strip: Strip) -> int:
+    """Return the bytes of the rings, or of the sums that take their place."""
+    sums = strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
+    return max(_stages(work, strip) * _step_bytes(work, strip), sums)
+
+
+def plan(work: Work, strip: Strip) -> LaunchPlan:
+    """Return how to run products of few rows."""
+    parts, size = work.parts, work.size
+    fit = Columns(
+        strip,
+        _stages(work, strip),
+        _shared_bytes(work, strip),
+        gcd(WIDTH, *(s.width for s in work.stored)),
+        all(product.b in work.op.constants for product in parts.products),
+    )
+    return LaunchPlan(
+        kernel=gemm_cpp.few(work, fit),
+        grid=(_count(work, strip), 1, 1),
+        block=(strip.threads, 1, 1),
+        shared_bytes=fit.shared_bytes,
+        parameters=launch_plan.packed(
+            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, -(-size.k // (TERMS * strip.warps)),
+             size.pitch, size.lines), 32,
+        ),
+        output_shapes=work.output_shapes,
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Where the cells of a product go in an output that is written reshaped and transposed: head by head, or turned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxfuse.codegen.program import movement_maps
+from onnxfuse.codegen.program.movement import Reshaped, Transposed
+from onnxfuse.symbolic import strides
+from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+DIGITS = 3
+"""Of a row's number and of a column's, at most."""
+MOST = 2**32
+"""Elements of such an output: their places are counted by 32 bits."""
+
+NEITHER, COLUMNS, ROWS = range(3)
+"""What stays together in the output, 16 bytes at a time, as the kernel is told."""
+
+Moves = tuple[Reshaped | Transposed, ...]
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Part of a row's or column's number."""
+
+    extent: int
+    """How many values it takes."""
+    step: int
+    """Elements from one value to the next in the output."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the cell in a row and a column goes: the digits of both numbers, innermost first, say how far."""
+
+    shape: Shape
+    """Of the output."""
+    rows: tuple[Digit, ...]
+    columns: tuple[Digit, ...]
+
+    @property
+    def width(self) -> int:
+        """Neighbouring columns that lie side by side in the output, on a boundary of as many elements."""
+        return _beside(*self.columns, *self.rows)
+
+    @property
+    def height(self) -> int:
+        """The same of neighbouring rows."""
+        return _beside(*self.rows, *self.columns)
+
+    def words(self, wide: int) -> tuple[int, ...]:
+        """Return the kernel's `Layout`; `wide`: elements of 16 bytes."""
+        numbers = [w for digits in (self.rows, self.columns) for w in _words(digits)]
+        return (*numbers, COLUMNS if self.width % wide == 0 else ROWS if self.height % wide == 0 else NEITHER)
+
+
+def _beside(first: Digit, *others: Digit) -> int:
+    return gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
+
+
+def _words(digits: Sequence[Digit]) -> list[int]:
+    inner, middle, _ = digits
+    return [
+        *strides.divisor(inner.extent, 32), *strides.divisor(middle.extent, 32), *(d.step for d in digits),
+    ]  # fmt: skip
+
+
+def stored(full: Shape, moves: Moves) -> Stored:
+    """Return where the cells of a product of shape `full`, [..., n], go. Raises `UnsupportedError`."""
+    n = full[-1]
+    axes, shape = list(zip(full, _steps(full), strict=True)), full
+    turned = False
+    for how in moves:
+        shape = movement_maps.shape(how, (shape,))
+        if isinstance(how, Transposed):
+            if turned:
+                raise UnsupportedError("a product's output that is transposed twice")
+            perm = tuple(reversed(range(len(axes)))) if how.perm is None else how.perm
+            axes, turned = [axes[a] for a in perm], True
+        elif not turned:
+            axes = list(zip(shape, _steps(shape), strict=True))
+    if 0 in full:  # nothing is stored, wherever
+        return Stored(shape, (Digit(1, 0),) * DIGITS, (Digit(1, 0),) * DIGITS)
+    if math.prod(full) >= MOST:
+        raise UnsupportedError(f"an output of {math.prod(full)} elements that is written transposed")
+    # From the innermost axis of the product to the outermost: elements, step in the product, step in the output.
+    extents = [extent for extent, _ in axes]
+    placed = sorted(
+        (way, extent, step) for (extent, way), step in zip(axes, _steps(extents), strict=True) if extent > 1
+    )
+    if any(way < n < way * extent or (way >= n and way % n) for way, extent, _ in placed if n):
+        raise UnsupportedError("a Reshape that cuts across the rows and columns of the product")
+    columns, rows = ([(e, s) for w, e, s in placed if (w < n) == below] for below in (True, False))
+    return Stored(shape, _digits(rows, "rows"), _digits(columns, "columns"))
+
+
+def _digits(found: list[tuple[int, int]], what: str) -> tuple[Digit, ...]:
+    """Return (extent, step) pairs, innermost first, as digits: neighbours that go on as one are one."""
+    merged: list[tuple[int, int]] = []
+    for extent, step in found:
+        if merged and step == merged[-1][0] * merged[-1][1]:
+            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
+        else:
+            merged.append((extent, step))
+    if len(merged) > DIGITS:
+        raise UnsupportedError(f"{what} of a product that are written in {len(merged)} ways, expected at most {DIGITS}")
+    # Of a number that is less than the extent nothing is left for the digits above it.
+    return tuple(Digit(*pair) for pair in (*merged, *[(1, 0)] * (DIGITS - len(merged))))
+
+
+def _steps(extents: Sequence[int]) -> list[int]:
+    return [math.prod(extents[i + 1 :]) for i in range(len(extents))]

@@ -1,0 +1,191 @@
+"""Launch plans of the gemm template: matrix products with everything pointwise after them in one kernel."""
+
+from dataclasses import replace
+
+from onnxfuse.cuda.plan import launch_plan, limits
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, Block, LaunchPlan, Strip, Tile, TileTuning
+from onnxfuse.cuda.plan.template import Extents
+from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
+from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
+    Problem,
+    beside_kind,
+    group_kind,
+    kind_of,
+    operand_kind,
+    output_shapes,
+    placed,
+    problem,
+)
+from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+MOST = 2**31
+"""Rows of all products of a batch, columns and terms; the kernels count them by 32 bits, as the library does."""
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
+    work = _work(op, input_shapes)
+    parts, size = work.parts, work.size
+    if parts.precise:
+        tuning = _known(tuning, parts)
+    chosen = tuning.block
+    if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
+        return few.plan(work, tuning.strip or few.choose(work, arch))
+    if aligned and chosen is None and sm90.takes(work, arch):
+        of_work = tuning.tile or _choose(work, arch)
+        if isinstance(of_work, Tile):
+            return sm90.plan(work, of_work, arch)
+        chosen = of_work
+    if arch.number >= sm80.LEAST and sm80.takes(size):
+        return sm80.plan(work, aligned, chosen, arch)
+    product = parts.products[0]
+    if size.batch is not None or product.turned or product.terms is not None or parts.prologue is not None:
+        raise UnsupportedError(f"a batch, or a left factor [k, m], cut or computed, on {arch.name}")
+    return _plain(work)
+
+
+def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
+    outputs = output_shapes(op, input_shapes)
+    parts = placed(anatomy(op), op, input_shapes)
+    parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
+    size = problem(parts, input_shapes)
+    if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
+        raise UnsupportedError("a batch of products by matrices side by side")
+    if max(size.m * size.products, size.n, size.k) >= MOST:
+        raise UnsupportedError(
+            f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "
+            "terms, expected less than 2^31"
+        )
+    return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
+
+
+def _known(tuning: TileTuning, parts: Anatomy) -> TileTuning:
+    """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
+    tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
+    tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
+    if tile is not None and replace(tile, n=tile.n * together) in tiles:
+        return tuning
+    known = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
+    return tuning if known else DEFAULT
+
+
+def refuses(op: FusedOp, arch: Arch) -> str | None:
+    """Return why the body of `op` is the better choice on `arch`, None where the kernel is."""
+    return sm80.refuses(arch)
+
+
+def reads(shape: Extents, full: Extents) -> str | None:
+    """Return why the kernel does not read an operand of `shape` beside a product of shape `full`, else None."""
+    return None if beside_kind(shape, full) else "lies across the rows and columns of the product"
+
+
+def reads_before(shape: Extents, full: Extents) -> str | None:
+    """Return why the kernels do not compute a left factor of shape `full` from an operand of `shape`, else None."""
+    read = operand_kind(shape, full) is not None or group_kind(shape, full) is not None
+    return None if read else "lies across the rows and terms of the left factor"
+
+
+PLAIN_THREADS = 256
+
+
+def _plain(work: Work) -> LaunchPlan:
+    size = work.size
+    return LaunchPlan(
+        kernel=gemm_cpp.plain(work, PLAIN_THREADS),
+        grid=(-(-size.m * size.n * size.groups // PLAIN_THREADS), 1, 1),
+        block=(PLAIN_THREADS, 1, 1),
+        shared_bytes=0,
+        parameters=launch_plan.packed(
+            (
+                *gemm_cpp.source_fields(size),
+                *work.store_words,
+                *work.product_words,
+                *size.side_words(1),
+                size.m,
+                size.k,
+                size.lines,
+                size.n * size.groups,
+            ),
+            32,
+        ),
+        output_shapes=work.output_shapes,
+    )
+
+
+# ---- the choice
+
+
+FEW_ROWS = 128
+"""Rows up to which the kernel for sm_80, whose blocks take 16, may be the faster one: 1x768x768 3.3 us, 4.0 by a tile;
+128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
+
+
+def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
+    """Return the tiles that `op` can be computed in, with the columns of each product."""
+    work = _work(op, input_shapes)
+    return [replace(t, n=t.n // work.first_operand) for t in sm90.fitting(work)]
+
+
+def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block | Strip:
+    """Return the tile that the plan takes on its own, the block of the kernel for sm_80, or the strip for few rows."""
+    work = _work(op, input_shapes)
+    return few.choose(work, arch) if few.takes(work, True, arch) else _choose(work, arch)
+
+
+def _choose(work: Work, arch: Arch) -> Tile | Block:
+    """Return the tile with the least estimated time; the block of the other kernel where few rows take that less."""
+    tile, time = sm90.choose(work, arch)
+    if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.places is not None):
+        return tile
+    block = sm80.choose(work.parts, work.size, arch)
+    return block if sm80.microseconds(block, work.parts, work.size, arch) < time else tile
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+    """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
+    work = _work(op, input_shapes)
+    hopper = sm90.takes(work, arch)
+    blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
+    tiles = sm90.worth_measuring(work, arch) if hopper else []
+    strips = few.fitting(work, arch) if few.takes(work, True, arch) else []
+    return (
+        *(TileTuning(tile=tile) for tile in tiles),
+        *(TileTuning(block=block) for block in blocks),
+        *(TileTuning(strip=strip) for strip in strips),
+    )
+
+
+def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[TileTuning, ...]:
+    """Return the tiles that add the terms of each sum in the order of the chosen one, fastest first; or the blocks."""
+    work = _work(op, input_shapes)
+    # Tiles of other rows reduce them in other orders; of few rows the warps share the terms.
+    if work.parts.prologue is not None or few.takes(work, aligned, arch):
+        return ()
+    hopper = aligned and sm90.takes(work, arch)
+    chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)
+    if isinstance(chosen, Tile):
+        return tuple(TileTuning(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
+    return tuple(TileTuning(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
+
+
+def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
+    """Return how each operand of an epilogue lies in the output; the epilogues agree."""
+    found = {
+        tuple(kind_of(input_shapes[i], size.full_of(body)) for i in epilogue.operands)
+        for body, epilogue in enumerate(parts.epilogues)
+    }
+    if len(found) > 1:
+        raise UnsupportedError("products side by side with operands of different shapes")
+    return found.pop()
+
+
+MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
+"""Products of one input that Hopper's kernel takes, each a right factor and an output; more run by that for sm_80."""
+COLUMNS_BESIDE = 8
+"""Of such products where their columns differ: one of any other number would take the others' kernel from them."""

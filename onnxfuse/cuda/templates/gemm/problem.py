@@ -1,0 +1,283 @@
+"""The size of a body's products for given shapes, and how what is read beside them lies."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onnxfuse.codegen.program.window import Sliding, WindowGeometry
+from onnxfuse.cuda.templates.gemm.body import JOINED, Anatomy, Product, anatomy
+from onnxfuse.cuda.templates.gemm.output_layout import stored
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import larger, settled, smaller
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+Three = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Products side by side, each of matrices of its own. Dimensions are outer, middle, inner."""
+
+    extents: Three
+    a: Three
+    """Left matrices from one to the next along each dimension; 0 where all have the same."""
+    b: Three
+
+    @property
+    def count(self) -> int:
+        """How many products there are."""
+        return math.prod(self.extents)
+
+    @property
+    def left(self) -> int:
+        """How many left matrices there are, where there are products."""
+        return self._matrices(self.a)
+
+    @property
+    def right(self) -> int:
+        """The same of right ones."""
+        return self._matrices(self.b)
+
+    def _matrices(self, steps: Three) -> int:
+        return 1 + sum((extent - 1) * step for extent, step in zip(self.extents, steps, strict=True))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The size of the products: [m, k] by [k, n]."""
+
+    m: int
+    n: int
+    """Of the widest of the bodies side by side."""
+    k: int
+    full: Shape
+    """Shape of the outputs, of the widest body's: m is all of it but the last dimension."""
+    places: WindowGeometry | None = None
+    """Of a convolution: a row for each place, k = all elements of the window * channels."""
+    groups: int = 1
+    """Of a convolution: each a product of n filters, of its own channels and columns, k of the channels of a group."""
+    batch: Batch | None = None
+    """Of products of several right matrices; then m is the rows of each."""
+    pitch: int = 0
+    """Elements from one line of the left factor to the next: k or more of them; m where it is [k, m]."""
+    bodies: int = 1
+    """Side by side, each of products of its own."""
+    uneven: tuple[int, ...] = ()
+    """Columns of each of them where they differ: of matrices of one batch."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The numbers of columns that there are."""
+        return self.uneven or (self.n,)
+
+    def columns(self, product: int) -> int:
+        """Return the columns of a product, by its number."""
+        return self.uneven[product] if self.uneven else self.n
+
+    def full_of(self, body: int) -> Shape:
+        """Return the shape of the outputs of a body, by its number."""
+        return (*self.full[:-1], self.uneven[body]) if self.uneven else self.full
+
+    def across(self, columns: int) -> int:
+        """Return how many tiles of so many columns lie side by side, of all bodies."""
+        return sum(-(-n // columns) for n in self.widths) * (1 if self.uneven else self.bodies)
+
+    def side_words(self, columns: int) -> tuple[int, ...]:
+        """Return the fields of the kernels' `Sides`, for tiles of so many columns."""
+        sides = self.uneven or (self.n,) * self.bodies
+        return (*sides, *itertools.accumulate(-(-n // columns) for n in sides))
+
+    @property
+    def products(self) -> int:
+        """How many there are."""
+        return self.groups if self.batch is None else self.batch.count
+
+    @property
+    def channels(self) -> int:
+        """Of a group of a convolution."""
+        assert self.places is not None
+        return self.places.shape[-1] // self.groups
+
+    @property
+    def lines(self) -> int:
+        """Rows of the innermost matrix of the outputs."""
+        return self.full[-2]
+
+
+def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return the size of the products for these shapes of the op's inputs."""
+    if parts.prologue is not None:
+        input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
+    found = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
+    first, bodies = found[0], len(parts.epilogues)
+    columns = tuple(size.n for size in found)
+    if all(size == first for size in found[1:]):
+        return replace(first, bodies=bodies)
+    if bodies == 1 or any(size.places is not None or size.batch is not None for size in found):
+        told = ", ".join(map(str, sorted(set(columns))))
+        raise UnsupportedError(f"products side by side of {told} columns")
+    widest = functools.reduce(larger, columns)
+    return replace(first, n=widest, full=(*first.full[:-1], widest), bodies=bodies, uneven=columns)
+
+
+def _problem(product: Product, a: Shape, b: Shape) -> Problem:
+    if product.sliding is not None:
+        return _slid(product.sliding, product.groups, a, b)
+    if len(a) < 2 or len(b) < 2:
+        raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more")
+    k, n = b[:-3:-1] if product.transposed else b[-2:]
+    pitch = a[-1]
+    if product.turned:
+        a = (*a[:-2], a[-1], a[-2])
+    if product.terms is not None:
+        a = (*a[:-1], smaller(a[-1], product.terms))
+    if k != a[-1]:
+        raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
+    if math.prod(b[:-2]) == 1 and len(b) <= len(a):
+        return Problem(math.prod(a[:-1]), n, k, (*a[:-1], n), pitch=pitch)
+    around = _broadcast(a[:-2], b[:-2])
+    return Problem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]), pitch=pitch)
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    rank = max(len(a), len(b))
+    pairs = list(zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True))
+    if any(x != y and 1 not in (x, y) for x, y in pairs):
+        raise UnsupportedError(f"batches of {list(a)} and {list(b)} products")
+    return tuple(y if x == 1 else x for x, y in pairs)
+
+
+def _batch(around: Shape, a: Shape, b: Shape) -> Batch:
+    """Return the batch with as few dimensions as it has different ways to go on; three at most."""
+    merged: list[tuple[int, int, int]] = []
+    ways = [_matrices(around, shape) for shape in (a, b)]
+    for extent, step_a, step_b in zip(around, *ways, strict=True):
+        if extent == 1:
+            continue
+        if merged and merged[-1][1:] == (step_a * extent, step_b * extent):
+            merged[-1] = (merged[-1][0] * extent, step_a, step_b)
+        else:
+            merged.append((extent, step_a, step_b))
+    if len(merged) > 3:
+        raise UnsupportedError(f"batches of {list(a)} and {list(b)} products, broadcast in more than three ways")
+    padded = [(1, 0, 0)] * (3 - len(merged)) + merged
+    extents, steps_a, steps_b = zip(*padded, strict=True)
+    return Batch(extents, steps_a, steps_b)
+
+
+def _matrices(around: Shape, shape: Shape) -> list[int]:
+    """Return how many matrices of a batch of this shape lie between neighbours along each dimension of `around`."""
+    padded = (1,) * (len(around) - len(shape)) + shape
+    return [0 if d == 1 else math.prod(padded[i + 1 :]) for i, d in enumerate(padded)]
+
+
+def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> Problem:
+    rank = 2 + len(sliding.strides)
+    if len(a) != rank or len(b) != rank or groups < 1 or a[-1] != b[-1] * groups or b[0] % groups:
+        raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)} in {groups} groups")
+    places = sliding.over(a, b[1:-1])
+    full = (a[0], *places.out, b[0])
+    return Problem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[-1])
+
+
+def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:
+    """Return the body with what these shapes tell of its prologue."""
+    if parts.prologue is None:
+        return parts
+    prologue = parts.prologue
+    shape = prologue.shape(input_shapes)
+    # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
+    given = prologue.given(input_shapes)
+    kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
+    groups = [math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)]
+    if any(rows != groups[0] for rows in groups):
+        raise UnsupportedError(f"vectors of terms for groups of {' and '.join(map(str, sorted(set(groups))))} rows")
+    named = tuple("group" if isinstance(kind, int) else kind for kind in kinds)
+    prologue = replace(prologue, kinds=named, group=groups[0] if groups else 0)
+    if not prologue.cells:
+        raise UnsupportedError("a left factor that is computed from vectors alone")
+    size = element_types.TYPES[parts.dtype].size
+    sizes = [element_types.TYPES[t].size for t in prologue.cell_types]
+    in_place = next((i for i, s in zip(prologue.cells, sizes, strict=True) if s == size), None)
+    terms = tuple(settled(input_shapes[i][-1]) for i in prologue.joined)
+    if prologue.joined and (prologue.cells != (JOINED,) or in_place is None or any(n * size % 16 for n in terms)):
+        raise UnsupportedError(f"matrices of {' and '.join(map(str, terms))} terms side by side before a product")
+    return replace(parts, prologue=replace(prologue, in_place=in_place, terms=terms))
+
+
+def _group(shape: Shape, full: Shape) -> int:
+    """Return the first dimension of the groups of rows for each of which `shape` has a vector of terms."""
+    first = group_kind(shape, full)
+    if first is None:
+        raise UnsupportedError(f"an operand of shape {list(shape)} before a product of {list(full)}")
+    return first
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    parts = anatomy(op)
+    size = problem(parts, input_shapes)
+    found: dict[int, Shape] = {}
+    for body, epilogue in enumerate(parts.epilogues):
+        full = size.full_of(body)
+        shapes = epilogue.program.shapes(
+            (*(full for _ in epilogue.products), *(input_shapes[i] for i in epilogue.operands))
+        )
+        if any(shapes[o.value] != full for o in epilogue.program.outputs):
+            raise UnsupportedError("an output of another shape than its product")
+        found.update(dict.fromkeys(epilogue.outputs, stored(full, epilogue.moves).shape if epilogue.moves else full))
+    return tuple(found[o] for o in range(len(op.outputs)))
+
+
+def kind_of(shape: Shape, full: Shape) -> str:
+    """Return how an operand lies beside a matrix of shape `full`; raises where the kernels do not read it so."""
+    kind = beside_kind(shape, full)
+    if kind is None:
+        raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
+    return kind
+
+
+def beside_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
+    """Return how an operand lies beside a product: as `operand_kind` says, or `inner`: [m, 1] for all matrices."""
+    kind = operand_kind(shape, full)
+    if kind is not None or len(full) < 3 or not 2 <= len(shape) <= len(full) or full[-2] is None:
+        return kind
+    return "inner" if (*shape[-2:],) == (full[-2], 1) and all(d == 1 for d in shape[:-2]) else None
+
+
+def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
+    """Return how an operand lies in the output: `cell`, `column`, `row` or `uniform`; None for any other way.
+
+    Dimensions may be numbers, names (a name means one number everywhere), or None where nothing is known.
+    """
+    if len(shape) > len(full):
+        return None
+    padded = (1,) * (len(full) - len(shape)) + tuple(shape)
+    if all(d == 1 for d in padded):
+        return "uniform"
+    if all(d == 1 for d in padded[:-1]) and padded[-1] == full[-1]:
+        return "column"
+    if None in padded:
+        return None
+    if padded == tuple(full):
+        return "cell"
+    if padded == (*full[:-1], 1):
+        return "row"
+    return None
+
+
+def group_kind(shape: Sequence[object], full: Sequence[object]) -> int | None:
+    """Return from which dimension on `shape` has ones beside `full`, up to the last, in which they agree; else None.
+
+    A gate [batch, 1, 1, channels] beside images [batch, height, width, channels]: 1. Dimensions as for `operand_kind`.
+    """
+    if len(shape) != len(full) or len(shape) < 3 or shape[-1] != full[-1] or None in shape:
+        return None
+    first = next((i for i, (d, f) in enumerate(zip(shape, full, strict=True)) if d != f), len(full) - 1)
+    return first if first > 0 and all(d == 1 for d in shape[first:-1]) else None

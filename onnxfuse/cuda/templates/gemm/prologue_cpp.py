@@ -1,0 +1,173 @@
+"""The generated text of a product's prologue: what computes its left factor, 16 bytes at a time."""
+
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.emit.access import Load, RegisterGroup
+from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.templates.gemm.body import JOINED, ROW_BYTES, Anatomy, Prologue
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic import element_types
+
+PIECE_BYTES = 16
+"""Of the left factor, which a thread computes at once."""
+
+
+SHORT = frozenset({
+    "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
+})  # fmt: skip
+"""Operations of one instruction; the others are counted as LONG."""
+LONG = 8
+AROUND = 3
+"""Instructions to fetch, decode and pack an element, for each matrix or vector that is read and for the result."""
+RATE = 128 * 1700.0
+"""Instructions of a multiprocessor in a microsecond, of lanes, as many as it does at 1.7 GHz."""
+
+
+def microseconds(parts: Anatomy, rows: int) -> float:
+    """Return about how long a multiprocessor computes the left factor of so many rows and 128 bytes of terms."""
+    prologue = parts.prologue
+    if prologue is None:
+        return 0.0
+    program = prologue.program
+    ops = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
+    each = sum(1 if op in SHORT else LONG for op in ops) + AROUND * (len(expressions.live_inputs(program)) + 1)
+    return rows * parts.terms * each / RATE
+
+
+def none() -> str:
+    """Return the text where the left factor is an input of the op."""
+    return """struct Prologue {};
+template <class> DEVICE constexpr int beside_bytes() { return 0; }
+DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, Index lines, Index pitch) {
+  return from.a() + (unsigned long long)matrix * lines * pitch;
+}
+"""
+
+
+def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int) -> str:
+    """Return `Prologue` for the kernel of sm_80: blocks of `rows`, matrices whose rows begin every `along` elements."""
+    wide, fetches, takes, behind = _wide(parts), [], [], 0
+    for i, stored, size in _cells(op, prologue):
+        place, name = "a", _name(i)
+        if i != prologue.in_place:
+            place = f"beside + ({behind} + number * {wide * size})"
+            behind += rows * (ROW_BYTES // PIECE_BYTES) * wide * size
+        start = "run(term).at(row)" if i == JOINED else f"{name} + ((unsigned long long)row * pitch + term)"
+        fetches.append(f"    copy_neighbours<{wide}, {along}>({place}, {start}, left);\n")
+        take = f"take_neighbours<{stored}, {wide}, {along}>({place}, {start}, left)"
+        takes.append(Load(name, f"Pack<{stored}, {wide}>", take))
+    return _struct(
+        op, parts, prologue, along,
+        f"  static constexpr int BESIDE_BYTES = {behind};  // of the stage: matrices that do not lie where A will\n"
+        f"  DEVICE void fetch({_SHARE}) const {{\n{''.join(fetches)}  }}\n"
+        + RegisterGroup("Cells", "cell", tuple(takes)).load("take", _SHARE, of=" const"),
+    ) + (
+        "template <class From> DEVICE constexpr int beside_bytes() { return From::BESIDE_BYTES; }\n"
+        "DEVICE Prologue left_of(const Operands& from, const Groups& p, Index matrix, Index m, Index k) {\n"
+        "  return {from, p, matrix * m, k};\n}\n"
+    )  # fmt: skip
+
+
+_SHARE = "SharedAddress a, SharedAddress beside, int number, Index row, Index term, Index pitch, int left"
+"""What a thread takes at a time, of matrices with rows of `pitch` terms."""
+
+
+def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
+    """Return `Prologue` for Hopper's kernel: the copy engine has brought the matrices, all swizzled alike."""
+    takes = []
+    for number, (i, _, _) in enumerate(_cells(op, prologue)):
+        place = "a" if number == 0 else f"beside + {number - 1} * stride"
+        takes.append(f"    load_shared(held.{_name(i)}.chunk[0], {place});\n")
+    return _struct(
+        op, parts, prologue, 16,
+        "  static DEVICE Cells take(unsigned a, unsigned beside, unsigned stride) {\n    Cells held;\n"
+        f"{''.join(takes)}    return held;\n  }}\n",
+    )  # fmt: skip
+
+
+def _wide(parts: Anatomy) -> int:
+    return PIECE_BYTES // element_types.TYPES[parts.dtype].size
+
+
+def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:
+    """Return the matrices that the functor reads: the input of the op, the type of its elements and their size."""
+    facts = zip(prologue.cells, (element_types.TYPES[t] for t in prologue.cell_types), strict=True)
+    return [(i, fact.stored, fact.size) for i, fact in facts]
+
+
+def _name(i: int) -> str:
+    """Return what kernels call an input of the functor."""
+    return "joined" if i == JOINED else f"in{i}"
+
+
+def _runs(prologue: Prologue, stored: str) -> str:
+    """Return the function that tells where the terms from one on lie, of matrices side by side."""
+    text, end = "", 0
+    for i, terms in zip(prologue.joined, prologue.terms, strict=True):
+        found = f"{{(const {stored}*)parts.in{i} + (term - {end}), {terms}}}"
+        text += f"    if (term >= {end}) run = {found};\n" if end else f"    Run run = {found};\n"
+        end += terms
+    return (
+        "  Operands parts;\n"
+        "  // Where some terms lie in the first row, and elements from row to row.\n"
+        f"  struct Run {{\n    const {stored}* from;\n    Index step;\n"
+        f"    DEVICE const {stored}* at(Index row) const {{ return from + (unsigned long long)row * step; }}\n  }};\n"
+        f"  DEVICE Run run(Index term) const {{\n{text}    return run;\n  }}\n"
+    )
+
+
+def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: str) -> str:
+    """Return `Prologue`: pointers to what the functor reads, how a thread takes its share, and what it makes of it."""
+    wide = _wide(parts)
+    live = [(prologue.inputs[i], prologue.kinds[i]) for i in expressions.live_inputs(prologue.program)]
+    stored = {i: element_types.TYPES[op.inputs[prologue.joined[0] if i == JOINED else i]].stored for i, _ in live}
+    alone = [(i, kind) for i, kind in live if i != JOINED]
+    first = {"cell": " + (unsigned long long)before * k", "row": " + before", "column": "", "uniform": "", "group": ""}
+    given = [f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in alone]
+    given += ["parts(from)"] if prologue.joined else []
+    given += ["before(before)", "k(k)", "group(p.group)"] if prologue.group else []
+    neighbours = f"load_neighbours<{wide}, {along}>"
+    loads = {
+        "cell": "", "column": f"{neighbours}(in{{}} + term, left)", "row": "load_splat(in{} + row)",
+        "uniform": "load_splat(in{})",
+        "group": f"{neighbours}(in{{}} + (unsigned long long)group.quotient(before + row) * k + term, left)",
+    }  # fmt: skip
+
+    def held(struct: str, name: str, *of: str) -> RegisterGroup:
+        def load(i: int, kind: str) -> Load:
+            holder = f"Splat<{stored[i]}>" if kind in ("row", "uniform") else f"Pack<{stored[i]}, {wide}>"
+            return Load(_name(i), holder, loads[kind].format(i))
+
+        return RegisterGroup(struct, name, tuple(load(i, kind) for i, kind in live if kind in of))
+
+    cell, column = held("Cells", "cell", "cell"), held("Columns", "column", "column")
+    row = held("Rows", "row", "row", "uniform", "group")
+    values = cell.values() | column.values() | row.values()
+    element = ", ".join(values[_name(i)] for i, _ in live)
+    packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
+        element_types.TYPES[parts.dtype].stored, "packed<Factor, W>"
+    )
+    word = "round_to_tf32(pack.word(i))" if parts.to_tf32 else "pack.word(i)"
+    return (
+        f"namespace left_factor {{\n{expressions.source(prologue.program)}}}\nstruct Prologue {{\n"
+        f"  static constexpr int W = {wide};  // terms that a thread computes at once\n"
+        + "".join(f"  const {stored[i]}* in{i};\n" for i, _ in alone)
+        + (_runs(prologue, stored[JOINED]) if prologue.joined else "")
+        + ("  Index before, k;\n  Divisor<Index> group;\n" if prologue.group else "")
+        + cell.hold()
+        + column.hold()
+        + row.hold()
+        + "  DEVICE Prologue(const Operands& from, const Groups& p, Index before, Index k)\n"
+        f"      : {', '.join(given)} {{}}\n"
+        "  // Of the terms from `term` on, of which there are `left`.\n"
+        + column.load("columns", "Index term, int left", of=" const")
+        + row.load(
+            "rows", "Index row, bool there, Index term, int left", after="    if (!there) return held;\n", of=" const"
+        )
+        + cells
+        + "  // Beyond the end of a row are zeros, whatever the functor makes of nothing.\n"
+        "  static DEVICE void compute(unsigned (&word)[4], const Cells& cell, const Columns& column, const Rows& row, "
+        "int left) {\n    Stored<Factor>::Value value[W];\n    UNROLLED for (int w = 0; w < W; ++w)\n"
+        f"      value[w] = w < left ? left_factor::apply({{{element}}}).b0 : 0.0f;\n"
+        f"    const Pack<Factor, W> pack = {packed}(value);\n"
+        f"    UNROLLED for (int i = 0; i < 4; ++i) word[i] = {word};\n  }}\n}};\n"
+    )

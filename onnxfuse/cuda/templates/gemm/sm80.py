@@ -1,0 +1,254 @@
+"""The gemm template on sm_80 and later: which block computes a product, how it fits a GPU, the launch."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import Block, LaunchPlan
+from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm import prologue_cpp
+from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.work import Fit, Work
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd, least
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+LEAST = 80
+"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
+OTHER = range(100, 120)
+"""Data centre Blackwell: the kernel runs there, but its tensor cores reach their speed by other instructions alone."""
+MOST_ELEMENTS = 2**31
+"""Elements of the images that a window slides over; the kernel counts them by 32 bits."""
+STAGES = range(6, 1, -1)
+REGISTERS_HELD = 144
+"""Accumulators of a thread, at most: a hundred more registers take the fragments and addresses."""
+PADDING = 8
+"""Columns between the rows of the sums in shared memory."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast blocks of one kind work, in microseconds."""
+
+    resident: int
+    """Blocks that a multiprocessor is meant to hold at once."""
+    alone: float
+    """For 128 bytes of terms, of a block that has a multiprocessor for itself."""
+    together: float
+    """The same of all that it holds, side by side."""
+    finish: float
+    """For the body, of each block."""
+    start: float
+    """Before the first product and after the last one."""
+
+
+PACES = {
+    Block(192, 192, 4, 2): Pace(1, 1.197, 1.197, 5.3, 1.9),
+    Block(128, 192, 2, 4): Pace(1, 0.889, 0.889, 3.9, 1.3),
+    Block(128, 256, 2, 4): Pace(1, 1.100, 1.100, 4.8, 0.0),
+    Block(128, 128, 2, 2): Pace(2, 0.590, 1.245, 1.7, 2.2),
+    Block(64, 128, 2, 2): Pace(2, 0.399, 0.791, 0.9, 2.1),
+    Block(128, 64, 2, 2): Pace(2, 0.391, 0.880, 0.3, 2.4),
+    Block(64, 64, 2, 2): Pace(3, 0.254, 0.674, 0.4, 2.0),
+    Block(64, 64, 2, 2, 2): Pace(2, 0.457, 0.886, 0.8, 1.7),
+    Block(32, 64, 1, 2, 2): Pace(3, 0.286, 0.808, 0.3, 1.9),
+    Block(16, 64, 1, 2, 4): Pace(2, 0.391, 0.865, 1.0, 1.3),
+}
+"""The blocks, by the rows and columns of all products of a gate together.
+
+Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
+2026-11: what they choose takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
+"""
+PRECISE_PACES = {
+    Block(128, 128, 4, 2): Pace(1, 2.34, 2.34, 4.9, 3.6),
+    Block(64, 128, 2, 2): Pace(2, 1.52, 2.31, 1.9, 2.8),
+    Block(128, 64, 4, 2): Pace(2, 1.43, 2.48, 1.3, 3.1),
+    Block(64, 64, 2, 2): Pace(3, 0.77, 1.77, 0.8, 4.0),
+    Block(64, 64, 2, 2, 2): Pace(2, 1.43, 2.50, 1.1, 2.2),
+    Block(32, 64, 1, 2, 2): Pace(4, 0.92, 2.50, 0.3, 1.9),
+    Block(16, 64, 1, 2, 4): Pace(2, 0.96, 1.44, 1.0, 1.3),
+}
+"""The same of float32 that keeps its digits: fitted to ResNet-50's layers with 32 images and to products of BERT-base
+(H200, 2026-11-26); the blocks of 32 and 16 rows to few of them."""
+SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
+"""Where none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not timed."""
+NEAR = 1.5
+"""Estimates were at most 0.18 off: a block that should take this many times the least is not the fastest."""
+
+
+def refuses(arch: Arch) -> str | None:
+    """Return why the body is the better choice on `arch`, None where a kernel for tensor cores is."""
+    if arch.number < LEAST:
+        return f"the product's kernels are made for sm_{LEAST} and later, this GPU is {arch.name}"
+    if arch.number in OTHER:
+        return f"the library multiplies by instructions of {arch.name} that the product's kernels do not use"
+    return None
+
+
+def takes(size: Problem) -> bool:
+    """Return whether the kernel counts the elements of these images: by 32 bits, of a window's left factor."""
+    return size.places is None or math.prod(size.places.shape) < MOST_ELEMENTS
+
+
+def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
+    """Return how to run the product on tensor cores, whatever its size and pointers."""
+    size = work.size
+    fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
+    block = fit.block
+    return LaunchPlan(
+        kernel=gemm_cpp.sm80(work, fit),
+        grid=(_tiles(block, size), 1, 1),
+        block=(block.threads, 1, 1),
+        shared_bytes=fit.shared_bytes,
+        parameters=launch_plan.packed(
+            (
+                *gemm_cpp.source_fields(size),
+                *work.store_words,
+                *work.group_words,
+                *work.product_words,
+                *size.side_words(block.n),
+                size.m,
+                size.k,
+                _steps(block, work.parts, size),
+                -(-size.m // block.m),
+                size.pitch,
+                size.lines,
+            ),
+            32,
+        ),
+        output_shapes=work.output_shapes,
+    )
+
+
+def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
+    """Return the block with the least estimated time."""
+    best = least(candidates(parts, arch), lambda block: microseconds(block, parts, size, arch))
+    if best is not None:
+        return best
+    spare = _fitting(SPARE, parts, arch)
+    if not spare:
+        raise UnsupportedError(f"{plural(len(parts.epilogues[0].products), 'product')} in one body")
+    return spare[0]
+
+
+def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
+    """Return the blocks whose times are known that fit `arch` beside the body's products and layouts."""
+    return _fitting(_paces(parts), parts, arch)
+
+
+def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
+    """Return, of blocks with the columns of all products together, those that fit, with the columns of each."""
+    accumulated, found = len(parts.epilogues[0].products), []
+    for kind in kinds:
+        block = replace(kind, n=kind.n // accumulated)
+        # Where a factor lies with its terms below each other, a tile is whole lines of 128 bytes wide.
+        lines = block.n % parts.terms == 0 and (not parts.products[0].turned or block.m % parts.terms == 0)
+        if lines and block.n // block.warps_n % 16 == 0 and _shared_bytes(parts, block, 2) <= arch.shared_bytes:
+            found.append(block)
+    return found
+
+
+def adding_alike(parts: Anatomy, size: Problem, chosen: Block, arch: Arch) -> list[Block]:
+    """Return the other blocks whose sums have the bits of the chosen one's, fastest first; none of shared ones."""
+    alike = [b for b in candidates(parts, arch) if b.warps_k == chosen.warps_k == 1 and b != chosen]
+    return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
+
+
+def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
+    """Return the blocks whose estimated time is near the least one; none before sm_80."""
+    if arch.number < LEAST:
+        return []
+    estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
+    return [block for block, time in estimates.items() if time <= NEAR * min(estimates.values())]
+
+
+def _tiles(block: Block, size: Problem) -> int:
+    return -(-size.m // block.m) * size.across(block.n) * size.products
+
+
+def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
+    return -(-size.k // (parts.terms * block.warps_k))
+
+
+def _paces(parts: Anatomy) -> dict[Block, Pace]:
+    return PRECISE_PACES if parts.precise else PACES
+
+
+def _pace(block: Block, parts: Anatomy) -> Pace:
+    return _paces(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
+
+
+def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> float:
+    """Return the estimated time of a block."""
+    pace, (_, resident) = _pace(block, parts), _ring(parts, block, arch)
+    steps = _steps(block, parts, size)
+    computed = prologue_cpp.microseconds(parts, block.m * block.warps_k)
+    rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
+
+    def among(count: int) -> float:
+        share = (count - 1) / (pace.resident - 1) if pace.resident > 1 else 0.0
+        return steps * (pace.alone + (pace.together - pace.alone) * share + count * computed) + count * pace.finish
+
+    last = -(-rest // arch.sm_count)
+    return pace.start + rounds * among(resident) + (among(last) if last else 0.0)
+
+
+def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
+    """Return the bytes of the ring, or of the sums that take its place."""
+    accumulated = len(parts.epilogues[0].products)
+    beside = 0 if parts.prologue is None else parts.terms * parts.prologue.bytes_beside
+    ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * beside)
+    sums = block.warps_k * accumulated * block.m * (block.n + PADDING) * 4
+    seen = block.m * 16 if parts.products[0].sliding is not None else 0
+    return max(ring, sums) + seen
+
+
+def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
+    """Return the stages of the longest ring beside which as many blocks fit a multiprocessor as can, and how many."""
+    accumulated = len(parts.epilogues[0].products)
+    kind, paces = replace(block, n=block.n * accumulated), _paces(parts)
+    for resident in range(paces[kind].resident if kind in paces else 1, 0, -1):
+        # A block takes a kilobyte more than it asks for; a multiprocessor has one more than a block may ask for.
+        limit = (arch.shared_bytes + 1024) // resident - 1024
+        least = STAGES[-1] + (resident > 1)
+        for stages in STAGES:
+            if stages >= least and _shared_bytes(parts, block, stages) <= limit:
+                return stages, resident
+    raise UnsupportedError(f"a block of {block.m} by {block.n} does not fit the shared memory of {arch.name}")
+
+
+def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
+    parts, size = work.parts, work.size
+    held = block.m * block.n * len(parts.epilogues[0].products) // (32 * block.warps_m * block.warps_n)
+    if held > REGISTERS_HELD:
+        raise UnsupportedError(
+            f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
+        )
+    stages, resident = _ring(parts, block, arch)
+    item = element_types.TYPES[parts.dtype].size
+    product = parts.products[0]
+    along_b = size.k if product.transposed else gcd(*size.widths)
+    a_piece = _piece(size.pitch, item, aligned)
+    if product.terms is not None and a_piece < 16:  # a whole piece is cut where the terms end, no part of one
+        a_piece = gcd(a_piece, size.k * item)
+    stored = [element_types.TYPES[o.dtype].size for o in work.program.outputs]
+    width = gcd(*size.widths, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
+    return Fit(
+        block,
+        stages,
+        _shared_bytes(parts, block, stages),
+        width,
+        a_piece,
+        _piece(along_b, item, aligned),
+        gcd(size.k, 16, *(() if parts.prologue is None else parts.prologue.terms)) if aligned else 1,
+        resident if parts.precise else 0,
+    )
+
+
+def _piece(along: int, item: int, aligned: bool) -> int:
+    """Return the bytes of a factor that lie on a boundary of as many in every line of so many elements."""
+    return gcd(along * item, 16) if aligned and along else item

@@ -1,0 +1,357 @@
+"""The gemm template on Hopper: which tile computes a product, how it fits a multiprocessor, the launch."""
+
+import math
+from dataclasses import replace
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.plan import launch_plan, limits
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Tile
+from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
+from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.sm90_costs import costs_of
+from onnxfuse.cuda.templates.gemm.work import Work, output_bytes
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+SHARED_LIMIT = 227 * 1024
+"""Shared memory of a block on Hopper, bytes."""
+
+
+def takes(work: Work, arch: Arch) -> bool:
+    """Return whether Hopper's kernel runs products of this size, layout and number on `arch`."""
+    parts, size = work.parts, work.size
+    if (
+        not arch.has_warpgroups
+        or tensor_maps.count(work) > limits.TENSOR_MAPS
+        or gcd(8, *size.widths) != 8
+        or 0 in (size.m, size.k, *size.widths)
+        or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
+        or parts.products[0].turned
+        or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
+    ):
+        return False
+    if parts.dtype == TensorProto.FLOAT and not parts.products[0].transposed:
+        return False
+    if parts.prologue is not None and not _fetched_alike(parts):
+        return False
+    if size.places is None:
+        # The copy engine takes rows that begin every 16 bytes. Terms below each other are rows: any number of them.
+        return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
+    # Rows of 16 bytes; of a group of channels whole slices, beside which the next group's lie.
+    least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
+    return size.channels % least == 0 and tensor_maps.slides_fast(size.places)
+
+
+def _fetched_alike(parts: Anatomy) -> bool:
+    """Return whether the copy engine can lay out what the left factor is computed from as it would that one."""
+    size = element_types.TYPES[parts.dtype].size
+    return parts.prologue is not None and all(element_types.TYPES[t].size == size for t in parts.prologue.cell_types)
+
+
+def _steps(size: Problem, terms: int) -> int:
+    """Return how often so many terms are fetched: of a window, the channels of one element at a time."""
+    if size.places is None:
+        return -(-size.k // terms)
+    step = terms * sm90_cpp.slices(size, terms) // sm90_cpp.SLICES
+    return math.prod(size.places.kernel) * -(-size.channels // step)
+
+
+def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
+    size = work.size
+    if not _takes_columns(work, replace(tile, n=tile.n * work.first_operand)):
+        raise UnsupportedError(f"a tile of {tile} for {size.n} columns")
+    if not _has_registers(work.parts, tile, tile.n * work.first_operand):
+        raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
+    stages = _stages(work, tile)
+    rows, together = -(-size.m // (tile.m * tile.cluster)), tile.cluster * tile.split
+    count = rows * size.across(tile.n) * size.products
+    clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
+    threads = _threads(work.parts, tile)
+    return LaunchPlan(
+        kernel=sm90_cpp.sm90(work, threads, tile, stages, left_rows(size, tile), long=_is_long(work, tile, arch)),
+        grid=(clusters * together, 1, 1),
+        block=(threads, 1, 1),
+        shared_bytes=_shared_bytes(work, tile, stages),
+        parameters=launch_plan.packed(
+            (
+                *gemm_cpp.source_fields(size),
+                *work.store_words,
+                *work.group_words,
+                *work.product_words,
+                *size.side_words(tile.n),
+                size.m,
+                _steps(size, work.parts.terms),
+                rows,
+                size.k,
+                size.lines,
+            ),
+            32,
+        ),
+        output_shapes=work.output_shapes,
+        tensor_maps=tensor_maps.maps(work, tile, left_rows(size, tile)),
+    )
+
+
+REGISTERS, PRODUCT_REGISTERS = 65536, 26
+"""Of a multiprocessor; and of a thread, what a warpgroup product takes beside its sums (ptxas, CUDA 13.0)."""
+
+
+def _threads(parts: Anatomy, tile: Tile) -> int:
+    """Return the threads of a block: of the teams, of those that fetch, and of those that compute part of a factor."""
+    return 128 * (tile.warpgroups * tile.teams + 1 + _computes(parts))
+
+
+def _computes(parts: Anatomy) -> bool:
+    """Return whether a warpgroup computes the left factor, or the low parts of the right one."""
+    return parts.prologue is not None or parts.precise
+
+
+def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
+    """Return whether one product of so many columns fits the registers that each thread is launched with."""
+    launched = REGISTERS // _threads(parts, tile) // 8 * 8
+    return not _computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
+
+
+def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
+    left = left_rows(work.size, tile)
+    matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
+    rights = work.first_operand * (2 if work.parts.precise else 1)
+    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + rights * tile.n * ROW_BYTES)
+    warps = 4 * tile.warpgroups * tile.teams
+    chunks = _chunks(tile)
+    buffers = 2 if work.staged is None else chunks
+    puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
+    part = -(-chunks // tile.split) * 16 * 64 * work.first_operand * 4
+    parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
+    piece = sm90_cpp.piece_bytes(work)
+    pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
+    return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
+
+
+def _chunks(tile: Tile) -> int:
+    """Return how many chunks of 16 rows and 64 columns a warp finishes; of a split tile the blocks share them."""
+    return tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
+
+
+def left_rows(size: Problem, tile: Tile) -> int:
+    """Return the rows of the left factor that are fetched for a tile: no more than there are, but for windows."""
+    return tile.m if size.places is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
+
+
+LEAST_STAGES = 3
+"""Stages of the ring below which a tile is not chosen: one is multiplied, one is free, one is on its way."""
+
+
+def _most_stages(work: Work, tile: Tile) -> int:
+    """Return how many stages of the ring fit, at most eight."""
+    return max((s for s in range(1, 9) if _shared_bytes(work, tile, s) <= SHARED_LIMIT), default=0)
+
+
+def _stages(work: Work, tile: Tile) -> int:
+    """Return how many stages of the ring are taken; raises where not two fit."""
+    stages = _most_stages(work, tile)
+    if stages < 2:
+        raise UnsupportedError(f"a tile of {tile.m} by {tile.n} does not fit the shared memory")
+    return stages
+
+
+# ---- the choice of a tile
+
+
+LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
+"""Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
+after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
+LIGHT_SAVES = 0.5
+"""Microseconds by which a light body is done sooner, where a multiprocessor takes one tile."""
+LAUNCH = 2.4
+"""Microseconds before the first product and after the last one, beside several tiles."""
+SHARE, BESIDE = 30_000, 0.1
+"""Bytes that a multiprocessor writes, and reads of a residual, in a microsecond while all do, 4 TB/s in all, and what
+each tile takes besides: few terms are multiplied in less. 64 terms, 32x56x56 rows, 256 columns, a residual: 128x192
+40.0 us, 128x128 33.0."""
+SHARED_FROM = 4
+"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
+without; 6304x768x768 (three) 20.3 and 19.0."""
+NEAR = 1.6
+"""The fastest tile of each of 61 products and convolutions was estimated at 1.51 times the least estimate or below."""
+SPLIT_FROM = 24
+"""Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
+CLUSTERED = 7 / 8
+"""Share of the multiprocessors that the blocks of split tiles may take: clusters of more than two leave some over.
+49x2048x1024 of float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
+GATHER = (0.8, 0.08)
+"""Microseconds to add up a split tile: once, and for each chunk of a warp that each block finishes. Tiles of 64x64,
+768x3072: 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
+
+
+def _light(parts: Anatomy) -> bool:
+    program = parts.epilogues[0].program
+    return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
+
+
+def fitting(work: Work) -> list[Tile]:
+    """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
+    tiles = [tile for tile in _cut(work) if _is_held(work, tile)]
+    return [tile for tile in tiles if _is_near(work, tile)] or tiles
+
+
+def _cut(work: Work) -> list[Tile]:
+    """Return the tiles that the columns can be cut in, whose sums fit the registers."""
+    narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
+    return [
+        tile
+        for tile in costs_of(work.parts)
+        if _takes_columns(work, tile)
+        and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
+        and _has_registers(work.parts, tile, tile.n)
+    ]
+
+
+def _is_held(work: Work, tile: Tile) -> bool:
+    """Return whether enough stages of a tile fit the shared memory."""
+    return _shared_bytes(work, replace(tile, n=tile.n // work.first_operand), LEAST_STAGES) <= SHARED_LIMIT
+
+
+def _is_near(work: Work, tile: Tile) -> bool:
+    """Return whether a tile is not much larger than the product."""
+    rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * work.first_operand
+    return tile.m * tile.cluster <= 2 * rows and tile.n <= 2 * columns
+
+
+BOX = 256
+"""Rows that the copy engine fetches at once, at most."""
+
+
+def _takes_columns(work: Work, tile: Tile) -> bool:
+    """Return whether the columns of a tile are whole chunks, or rows of a right factor [n, k] that end within one.
+
+    Then the last chunk begins in the one before it, or a tile has all columns. Of [k, n] such tiles would be fetched
+    from the middle of lines of 128 bytes: 1568x768x3072 by 64x160 25 us, by 64x192 14.
+    """
+    transposed = work.parts.products[0].transposed
+    if tile.n % 64 == 0:
+        return tile.n % (64 * work.first_operand) == 0 and (tile.n <= BOX or not transposed)
+    alone = transposed and work.first_operand == 1
+    return alone and (tile.n > 64 or work.size.n <= tile.n)
+
+
+def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
+    """Return the tile with the least estimated time, and the time."""
+
+    def tries(tile: Tile) -> bool:
+        if tile.split > 1:
+            return _splits(work, arch, tile)
+        return _is_near(work, tile) and _is_held(work, tile)
+
+    best = least([*_cut(work), *shared(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
+    if best is None:
+        raise UnsupportedError(f"{work.first_operand} products in one body")
+    return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
+
+
+def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
+    """Return the microseconds of each tile that fits, split where they are few."""
+    tiles = [*fitting(work), *(tile for tile in shared(work.parts) if _splits(work, arch, tile))]
+    return {tile: _microseconds(work, tile, arch) for tile in tiles}
+
+
+def _count(work: Work, tile: Tile) -> int:
+    """Return how many tiles there are, those of a cluster together."""
+    across = work.size.across(tile.n // work.first_operand)
+    return -(-work.size.m // (tile.m * tile.cluster)) * across * work.size.products
+
+
+def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
+    """Return the estimated time by a tile that has the columns of all products of a gate."""
+    parts, size = work.parts, work.size
+    steps, light = _steps(size, parts.terms), _light(parts)
+    moved = output_bytes(parts) + work.staged_bytes
+    cost, rounds = costs_of(parts)[_whole(parts, tile)], 1
+    if tile.split == 1:
+        rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
+    if tile.cluster > 1 and rounds < SHARED_FROM:
+        return math.inf
+    computed = prologue_cpp.microseconds(parts, left_rows(size, tile))
+    if rounds > 1:
+        one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
+        # One team stores and then multiplies, of two the one while the other does.
+        behind = 0.0 if tile.teams > 1 else steps * cost.several
+        return LAUNCH + rounds * larger(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
+    once, each = GATHER
+    added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
+    gather = once + each * added if tile.split > 1 else 0.0
+    return (
+        cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
+    )
+
+
+LONG = 4.0
+"""Microseconds by estimate above which a kernel lets the one behind it begin only when its last products are done.
+
+None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 614, 592; ViT-B/16 with 1 image 425, 442,
+402; ResNet-50 with 1 image, whose convolutions take 3 to 7, 224, 223, 225, and 247 where all of them do.
+"""
+
+
+def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
+    """Return whether a launch by a tile, one that has a cost, takes long enough for the next one to wait."""
+    whole = replace(tile, n=tile.n * work.first_operand)
+    known = whole in costs_of(work.parts) or whole in shared(work.parts)
+    return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
+
+
+SPLITS = {
+    Tile(64, 64, 1, teams=1): (2, 3, 4, 6),
+    Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
+    Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
+}
+"""How many blocks share a tile. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8,
+64x128 whole 19.9; 11520 terms 32.7, 34.5 and 36.1. None takes less by 128x64, 128x160 or 128x192, or by more blocks."""
+SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
+
+
+def _whole(parts: Anatomy, tile: Tile) -> Tile:
+    """Return the tile that has the cost of a split one's products."""
+    whole = replace(tile, split=1)
+    return whole if whole in costs_of(parts) else replace(whole, teams=2)
+
+
+def shared(parts: Anatomy) -> list[Tile]:
+    """Return the tiles that several blocks may share; where float32 keeps its digits only the smallest was tried."""
+    return [tile for tile in SPLIT if not parts.precise or (tile.m, tile.n) == (64, 64)]
+
+
+def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
+    """Return whether tiles are few enough that as many blocks for each as it is split for may be faster."""
+    if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
+        return False
+    share = 1.0 if tile.split == 2 else CLUSTERED
+    return (
+        _takes_columns(work, tile)
+        and _has_registers(work.parts, tile, tile.n)
+        and _is_near(work, tile)
+        and _is_held(work, tile)
+        and _count(work, tile) * tile.split <= arch.sm_count * share
+    )
+
+
+def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
+    """Return the other tiles whose sums have the bits of the chosen one's, fastest first; none of one that is split."""
+    if chosen.split > 1:
+        return []
+    tiles = sorted(fitting(work), key=lambda tile: _microseconds(work, tile, arch))
+    return [t for tile in tiles if (t := replace(tile, n=tile.n // work.first_operand)) != chosen]
+
+
+def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
+    """Return the tiles that may be near the fastest, and all ways to split where they are few."""
+    estimated = _estimated(work, arch)
+    tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
+    tiles += [tile for tile in shared(work.parts) if _splits(work, arch, tile)]
+    return [replace(t, n=t.n // work.first_operand) for t in tiles]

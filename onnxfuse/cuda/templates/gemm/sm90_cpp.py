@@ -1,0 +1,249 @@
+"""The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
+
+from onnxfuse.codegen.emit import entry as entries
+from onnxfuse.codegen.emit import warpgroup
+from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource
+from onnxfuse.codegen.program.program import Program
+from onnxfuse.cuda.plan.launch_plan import Tile
+from onnxfuse.cuda.templates.gemm import prologue_cpp
+from onnxfuse.cuda.templates.gemm.body import TYPES
+from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers
+from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
+from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.work import Work, output_bytes
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import larger, settled, smaller
+
+_SWIZZLED = {
+    2: "(puts + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
+    4: "((puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
+}
+"""Where a thread's two elements lie in a chunk, by their size. A row is 128 bytes, its pieces of 16 bytes swizzled as
+the copy engine has them; elements of 4 bytes take two such blocks of rows."""
+
+
+def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
+    """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile.
+
+    A `long` one lets the kernel behind it begin late.
+    """
+    end = entries.kernel(
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
+        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="TENSOR_MAPS maps",
+    )  # fmt: skip
+    constants = {
+        "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
+        "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
+        "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
+        "LAST_SLICES": _last_slices(work.size, work.parts.terms),
+        "PART_WARPS": part_warps(tile, left_rows),
+        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
+        "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _beside(work),
+        "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
+        "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
+        "FEW": smaller(FEW, work.first_operand * tile.n),
+    }  # fmt: skip
+    middle = (
+        result_pointers(work)
+        + _maps_struct(work)
+        + _prefetch_maps(work)
+        + _take_staged(work)
+        + _put_results(work.program)
+        + ("" if work.stored else _put_chunk(work))
+        + _put_moved(work)
+    )
+    width, dtype = work.first_operand * tile.n, TYPES[work.parts.dtype]
+    right_rows = not work.parts.products[0].transposed
+    middle += warpgroup.product("warpgroup_product", width, dtype, right_rows=right_rows)
+    if work.parts.precise:
+        middle += warpgroup.product("warpgroup_product", smaller(FEW, width), dtype, right_rows=False, held=True)
+    prologue = work.parts.prologue
+    middle += _fetch_left(work)
+    middle += f"using Factor = {element_types.TYPES[work.parts.dtype].stored};\n"
+    middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
+    if work.parts.precise:
+        middle += (
+            "struct SplitFactor : GivenFactor {\n  using GivenFactor::GivenFactor;\n};\nusing Prologue = SplitFactor;\n"
+        )
+    elif prologue is None:
+        middle += "using Prologue = GivenFactor;\n"
+    else:
+        middle += prologue_cpp.sm90(work.op, work.parts, prologue)
+    before = (AMPERE, HOPPER, *(() if prologue is None else ("conv/neighbours.cuh",)))
+    files = (
+        f"gemm/fetch_{work.source}.cuh",
+        *(("gemm/put_moved.cuh",) if work.stored else ()),
+        "gemm/sm90.cuh",
+        *(("cuda/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
+        "gemm/sm90.cu",
+    )
+    return kernel(work, before, constants, work.staged, middle, files, end)
+
+
+FEW = 64
+"""Columns whose products are added up in float32 while the next ones' run, where float32 keeps its digits."""
+SLICES = 4
+"""Of a row of 128 bytes: a product of the tensor cores takes 32 at a time."""
+
+
+def slices(size: Problem, terms: int) -> int:
+    """Return how many slices of a step are multiplied: of a group of channels so many that steps end where it does."""
+    if size.groups == 1:
+        return SLICES
+    whole = settled(size.channels) * SLICES // terms
+    return next(count for count in range(SLICES, 0, -1) if whole % count == 0)
+
+
+def _last_slices(size: Problem, terms: int) -> int:
+    """Return how many of them hold terms in the last step; of a window's every step is one element's channels."""
+    if size.places is not None:
+        return slices(size, terms)
+    return settled(-(-(size.k % terms) * SLICES // terms)) or SLICES
+
+
+def part_warps(tile: Tile, left_rows: int) -> int:
+    """Return the warps that have rows of the left factor: those whose sums are sent."""
+    return smaller(4 * tile.warpgroups, -(-left_rows // 16))
+
+
+def _beside(work: Work) -> int:
+    """Return the matrices that the copy engine fetches for the left factor beside the one in its place."""
+    return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
+
+
+def piece_bytes(work: Work) -> int:
+    """Return the shared memory for each 16 bytes of terms of matrices side by side: where they lie, and the vectors.
+
+    It is in blocks of 16 bytes; of no vectors is one, too, as C++ has it.
+    """
+    prologue = work.parts.prologue
+    if prologue is None or not prologue.joined:
+        return 0
+    wide = prologue_cpp.PIECE_BYTES // element_types.TYPES[work.parts.dtype].size
+    columns = (i for i, kind in zip(prologue.inputs, prologue.kinds, strict=True) if kind == "column")
+    return 16 + larger(16, sum(-(-wide * element_types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns))
+
+
+def _left_maps(work: Work) -> list[str]:
+    """Return the maps of the left factor, or of what it is computed from, that one first in whose place it will lie."""
+    prologue = work.parts.prologue
+    if prologue is not None and not prologue.fetched:
+        return []
+    return ["a", *(f"beside[{k}]" for k in range(_beside(work)))]
+
+
+def _fetch_left(work: Work) -> str:
+    places = ("to", *(f"beside + {i} * stride" for i in range(_beside(work))))
+    lines = "".join(
+        f"  terms.fetch_left({place}, &maps.{name}, arrived);\n"
+        for name, place in zip(_left_maps(work), places, strict=False)
+    )
+    return (
+        "template <class Terms> DEVICE void fetch_left(const TensorMaps& maps, const Terms& terms, unsigned to, "
+        f"unsigned beside, unsigned stride, unsigned arrived) {{\n{lines}}}\n"
+    )
+
+
+def _maps_struct(work: Work) -> str:
+    parts = work.parts
+    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
+    lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
+    if work.staged is not None:
+        lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
+    left = "  TensorMap a;\n" if _left_maps(work) else ""
+    left += f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
+    return f"struct TensorMaps {{\n{left}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
+
+
+def _prefetch_maps(work: Work) -> str:
+    """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
+    parts = work.parts
+    maps = [*_left_maps(work), *(f"b[{k}]" for k in range(len(parts.products)))]
+    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
+    maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.epilogues))]
+    maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []
+    lines = "".join(f"  prefetch_map(&maps.{m});\n" for m in maps)
+    return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
+
+
+def _take_staged(work: Work) -> str:
+    """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
+    fetch, take = "", ""
+    if work.staged is not None:
+        size, place = work.staged_bytes, _row(work)
+        fetch = "".join(
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {place}, arrived, "
+            "0);\n"
+            for part in range(size // 2)
+        )
+        take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
+            f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
+        )
+    return (
+        "DEVICE void fetch_staged(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
+        f"unsigned to, unsigned arrived) {{\n{fetch}}}\n"
+        "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
+        f"{take}}}\n"
+    )
+
+
+def _put_results(program: Program) -> str:
+    """Return how a thread puts its results into shared memory, from where the copy engine takes them."""
+    lines, offset = [], 0
+    for n, output in enumerate(program.outputs):
+        stored, size = element_types.TYPES[output.dtype].stored, element_types.TYPES[output.dtype].size
+        lines.append(f"  const Stored<{stored}>::Value value{n}[2] = {{result[0].b{n}, result[1].b{n}}};")
+        lines.append(f"  const unsigned to{n} = {_SWIZZLED[size]};")
+        if size == 2:
+            packer = {"f16": "packed_f16<2>", "bf16": "packed_bf16<2>"}.get(stored, f"packed<{stored}, 2>")
+            lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, {packer}(value{n}).word(0));")
+        else:
+            lines.append("  UNROLLED for (int w = 0; w < 2; ++w)")
+            lines.append(
+                f"    store_shared(to{n} + half * 1024 + {offset} + w * 4, packed<{stored}, 2>(value{n}).word(w));"
+            )
+        offset += 16 * 64 * size
+    head = "// Two neighbours, in a row of the chunk or the one eight below, in a group of eight columns at a pair.\n"
+    return (
+        head
+        + "DEVICE void put_results(unsigned puts, const Result (&result)[2], int row, int half, int group, "
+        + "int pair) {\n"
+        + "\n".join(lines)
+        + "\n}\n"
+    )
+
+
+def _row(work: Work) -> str:
+    """Return where a box begins behind its column: a row of the only matrix, or of one of many."""
+    return "row, batch" if work.product_words else "row"
+
+
+def _put_chunk(work: Work) -> str:
+    lines, offset = [], 0
+    row = _row(work)
+    for n, output in enumerate(work.program.outputs):
+        size = element_types.TYPES[output.dtype].size
+        for part in range(size // 2):
+            lines.append(
+                f"  put_box(&maps.out{n}[sibling], column + {part * 32}, {row}, puts + {offset + part * 2048});\n"
+            )
+        offset += 16 * 64 * size
+    return (
+        "DEVICE void put_chunk(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
+        "unsigned puts) {\n" + "".join(lines) + "}\n"
+    )
+
+
+def _put_moved(work: Work) -> str:
+    """Return how a chunk is put: nothing for the copy engine where outputs are transposed, else nothing for threads."""
+    put = "Index column, Index row, unsigned puts"
+    if not work.stored:
+        moved = put.replace(" row,", " row, Index m, Index n,")
+        return f"DEVICE void put_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
+    word = f"Raw<{element_types.TYPES[work.program.outputs[0].dtype].size}>::Word"
+    return (
+        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {put.replace(' row,', ' row, Index batch,')}) {{}}\n"
+        f"using Word = {word};\n"
+        "DEVICE Word* output_of(const Results& to, int sibling) {\n"
+        f"  return (Word*)({choice(work, 0)});\n}}\n"
+    )

@@ -1,0 +1,28 @@
+"""The template of matrix products and implicit GEMM."""
+
+from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.templates.gemm.body import anatomy
+from onnxfuse.cuda.templates.gemm.plan import (
+    COLUMNS_BESIDE,
+    MOST_BESIDE,
+    candidates,
+    plan,
+    reads,
+    reads_before,
+    refuses,
+    stand_ins,
+)
+from onnxfuse.cuda.templates.gemm.problem import output_shapes
+
+TEMPLATES = (
+    Template(
+        "gemm", 40, "matrix products and convolutions on the tensor cores",
+        Planner(anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins),
+        growth=frozenset({
+            Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
+            Growth.PADDED_ROWS, Growth.JOINED_INPUT,
+        }),
+        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True,
+        uneven_columns=COLUMNS_BESIDE,
+    ),
+)  # fmt: skip

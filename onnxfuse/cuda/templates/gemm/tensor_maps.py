@@ -1,0 +1,141 @@
+"""What the copy engine is told of a product on Hopper: its matrices, windows, filters and outputs."""
+
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxfuse.codegen.program.window import WindowGeometry
+from onnxfuse.cuda.plan.launch_plan import TensorMap, Tile, Window
+from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.model.fused import Slot
+from onnxfuse.symbolic import element_types
+
+
+def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
+    """Return the maps in the order of `TensorMaps`; of the left factor `left_rows` are fetched for a tile."""
+    op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
+    maps = _left_maps(parts, size, left_rows)
+    right = None if size.batch is None else size.batch.right
+    for number, product in enumerate(parts.products):
+        if size.places is not None:
+            maps.append(_filters_map(product.b, parts, size, size.places, tile))
+            continue
+        n = size.columns(number)
+        lies, box = (size.k, n), (64, terms // tile.cluster)
+        if product.transposed:
+            lies, box = (n, size.k), (terms, tile.n // tile.cluster)
+        maps.append(_map(product.b, dtype, *lies, box, matrices=right, to_tf32=parts.to_tf32))
+    for n, output in enumerate(() if work.stored else work.program.outputs):
+        columns = ROW_BYTES // element_types.TYPES[output.dtype].size
+        for body, epilogue in enumerate(parts.epilogues):
+            position = len(op.inputs) + epilogue.outputs[n]
+            maps.append(_beside_map(position, output.dtype, size, body, (columns, 16), op.slot))
+    if work.staged is not None:
+        for body, epilogue in enumerate(parts.epilogues):
+            position = epilogue.operands[work.staged - work.first_operand]
+            staged = op.inputs[position]
+            box = (ROW_BYTES // element_types.TYPES[staged].size, 16)
+            maps.append(_beside_map(position, staged, size, body, box))
+    return tuple(maps)
+
+
+def count(work: Work) -> int:
+    """Return how many tensors the copy engine would be told of."""
+    parts = work.parts
+    left = 1 if parts.prologue is None else len(parts.prologue.fetched)
+    of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
+    return left + len(parts.products) + of_sibling * len(parts.epilogues)
+
+
+def _beside_map(
+    pointer: int, dtype: int, size: Problem, body: int, box: tuple[int, int], slot: Slot | None = None
+) -> TensorMap:
+    """Return the map of what lies as a body's products do: one below the other, or the columns of groups side by side.
+
+    `slot`: all that is some columns of a wider matrix.
+    """
+    pitch, item = size.full_of(body)[-1] if slot is None else slot.total, element_types.TYPES[dtype].size
+    matrices = None if size.batch is None else size.products
+    whole = _map(pointer, dtype, size.m, size.columns(body), box, pitch, matrices=matrices)
+    if size.groups > 1:
+        strides = (pitch * item, size.n * item)
+        whole = TensorMap(pointer, dtype, (size.n, size.m, size.groups), strides, (*box, 1))
+    return replace(whole, offset=0 if slot is None else slot.first * item)
+
+
+def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]:
+    """Return the map of the left factor, or those of the matrices that it is computed from."""
+    pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, left_rows)
+    if parts.prologue is not None:
+        read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
+        return [_map(i, t, size.m, size.k, box) for i, t in read if i in parts.prologue.fetched]
+    if size.places is None:
+        left = None if size.batch is None else size.batch.left
+        return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
+    extents = size.places.shape[::-1]
+    strides = _strides(extents[:-1], dtype)
+    return [TensorMap(pointer, dtype, extents, strides, box, _window(size.places), to_tf32=parts.to_tf32)]
+
+
+def _window(places: WindowGeometry) -> Window:
+    """Return the window as the copy engine sees it."""
+    lower = tuple(-b for b in places.begin[::-1])
+    upper = tuple(places.end[i] - (k - 1) * places.dilations[i] for i, k in enumerate(places.kernel))[::-1]
+    return Window(lower, upper, places.strides[::-1])
+
+
+MAX_STRIDE = 8
+"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+CORNERS = {2: 128, 3: 16}
+"""How far a window may begin before an image, and how far before or behind its end, one less behind; by its axes."""
+OFFSETS = {2: 255, 3: 31}
+"""How far an element lies from the window's first one, at most (PTX ISA, im2col offsets of 8 and of 5 bits)."""
+
+
+def slides_fast(places: WindowGeometry) -> bool:
+    """Return whether the copy engine takes windows of these strides, sizes and pads."""
+    window, corner = _window(places), CORNERS[len(places.kernel)]
+    offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
+    return (
+        max(places.strides) <= MAX_STRIDE
+        and all(-corner <= c < corner for c in (*window.lower, *window.upper))
+        and all(o <= OFFSETS[len(places.kernel)] for o in offsets)
+    )
+
+
+def _filters_map(pointer: int, parts: Anatomy, size: Problem, places: WindowGeometry, tile: Tile) -> TensorMap:
+    extents: tuple[int, ...] = (size.channels, math.prod(places.kernel), size.n)
+    box: tuple[int, ...] = (parts.terms, 1, tile.n // tile.cluster)
+    if size.groups > 1:
+        extents, box = (*extents, size.groups), (*box, 1)
+    return TensorMap(pointer, parts.dtype, extents, _strides(extents[:-1], parts.dtype), box, to_tf32=parts.to_tf32)
+
+
+def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
+    """Return the bytes from one element to the next, of a contiguous tensor, but along the innermost dimension."""
+    return tuple(itertools.accumulate(extents, operator.mul, initial=element_types.TYPES[dtype].size))[1:]
+
+
+def _map(
+    pointer: int,
+    dtype: int,
+    rows: int,
+    columns: int,
+    box: tuple[int, int],
+    pitch: int | None = None,
+    *,
+    matrices: int | None = None,
+    to_tf32: bool = False,
+) -> TensorMap:
+    """Return the map of a matrix, or of several: what lies beyond the rows of one is not the next one's.
+
+    `pitch`: elements from one row to the next, where that is not `columns`.
+    """
+    line = (columns if pitch is None else pitch) * element_types.TYPES[dtype].size
+    if matrices is None:
+        return TensorMap(pointer, dtype, (columns, rows), (line,), box, to_tf32=to_tf32)
+    return TensorMap(pointer, dtype, (columns, rows, matrices), (line, line * rows), (*box, 1), to_tf32=to_tf32)

@@ -1,0 +1,170 @@
+"""Launch plans of the general kernel: one text for all extents of inputs of some ranks, and one plan that always holds.
+
+What other values are made of again and again (sums, products, attention, what is moved after it was computed) is kept
+in scratch memory, level by level: each level is a launch of the same kernel, the last one writes the outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.emit import entry as entries
+from onnxfuse.codegen.emit.access import Pointer, pointers
+from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.codegen.program.program import Apply, Attend, Constant, Contract, Program, Reduce, Resample, Window
+from onnxfuse.codegen.program.recentre import alone, centred
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.plan.template import Running
+from onnxfuse.cuda.templates.general import shapes
+from onnxfuse.cuda.templates.general.numbers import Numbers
+from onnxfuse.cuda.templates.general.values_cpp import Text, read_by
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import larger, smaller
+from onnxfuse.symbolic.strides import Shape
+
+THREADS = 128
+BLOCKS = 16
+"""Blocks of a multiprocessor, at most: a thread takes more than one element beyond that."""
+SHARED_FLOATS = 2 * 16 * 65
+"""Of the tiles of factors, as general.cuh has them."""
+ALIGNMENT = 16
+"""Bytes of which each value in scratch memory begins at a multiple."""
+
+
+def plan(
+    name: str, program: Program, running: Running | None, input_shapes: tuple[Shape, ...], arch: Arch
+) -> LaunchPlan:
+    """Return how to run a program, whose reductions over no axes are the running sum, on inputs of these shapes.
+
+    Asked about recorded shapes it asks only whether the op takes them at all. Raises `UnsupportedError` where not.
+    """
+    program = alone(centred(program))
+    of = {i: (*s,) for i, s in shapes.of_values(program, input_shapes).items()}
+    kept = _kept(program)
+    levels = _levels(program, kept)
+    numbers = Numbers()
+    places, used = {}, 0
+    for index in sorted(kept):
+        stored = element_types.TYPES[_scratch_type(program.values[index].dtype)]
+        places[index] = f"(({stored.stored}*)(t.scratch + {numbers.one(used)}))"
+        used += -(-math.prod(of[index]) * stored.size // ALIGNMENT) * ALIGNMENT
+    text = Text(program, of, places, numbers, running)
+    functions = [text.function(i) for i in sorted(_called(program, kept))]
+    last = max((levels[i] for i in kept), default=0)
+    loops = [[text.stage(i) for i in sorted(kept) if levels[i] == step + 1] for step in range(last)]
+    loops.append([text.output(n) for n in range(len(program.outputs))])
+    counts = [
+        [math.prod(of[i]) * _threads(program, i) for i in sorted(kept) if levels[i] == step + 1] for step in range(last)
+    ]
+    counts.append([math.prod(of[o.value]) for o in program.outputs])
+    kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(kept))
+    shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contract | Reduce) for i in kept) else 0
+    # By powers of two, so that the scratch memory of many shapes is that of a few.
+    scratch = 1 << larger(used - 1, 0).bit_length() if kept else 0
+    outputs = tuple(of[o.value] for o in program.outputs)
+    launches = [
+        LaunchPlan(
+            kernel, (_blocks(counts[step], arch), 1, 1), (THREADS, 1, 1), shared,
+            launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch, passing=bool(kept),
+        )
+        for step in range(last + 1)
+    ]  # fmt: skip
+    return replace(launches[0], then=tuple(launches[1:]))
+
+
+def _blocks(counts: Iterable[int], arch: Arch) -> int:
+    most = 1
+    for count in counts:
+        most = larger(most, smaller(-(-count // THREADS), arch.sm_count * BLOCKS))
+    return most
+
+
+def _threads(program: Program, index: int) -> int:
+    """Return how many threads work on an element of a value: of a reduction a block, but of what a window sees."""
+    value = program.values[index]
+    return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], Window) else 1
+
+
+def _kept(program: Program) -> frozenset[int]:
+    """Return the values that are kept in scratch memory."""
+    wanted, found = _wanted(program), set[int]()
+    for index in wanted:
+        value = program.values[index]
+        if isinstance(value, Reduce | Contract | Resample | Attend):
+            found.add(index)
+        if not isinstance(value, Apply | Reduce):  # these read elements again and again, or by coordinates of their own
+            found |= {a for a in read_by(value) if isinstance(program.values[a], Apply)}
+    if len(program.outputs) > 1:  # one of them may lie over an input, and all are read before any is written
+        found |= {o.value for o in program.outputs}
+    return frozenset(found)
+
+
+def _wanted(program: Program) -> list[int]:
+    """Return the values whose elements are read, in order."""
+    seen, waiting = set[int](), [o.value for o in program.outputs]
+    while waiting:
+        index = waiting.pop()
+        if index not in seen:
+            seen.add(index)
+            waiting.extend(read_by(program.values[index]))
+    return sorted(seen)
+
+
+def _called(program: Program, kept: frozenset[int]) -> list[int]:
+    """Return the values whose elements are read by coordinates."""
+    found = set(kept)
+    for index in _wanted(program):
+        value = program.values[index]
+        if not isinstance(value, Apply | Constant):
+            found.add(index)
+        if not isinstance(value, Apply | Reduce):
+            found |= set(read_by(value))
+    return [i for i in found if i in kept or not isinstance(program.values[i], Apply)]
+
+
+def _levels(program: Program, kept: frozenset[int]) -> dict[int, int]:
+    """Return for each value after how many launches it is known."""
+    levels: dict[int, int] = {}
+    for index in _wanted(program):
+        levels[index] = max((levels[a] for a in read_by(program.values[index])), default=0) + (index in kept)
+    return levels
+
+
+def _scratch_type(dtype: int) -> int:
+    """Return the element type in which values of this one are kept: no 16-bit float is rounded."""
+    return int(TensorProto.FLOAT) if element_types.computed(dtype) == "float" else dtype
+
+
+def _kernel(
+    name: str, program: Program, functions: list[str], loops: list[list[str]], count: int, scratch: bool
+) -> KernelSource:
+    entry = identifier(name)
+    inputs = [
+        Pointer(f"const {element_types.TYPES[t].stored}", f"in{i}", f"in{i}") for i, t in enumerate(program.inputs)
+    ]
+    outputs = [
+        Pointer(element_types.TYPES[o.dtype].stored, f"out{n}", f"out{n}") for n, o in enumerate(program.outputs)
+    ]
+    fields = [*inputs, *outputs, *([Pointer("char", "scratch", "scratch")] if scratch else [])]
+    head = (
+        f"using Index = long long;\nconstexpr int THREADS = {THREADS}, SHARED_FLOATS = {SHARED_FLOATS};\n"
+        f"struct Parameters {{ Index step, number[{max(count, 1)}]; }};\n"
+    )
+    steps = "".join(f"  if (p.step == {step}) {{\n{''.join(texts)}  }}\n" for step, texts in enumerate(loops))
+    work = f"DEVICE void general(const Pointers& t, const Parameters& p) {{\n{steps}}}\n"
+    return KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, head),
+            template("general/general.cuh"),
+            generated(entry, pointers(fields) + "\n".join(functions) + work),
+            generated(entry, entries.entry_point(entry, "general", program, fields, 0)),
+        ),
+    )

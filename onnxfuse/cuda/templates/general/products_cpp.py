@@ -1,0 +1,93 @@
+"""Products and convolutions in the text of a general kernel: tile by tile, in groups of channels element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from onnxfuse.codegen.program.program import Contract, Window
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+if TYPE_CHECKING:
+    from onnxfuse.cuda.templates.general.values_cpp import Text
+
+
+def stage(text: Text, contract: Contract, shape: Shape, to: str) -> str:
+    """Return what computes a contraction of this shape in scratch memory."""
+    if element_types.computed(contract.accumulator) != "float":
+        raise UnsupportedError(f"products of {element_types.name(contract.dtype)}")
+    if not isinstance(text.program.values[contract.args[0]], Window):
+        return _matrices(text, contract, shape, to)
+    if contract.groups == 1:
+        return _images(text, contract, shape, to)
+    return text.loop(shape, [*_groups(text, contract), f"keep({to}, n, sum.get());"])
+
+
+def _matrices(text: Text, contract: Contract, shape: Shape, to: str) -> str:
+    (left, _), rank = contract.args, len(shape)
+    batch = (*shape[: rank - 2],)
+    rows, columns = (text.numbers.extent(shape, axis) for axis in (rank - 2, rank - 1))
+    terms = text.numbers.extent(text.shapes[left], len(text.shapes[left]) + contract.axes[0])
+    place = (
+        f"Index c[{len(batch)}]; coordinates<{len(batch)}>(batch, {text.numbers.extents(batch)}, c); " if batch else ""
+    )
+    read = []
+    for arg, axis, other in zip(contract.args, contract.axes, ("row", "column"), strict=True):
+        own = len(text.shapes[arg])
+        outer = [f"c[{rank - own + d}]" for d in range(own - 2)]
+        read.append(f"{place}return {text.call(arg, [*outer, *((other, 'k') if axis == -1 else ('k', other))])};")
+    return _product(
+        (contract.axes[0] == -1, contract.axes[1] == -1),
+        (f"elements<{len(batch)}>({text.numbers.extents(batch)})", rows, columns, terms),
+        (read[0], read[1], f"keep({to}, (batch * {rows} + row) * {columns} + column, value);"),
+    )
+
+
+def _images(text: Text, contract: Contract, shape: Shape, to: str) -> str:
+    """Rows are the places of all images, terms the channels with all taps."""
+    seen, filters = contract.args
+    places, taps = (shape[0], *shape[2:]), (*text.shapes[filters][1:],)
+    rank, columns = len(places), text.numbers.extent(text.shapes[filters], 0)
+    rows, terms = (f"elements<{rank}>({text.numbers.extents(s)})" for s in (places, taps))
+    at, tap = ([f"{name}[{d}]" for d in range(rank)] for name in "rq")
+    split = f"Index q[{rank}]; coordinates<{rank}>(k, {text.numbers.extents(taps)}, q);"
+    window = text.call(seen, [at[0], tap[0], *at[1:], *tap[1:]], ", seen")
+    each = text.numbers.one(math.prod(shape[2:]))
+    return _product(
+        (False, True),
+        ("1", rows, columns, terms),
+        (
+            f"Index r[{rank}]; coordinates<{rank}>(row, {text.numbers.extents(places)}, r); {split} "
+            f"bool seen; return {window};",
+            f"{split} return {text.call(filters, ['column', *tap])};",
+            f"const Index image = quotient(row, {each}); "
+            f"keep({to}, (image * {columns} + column) * {each} + row - image * {each}, value);",
+        ),
+    )
+
+
+def _product(along: tuple[bool, bool], sizes: tuple[str, ...], work: tuple[str, str, str]) -> str:
+    """Return the call of `multiply`: how many of what, and the bodies that read both factors and keep the results."""
+    return (
+        f"    multiply<{', '.join(str(a).lower() for a in along)}>(\n      {', '.join(sizes)},\n"
+        f"      [&](Index batch, Index row, Index k) {{ {work[0]} }},\n"
+        f"      [&](Index batch, Index k, Index column) {{ {work[1]} }},\n"
+        f"      [&](Index batch, Index row, Index column, float value) {{ {work[2]} }});\n"
+    )
+
+
+def _groups(text: Text, contract: Contract) -> list[str]:
+    """Return the statements after which `sum` is an element of a convolution in groups."""
+    seen, filters = contract.args
+    of, extent = text.shapes[filters], text.numbers.extent
+    dims, channels, group = len(of) - 2, extent(of, 1), text.numbers.one(of[0] // contract.groups)
+    taps, places = [f"k{d}" for d in range(dims)], [f"c[{2 + d}]" for d in range(dims)]
+    pixel = text.call(seen, ["c[0]", "begin + i", *places, *taps], ", seen")
+    return [
+        f"Sum sum; const Index begin = quotient(c[1], {group}) * {channels};",
+        f"for (Index i = 0; i < {channels}; ++i)",
+        *(f"for (Index k{d} = 0; k{d} < {extent(of, 2 + d)}; ++k{d})" for d in range(dims)),
+        f"{{ bool seen; const float a = {pixel}; if (seen) sum.add(a, {text.call(filters, ['c[1]', 'i', *taps])}); }}",
+    ]

@@ -1,0 +1,311 @@
+"""The shapes of a program's values, by expressions that ask nothing but whether the op takes the inputs at all.
+
+`Program.shapes` and `movement_maps.shape` tell the same of numbers; as a program is recorded they ask at each step, and
+an answer would hold for what was asked. Here one answer holds for all extents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onnxfuse.codegen.program.movement import (
+    Alike,
+    Channelled,
+    Concatenated,
+    DepthToSpace,
+    Enlarged,
+    Expanded,
+    Flattened,
+    Gathered,
+    Grouped,
+    LookedUp,
+    Movement,
+    Padded,
+    Picked,
+    Repeated,
+    Reshaped,
+    Sliced,
+    SliceRange,
+    SpaceToDepth,
+    SplitOutput,
+    Squeezed,
+    Transposed,
+    Unsqueezed,
+)
+from onnxfuse.codegen.program.program import (
+    Apply,
+    Attend,
+    Constant,
+    Contract,
+    Input,
+    Move,
+    Program,
+    Reduce,
+    Resample,
+    Window,
+    reduced_axes,
+)
+from onnxfuse.codegen.program.window import Along, Resizing
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic.branching import larger, merged, smaller
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+from onnxfuse.symbolic.traced_numbers import both, either, selected
+
+
+def want(condition: Any, reason: Callable[[], str]) -> None:
+    """Raise `UnsupportedError` unless a condition holds, the one thing that is asked of extents."""
+    if not condition:
+        raise UnsupportedError(reason())
+
+
+def of_values(program: Program, input_shapes: tuple[Shape, ...]) -> dict[int, Shape]:
+    """Return the shape of each value that some output depends on."""
+    if len(input_shapes) != len(program.inputs):
+        raise UnsupportedError(f"{plural(input_shapes, 'input shape')}, expected {len(program.inputs)}")
+    shapes: dict[int, Shape] = {}
+    for index in sorted(program.live()):
+        match program.values[index]:
+            case Input(index=number):
+                shapes[index] = input_shapes[number]
+            case Constant(shape=shape):
+                shapes[index] = shape
+            case Apply(args=args):
+                shapes[index] = broadcast([shapes[a] for a in args])
+            case Reduce() as reduce:
+                of = shapes[reduce.arg]
+                gone = reduced_axes(reduce, len(of))
+                shapes[index] = tuple(1 if d in gone else n for d, n in enumerate(of))
+            case Move(how=how, args=args):
+                shapes[index] = moved(how, tuple(shapes[a] for a in args))
+            case Window() as window:
+                shapes[index] = _seen(window, tuple(shapes[a] for a in window.args))
+            case Contract(args=(left, right)) as contract:
+                seen = isinstance(program.values[left], Window)
+                shapes[index] = (_convolved if seen else _multiplied)(contract, shapes[left], shapes[right])
+            case Resample(arg=arg, how=resizing):
+                shapes[index] = _resampled(resizing, shapes[arg])
+            case Attend() as attend:
+                shapes[index] = _attended(attend, tuple(shapes[a] for a in attend.args))
+    return shapes
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that these broadcast to by numpy's rule."""
+    rank = max(map(len, shapes), default=0)
+    found: list[int] = [1] * rank
+    for shape in shapes:
+        for place, n in enumerate(shape, rank - len(shape)):
+            fits = either(either(found[place] == 1, n == 1), found[place] == n)
+            want(fits, lambda: f"shapes {', '.join(map(str, shapes))} do not broadcast")
+            found[place] = selected(n == 1, found[place], n)
+    return tuple(found)
+
+
+# ---- moved data
+
+
+def moved(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
+    """Return the shape of the result of a movement; no element of it lies beside its operand."""
+    of = shapes[0]
+    rank = len(of)
+    match how:
+        case Transposed(perm=perm):
+            return tuple(of[a] for a in (reversed(range(rank)) if perm is None else perm))
+        case Reshaped():
+            return _reshaped(how, of)
+        case Alike():
+            want(math.prod(of) == math.prod(shapes[1]), lambda: f"Reshape of {of} to {shapes[1]}")
+            return shapes[1]
+        case Channelled():
+            return (*of, *(1,) * (len(shapes[1]) - 2))
+        case Grouped(groups=groups):
+            want(rank > 1 and groups > 0 and of[1] % groups == 0, lambda: f"{groups} groups of shape {of}")
+            return of[0], groups, math.prod(of[1:]) // groups
+        case Flattened(axis=axis):
+            inner = axis + rank if axis < 0 else axis
+            return math.prod(of[:inner]), math.prod(of[inner:])
+        case Squeezed(axes=axes):
+            gone = [d for d, n in enumerate(of) if n == 1] if axes is None else [axis_of(a, rank) for a in axes]
+            for d in gone:
+                want(of[d] == 1, lambda: f"Squeeze of axes {gone} of shape {of}")
+            return tuple(n for d, n in enumerate(of) if d not in gone)
+        case Unsqueezed(axes=axes):
+            new, rest = {axis_of(a, rank + len(axes)) for a in axes}, iter(of)
+            return tuple(1 if d in new else next(rest) for d in range(rank + len(axes)))
+        case Expanded(target=target):
+            to = tuple(
+                n if isinstance(n, int) else shapes[n.operand][axis_of(n.axis, len(shapes[n.operand]))] // n.by
+                for n in target
+            )
+            return broadcast((of, to))
+        case Sliced(cuts=cuts):
+            extents = list(of)
+            for cut in cuts:
+                axis = axis_of(cut.axis, rank)
+                extents[axis] = sliced(cut, of[axis])[1]
+            return tuple(extents)
+        case SplitOutput(axis=axis, number=number):
+            axis = axis_of(axis, rank)
+            return (*of[:axis], parted(how, of[axis])[number], *of[axis + 1 :])
+        case Picked(axis=axis, at=at):
+            axis = axis_of(axis, rank)
+            want(either(at >= 0, of[axis] + at >= 0), lambda: f"Gather of element {at} of axis {axis} of {of}")
+            want(at < of[axis], lambda: f"Gather of element {at} of axis {axis} of {of}")
+            return (*of[:axis], *of[axis + 1 :])
+        case Gathered(axis=axis, runs=runs):
+            axis = axis_of(axis, rank)
+            last = max((max(r.start, r.start + r.step * (r.length - 1)) for r in runs), default=-1)
+            want(last < of[axis], lambda: f"Gather of element {last} of axis {axis} of {of}")
+            return (*of[:axis], sum(r.length for r in runs), *of[axis + 1 :])
+        case LookedUp():
+            want(rank > 0, lambda: "rows of a table of rank 0")
+            return (*shapes[1], *of[1:])
+        case Concatenated(axis=axis):
+            axis = axis_of(axis, rank)
+            for shape in shapes:
+                want(len(shape) == rank, lambda: f"Concat of shapes {', '.join(map(str, shapes))}")
+                for d, n in enumerate(shape):
+                    want(d == axis or n == of[d], lambda: f"Concat of shapes {', '.join(map(str, shapes))}")
+            return (*of[:axis], sum(s[axis] for s in shapes), *of[axis + 1 :])
+        case Padded():
+            around = margins(how, rank)
+            return tuple(n + sum(around.get(d, (0, 0))) for d, n in enumerate(of))
+        case Repeated(factors=factors):
+            want(len(factors) == rank, lambda: f"Resize of {of} by {factors}")
+            return tuple(n * f for n, f in zip(of, factors, strict=True))
+        case Enlarged(sizes=sizes):
+            want(len(sizes) == rank, lambda: f"Resize of {of} to {sizes}")
+            for m, n in zip(of, sizes, strict=True):
+                want(
+                    both(n % larger(m, 1) == 0, either(n == 0, m > 0)),
+                    lambda: f"Resize of {of} to {sizes}, expected multiples",
+                )
+            return sizes
+        case DepthToSpace(block=block):
+            want(rank == 4 and of[1] % block**2 == 0, lambda: f"DepthToSpace of {of} in blocks of {block}")
+            return of[0], of[1] // block**2, of[2] * block, of[3] * block
+        case SpaceToDepth(block=block):
+            want(
+                rank == 4 and both(of[2] % block == 0, of[3] % block == 0),
+                lambda: f"SpaceToDepth of {of} in blocks of {block}",
+            )
+            return of[0], of[1] * block**2, of[2] // block, of[3] // block
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Return an axis counted from 0."""
+    found = axis + rank if axis < 0 else axis
+    want(0 <= found < rank, lambda: f"axis {axis} of a value of rank {rank}")
+    return found
+
+
+def sliced(cut: SliceRange, extent: int) -> tuple[int, int]:
+    """Return the first element that a slice takes and how many: Python's meaning, by expressions."""
+    want(cut.step != 0, lambda: "Slice in steps of 0")
+    low, high = (0, extent) if cut.step > 0 else (-1, extent - 1)
+
+    def inside(n: int) -> int:
+        return larger(n + extent, low) if n < 0 else smaller(n, high)
+
+    start, end = inside(cut.start), inside(cut.end)
+    steps = -(-(end - start) // cut.step) if cut.step > 0 else -(-(start - end) // -cut.step)
+    return start, larger(steps, 0)
+
+
+def parted(part: SplitOutput, extent: int) -> tuple[int, ...]:
+    """Return how much of an axis each output of a Split gets."""
+    size = -(-extent // part.parts)
+    sizes = part.sizes or (*(size for _ in range(part.parts - 1)), extent - size * (part.parts - 1))
+    want(both(sum(sizes) == extent, sizes[-1] >= 0), lambda: f"Split of {extent} into {list(sizes)}")
+    return sizes
+
+
+def margins(padded: Padded, rank: int) -> dict[int, tuple[int, int]]:
+    """Return the numbers of elements before and after each axis that has such."""
+    axes = tuple(range(rank)) if padded.axes is None else tuple(axis_of(a, rank) for a in padded.axes)
+    want(len(axes) == len(padded.before), lambda: f"Pad of {plural(padded.before, 'axis')} of a value of rank {rank}")
+    around = dict(zip(axes, zip(padded.before, padded.after, strict=True), strict=True))
+    want(min((n for pair in around.values() for n in pair), default=0) >= 0, lambda: "Pad that crops")
+    return {axis: pair for axis, pair in around.items() if pair != (0, 0)}
+
+
+def _reshaped(how: Reshaped, of: Shape) -> Shape:
+    copied = [n == 0 and how.zero_copies for n in how.target]
+    want(not any(copied[len(of) :]), lambda: f"Reshape of {of} to {how.target}")
+    extents: list[int] = [of[d] if copy else n for d, (n, copy) in enumerate(zip(how.target, copied, strict=True))]
+    total = math.prod(of)
+    if -1 in how.target:
+        left = how.target.index(-1)
+        known = math.prod(n for d, n in enumerate(extents) if d != left)
+        want(known != 0, lambda: f"Reshape of {of} to {how.target}")
+        extents[left] = total // known
+    want(math.prod(extents) == total, lambda: f"Reshape of {of} to {how.target}")
+    return tuple(extents)
+
+
+# ---- what contracts
+
+
+def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
+    """Return of a window its places in an image, the padding before these, and its extents: inward, down, across."""
+    dims = len(shapes[0]) - 2
+    want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
+    row = (1,) * (2 - dims)
+    if window.kernel is None:
+        want(len(shapes[1]) == len(shapes[0]), lambda: f"filters of shape {shapes[1]}")
+    kernel = window.kernel or row + shapes[1][2:]
+    for n in kernel:
+        want(n > 0, lambda: f"a window of {kernel} elements")
+
+    def found() -> tuple[int, ...]:
+        made = window.sliding.over((1, *row, *shapes[0][2:], 1), kernel)
+        return (*made.out, *made.begin)
+
+    told = merged(found)
+    return told[: len(kernel)], told[len(kernel) :], kernel
+
+
+def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
+    dims = len(shapes[0]) - 2
+    out, _, kernel = places(window, shapes)
+    return (*shapes[0][:2], *out[-dims:], *kernel[-dims:])
+
+
+def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:
+    dims = (len(window) - 2) // 2
+    groups = contract.groups
+    want(
+        groups > 0 and both(filters[1] * groups == window[1], filters[0] % groups == 0),
+        lambda: f"{groups} groups, {window[1]} channels, filters of shape {filters}",
+    )
+    return (window[0], filters[0], *window[2 : 2 + dims])
+
+
+def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
+    want(min(len(left), len(right)) > 1, lambda: f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
+    a, b = contract.axes
+    want(left[a] == right[b], lambda: f"a product of {left[a]} columns and {right[b]} rows")
+    return (*broadcast((left[:-2], right[:-2])), left[-3 - a], right[-3 - b])
+
+
+def _resampled(how: Resizing, shape: Shape) -> Shape:
+    want(len(shape) == 4, lambda: f"images of rank {len(shape)}")
+    batch, channels, *image = shape
+    return (batch, channels, *how.over((image[0], image[1])))
+
+
+def _attended(attend: Attend, shapes: tuple[Shape, ...]) -> Shape:
+    q, k, v = shapes[:3]
+    ranks = [len(s) for s in shapes]
+    want(ranks[:3] == [3, 3, 3] and max(ranks) < 5, lambda: f"attention of ranks {ranks}, expected 3, 3, 3 and 4")
+    heads = attend.heads
+    same = both(both(q[0] == k[0], k[:2] == v[:2]), both(q[2] == k[2], both(q[2] % heads == 0, v[2] % heads == 0)))
+    want(same, lambda: f"{heads} heads of queries {q}, keys {k}, values {v}")
+    if len(shapes) > 3:
+        whole = (q[0], heads, q[1], k[1])
+        for n, m in zip(shapes[3][::-1], whole[::-1], strict=False):
+            want(either(n == 1, n == m), lambda: f"a bias of shape {shapes[3]} on scores of {whole}")
+    return (*q[:2], v[2])

@@ -1,0 +1,267 @@
+"""The text of a general kernel: a function for each value that is read by coordinates, a loop for each that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.program.program import (
+    Apply,
+    Attend,
+    Constant,
+    Contract,
+    Input,
+    Move,
+    Program,
+    Reduce,
+    Resample,
+    Value,
+    Window,
+    arguments,
+)
+from onnxfuse.codegen.program.window import Resizing
+from onnxfuse.cuda.plan.template import Running
+from onnxfuse.cuda.templates.general import movement_cpp, products_cpp, reductions_cpp, shapes
+from onnxfuse.cuda.templates.general.numbers import Numbers
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+ARGUMENTS = "const Pointers& t, const Parameters& p, const Index* c"
+CHUNK = 32
+"""Channels of an attention's result that a thread sums at once: the scores are computed again for each chunk."""
+
+
+@dataclass
+class Text:
+    """What is printed of a program on inputs of certain ranks."""
+
+    program: Program
+    shapes: dict[int, Shape]
+    kept: dict[int, str]
+    """Of each value that is kept in scratch memory, C++ of its pointer."""
+    numbers: Numbers
+    running: Running | None
+
+    def function(self, index: int) -> str:
+        """Return the function that gives the element of a value at the coordinates `c`, of its rank."""
+        value, shape = self.program.values[index], self.shapes[index]
+        if isinstance(value, Window):
+            return self._window(index, value)
+        if index not in self.kept:
+            return self._function(f"value{index}", index)
+        place = f"position<{len(shape)}>(c, {self.numbers.extents(shape)})"
+        read = f"inline {element_types.computed(value.dtype)} value{index}({ARGUMENTS}) {{\n"
+        read += f"  return get({self.kept[index]}, {place});\n}}\n"
+        return read + (self._function(f"source{index}", index) if isinstance(value, Input | Move) else "")
+
+    def _function(self, name: str, index: int) -> str:
+        value, shape = self.program.values[index], self.shapes[index]
+        match value:
+            case Input(index=number):
+                lines = [f"return get(t.in{number}, position<{len(shape)}>(c, {self.numbers.extents(shape)}));"]
+            case Constant():
+                lines = [f"return {element_types.literal(value.value, value.dtype)};"]
+            case Move():
+                lines = self._moved(value, shape)
+            case _:
+                raise AssertionError(f"{value}, which is kept or computed where it is read")
+        body = "".join(f"  {line}\n" for line in lines)
+        return f"inline {element_types.computed(value.dtype)} {name}({ARGUMENTS}) {{\n{body}}}\n"
+
+    def _moved(self, value: Move, shape: Shape) -> list[str]:
+        def element(operand: int, coordinates: list[str]) -> str:
+            return self.call(value.args[operand], coordinates)
+
+        own = self._inside(shape)
+        operands = tuple(self.shapes[a] for a in value.args)
+        return [own, *movement_cpp.statements(value.how, operands, shape, self.numbers, element)]
+
+    def _inside(self, shape: Shape) -> str:
+        """Return the statement that makes coordinates in what a value is broadcast to those in the value itself."""
+        rank, extents = len(shape), self.numbers.extents(shape)
+        each = f"for (int d = 0; d < {rank}; ++d) own[d] = ({extents})[d] == 1 ? 0 : c[d];"
+        return f"Index own[{max(rank, 1)}]; UNROLLED {each} c = own;"
+
+    def call(self, index: int, coordinates: Sequence[str], more: str = "") -> str:
+        """Return C++ of the element of a value at these coordinates."""
+        at = f"Coordinates<{max(len(coordinates), 1)}>{{{', '.join(coordinates)}}}.c"
+        return f"value{index}(t, p, {at}{more})"
+
+    def _window(self, index: int, window: Window) -> str:
+        """The element of an image that a window sees at [batch, channel, places..., taps...], and whether it does."""
+        of = self.shapes[window.args[0]]
+        dims = len(of) - 2
+        _, begin, _ = shapes.places(window, tuple(self.shapes[a] for a in window.args))
+        lines, at = ["seen = true;"], ["c[0]", "c[1]"]
+        for d in range(dims):
+            along = d - dims
+            step, gap = window.sliding.strides[along], window.sliding.dilations[along]
+            extent, begins = self.numbers.extent(of, 2 + d), self.numbers.one(begin[along])
+            lines += [
+                f"const Index x{d} = c[{2 + d}] * {step} + c[{2 + dims + d}] * {gap} - {begins};",
+                f"seen = seen && x{d} >= 0 && x{d} < {extent};",
+            ]
+            at.append(f"x{d}")
+        lines += ["if (!seen) return 0;", f"return {self.call(window.args[0], at)};"]
+        body = "".join(f"  {line}\n" for line in lines)
+        return f"inline {element_types.computed(window.dtype)} value{index}({ARGUMENTS}, bool& seen) {{\n{body}}}\n"
+
+    # ---- scalar work
+
+    def scalar(self, target: int, rank: int) -> list[str]:
+        """Return the statements after which `r` is a value at the coordinates `c`, of this rank or a lower one."""
+        found = self.leaves([target])
+        values = list(self.program.values)
+        for leaf in found:
+            values[leaf] = Input(leaf, values[leaf].dtype)
+        plain = replace(self.program, values=tuple(values))
+        lines = []
+        if found:
+            fields = " ".join(f"{element_types.computed(values[i].dtype)} a{i};" for i in found)
+            reads = ", ".join(f"value{i}(t, p, c + {rank - len(self.shapes[i])})" for i in found)
+            lines.append(f"const struct {{ {fields} }} x = {{{reads}}};")
+        lines += [line.strip() for line in expressions.statements(plain, [target])]
+        return [*lines, f"const {element_types.computed(values[target].dtype)} r = {expressions.name(plain, target)};"]
+
+    def leaves(self, targets: Iterable[int]) -> list[int]:
+        """Return the values that scalar work on the way to `targets` reads by their coordinates."""
+        found, waiting, seen = set[int](), list(targets), set[int]()
+        while waiting:
+            index = waiting.pop()
+            value = self.program.values[index]
+            if index in seen or isinstance(value, Constant):
+                continue
+            seen.add(index)
+            if isinstance(value, Apply) and index not in self.kept:
+                waiting.extend(value.args)
+            elif isinstance(value, Window):
+                raise UnsupportedError("a window that nothing reduces or contracts")
+            else:
+                found.add(index)
+        return sorted(found)
+
+    # ---- what is kept, and outputs
+
+    def loop(self, shape: Shape, lines: Sequence[str], begin: str = "first()", step: str = "stride()") -> str:
+        """Return the loop of all threads, or blocks, over the elements `n` of a shape, at the coordinates `c`."""
+        rank, extents = len(shape), self.numbers.extents(shape)
+        body = "".join(f"      {line}\n" for line in lines)
+        return (
+            f"    for (Index n = {begin}, all = elements<{rank}>({extents}); n < all; n += {step}) {{\n"
+            f"      Index c[{max(rank, 1)}];\n      coordinates<{rank}>(n, {extents}, c);\n{body}    }}\n"
+        )
+
+    def output(self, number: int) -> str:
+        """Return the loop that writes an output."""
+        index = self.program.outputs[number].value
+        shape = self.shapes[index]
+        return self.loop(shape, [*self.scalar(index, len(shape)), f"put(t.out{number}, n, r);"])
+
+    def stage(self, index: int) -> str:
+        """Return the loop that computes a value which is kept."""
+        value, shape, to = self.program.values[index], self.shapes[index], self.kept[index]
+        match value:
+            case Reduce():
+                return reductions_cpp.stage(self, value, shape, to)
+            case Contract():
+                return products_cpp.stage(self, value, shape, to)
+            case Resample():
+                return self.loop(shape, [*self._resampled(value), f"keep({to}, n, r);"])
+            case Attend():
+                return self._attended(index, value)
+            case Input() | Move():
+                computed = element_types.computed(value.dtype)
+                return self.loop(shape, [f"const {computed} r = source{index}(t, p, c);", f"keep({to}, n, r);"])
+            case _:
+                before = replace(self, kept={k: v for k, v in self.kept.items() if k != index})
+                return self.loop(shape, [*before.scalar(index, len(shape)), f"keep({to}, n, r);"])
+
+    def _resampled(self, resample: Resample) -> list[str]:
+        of, lines = self.shapes[resample.arg], []
+        for axis, name in enumerate(("down", "across")):
+            size = self.numbers.extent(of, 2 + axis)
+            out = self.numbers.one(resample.how.over((of[2], of[3]))[axis])
+            lines += _line(resample.how, axis, name, size, out)
+        corner = {
+            n: self.call(resample.arg, ["c[0]", "c[1]", f"down.{a}", f"across.{b}"])
+            for n, a, b in (
+                ("a", "first", "first"),
+                ("b", "first", "second"),
+                ("d", "second", "first"),
+                ("e", "second", "second"),
+            )
+        }
+        high = f"(1 - across.share) * {corner['a']} + across.share * {corner['b']}"
+        low = f"(1 - across.share) * {corner['d']} + across.share * {corner['e']}"
+        return [
+            *lines,
+            f"const float high = {high}, low = {low};",
+            "const float r = (1 - down.share) * high + down.share * low;",
+        ]
+
+    def _attended(self, index: int, attend: Attend) -> str:
+        """Online softmax: a thread takes one query of a head and some channels of its result."""
+        q, k, v, *bias = attend.args
+        extent = self.numbers.extent
+        if element_types.computed(attend.dtype) != "float":
+            raise UnsupportedError(f"attention on {element_types.name(attend.dtype)}")
+        of_q, of_k, of_v = (self.shapes[a] for a in (q, k, v))
+        head, width = of_v[2] // attend.heads, self.numbers.one(of_v[2] // attend.heads)
+        size = self.numbers.one(of_q[2] // attend.heads)
+        work = (of_q[0], attend.heads, -(-head // CHUNK), of_q[1])
+        scale = f"(float){attend.scale!r}" if attend.scale else f"1 / math::sqrt((float){size})"
+        whole = ["c[0]", "c[1]", "c[3]", "i"]
+        score = f"sum.get() * {scale}" + "".join(f" + {self.call(b, whole[4 - len(self.shapes[b]) :])}" for b in bias)
+        at = f"Coordinates<3>{{c[0], c[3], c[1] * {width} + channel}}.c"
+        result = f"position<3>({at}, {self.numbers.extents(self.shapes[index])})"
+        query = self.call(q, ["c[0]", "c[3]", f"c[1] * {size} + d"])
+        key = self.call(k, ["c[0]", "i", f"c[1] * {size} + d"])
+        lines = [
+            f"const Index begin = c[2] * {CHUNK};",
+            f"float y[{CHUNK}] = {{}}, most = {element_types.literal(float('-inf'), attend.dtype)}, total = 0;",
+            "const float least = most;",
+            f"for (Index i = 0; i < {extent(of_k, 1)}; ++i) {{",
+            *(["if (i > c[3]) break;"] if attend.causal else []),
+            "Sum sum;",
+            f"for (Index d = 0; d < {size}; ++d) sum.add({query}, {key});",
+            f"const float score = {score};",
+            "if (score == least && most == least) continue;",
+            "if (score > most) {",
+            "const float less = math::exp(most - score);",
+            f"total *= less; most = score; for (int j = 0; j < {CHUNK}; ++j) y[j] *= less;",
+            "}",
+            "const float weight = math::exp(score - most);",
+            "total += weight;",
+            f"for (int j = 0; j < {CHUNK}; ++j) if (begin + j < {width}) "
+            f"y[j] += weight * {self.call(v, ['c[0]', 'i', f'c[1] * {width} + begin + j'])};",
+            "}",
+            f"for (int j = 0; j < {CHUNK}; ++j) {{ const Index channel = begin + j; if (channel < {width}) "
+            f"keep({self.kept[index]}, {result}, {extent(of_k, 1)} == 0 ? 0 : y[j] / total); }}",
+        ]  # fmt: skip
+        return self.loop(work, lines)
+
+
+def _line(how: Resizing, axis: int, name: str, size: str, out: str) -> list[str]:
+    """Return the statements that find the pixels on both sides of a place along an axis of an image."""
+    scale = f"(double){out} / (double){size}" if how.scales is None else f"{float(how.scales[axis])!r}"
+    match how.centre:
+        case "align_corners":
+            step, start = f"{out} > 1 ? ({size} - 1.0) / ({out} - 1.0) : 0.0", "0.0"
+        case "asymmetric":
+            step, start = f"1 / ({scale})", "0.0"
+        case "pytorch_half_pixel":
+            step, start = f"{out} == 1 ? 0.0 : 1 / ({scale})", f"{out} == 1 ? 0.0 : 0.5 / ({scale}) - 0.5"
+        case _:
+            step, start = f"1 / ({scale})", f"0.5 / ({scale}) - 0.5"
+    return [f"const Between {name} = between(c[{2 + axis}], {step}, {start}, {size});"]
+
+
+def read_by(value: Value) -> tuple[int, ...]:
+    """Return the values whose elements a value is computed from; of what else it has as arguments the shape counts."""
+    if isinstance(value, Move):
+        return tuple(value.args[i] for i in movement_cpp.read_operands(value.how, len(value.args)))
+    if isinstance(value, Window):
+        return value.args[:1]
+    return arguments(value)

@@ -1,0 +1,1 @@
+"""The templates that memory bandwidth bounds, planned by one planner."""

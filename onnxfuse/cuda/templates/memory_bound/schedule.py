@@ -1,0 +1,113 @@
+"""The templates that memory bounds, `pointwise` and `row`: from a body to its program and a launch plan."""
+
+import math
+from functools import lru_cache
+
+from onnxfuse.codegen.emit import lower_movement
+from onnxfuse.codegen.emit.expressions import live_inputs, phases
+from onnxfuse.codegen.emit.source import identifier
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.program import program as ir
+from onnxfuse.codegen.program import unify_axes
+from onnxfuse.codegen.program.program import Program, broadcast
+from onnxfuse.codegen.program.recentre import centred
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.templates.pointwise import dense, mapped
+from onnxfuse.cuda.templates.reduction import plan as reduction
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+
+def program(op: FusedOp) -> Program:
+    """Return the expression program of `op`; raises `UnsupportedError` with the reason where there is none."""
+    return _scheduled(read.program(op), op.template)
+
+
+@lru_cache(maxsize=1024)
+def _scheduled(body: Program, template: str) -> Program:
+    ir.refuse_cores(body, f"a {template} body")
+    built = centred(body)
+    if phases(built) and template == "pointwise":
+        raise UnsupportedError("a reduction in a pointwise body, expected template row")
+    (unify_axes if phases(built) else lower_movement).check(built)
+    return built
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    built = program(op)
+    outputs = output_shapes(op, input_shapes)
+    if not any(math.prod(s) for s in outputs):
+        return launch_plan.nothing(op, outputs)
+    make = reduction.plan if phases(built) else mapped.plan if built.moves() else dense.plan
+    made = make(PlanRequest(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning))
+    if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
+        raise UnsupportedError("an empty input beside an output that is not empty")
+    if made.grid[0] >= 2**31:
+        raise UnsupportedError(f"{made.grid[0]} blocks, expected fewer than 2^31")
+    return made
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    built = program(op)
+    if len(input_shapes) != len(built.inputs):
+        raise UnsupportedError(f"{plural(input_shapes, 'input shape')}, expected {len(built.inputs)}")
+    shapes = built.shapes(input_shapes)
+    if not built.moves():
+        broadcast(*(shapes[o.value] for o in built.outputs))
+    return tuple(shapes[o.value] for o in built.outputs)
+
+
+def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree.
+
+    An output qualifies when it depends on every input that is read, so that it is as big as the whole op: each of its
+    elements is written by the thread that has read the same element of the input, after reading it.
+    """
+    built = program(op)
+    if built.moves():
+        return ()
+    inputs = live_inputs(built)
+    return tuple(
+        (i, n)
+        for n, output in enumerate(built.outputs)
+        if _reads_elementwise(built, output.value) == frozenset(inputs)
+        for i in inputs
+        if built.inputs[i] == output.dtype
+    )
+
+
+def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
+    """The inputs that a value reads other than through a reduction: its shape covers theirs."""
+    seen, waiting, found = set[int](), [index], set[int]()
+    while waiting:
+        value = built.values[waiting.pop()]
+        if isinstance(value, ir.Input):
+            found.add(value.index)
+        elif not isinstance(value, ir.Reduce):
+            fresh = set(ir.arguments(value)) - seen
+            seen |= fresh
+            waiting.extend(fresh)
+    return frozenset(found)
+
+
+POINTWISE_VARIANTS = (
+    TileTuning(bytes_in_flight=32), TileTuning(bytes_in_flight=64), TileTuning(pointwise_threads=128),
+    TileTuning(pointwise_threads=512),
+)  # fmt: skip
+ROW_VARIANTS = (
+    TileTuning(row_threads=64), TileTuning(row_threads=256), TileTuning(row_segment=512), TileTuning(warp_elements=20),
+    TileTuning(block_elements=8), TileTuning(long_elements=0), TileTuning(shifted=0),
+)  # fmt: skip
+"""Each constant of `Tuning` that makes another plan, moved by itself."""
+
+
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+    """Return the variants of the kernel worth measuring."""
+    return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS

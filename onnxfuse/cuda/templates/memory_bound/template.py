@@ -1,0 +1,24 @@
+"""Templates bounded by memory bandwidth: elementwise work, data movement, and reductions."""
+
+from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.templates.memory_bound.schedule import candidates, inplace, output_shapes, plan, program
+
+PLANNER = Planner(program, output_shapes, plan, inplace=inplace, candidates=candidates)
+
+TEMPLATES = (
+    Template(
+        "pointwise", 70, "elementwise work and data movement", PLANNER,
+        growth=frozenset({
+            Growth.PROLOGUE, Growth.EPILOGUE, Growth.MOVEMENT, Growth.TWINS, Growth.BROADCAST_INPUT,
+            Growth.LIBRARY_ANCHOR,
+        }),
+    ),
+    Template(
+        "row", 30, "reductions over any axes", PLANNER,
+        growth=frozenset({
+            Growth.PROLOGUE, Growth.EPILOGUE, Growth.WHOLE_INPUT, Growth.REDUCTIONS, Growth.TRANSPOSED_INPUT,
+            Growth.TRANSPOSED_OUTPUT,
+        }),
+        looks_up_rows=True, moves_runs=True,
+    ),
+)  # fmt: skip

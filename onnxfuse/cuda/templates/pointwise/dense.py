@@ -1,0 +1,165 @@
+"""Launch plans of the pointwise template: one output element per element of the broadcast shape."""
+
+import math
+from dataclasses import dataclass
+
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.access import Load, Operand, RegisterGroup, Store, element, store
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.codegen.program.program import broadcast
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.symbolic.strides import Layout, Shape, collapse, divisors, rows, slots, strides_in, vector_width
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand and how the kernel reaches it."""
+
+    operand: Operand
+    kind: str
+    """`linear`, `uniform`, `splat`, `inner`, `seam`, `seam_splat` or `gather`; outputs: `linear` or `first`.
+
+    What they are: templates/pointwise/pointwise.cuh.
+    """
+    slot: int
+    """Its row of strides among the parameters, or -1 where it needs none."""
+
+
+def plan(asked: PlanRequest) -> LaunchPlan:
+    """Return how to run a program without reductions."""
+    program, arch, tuning = asked.program, asked.arch, asked.tuning
+    operands = access.operands(program, asked.input_shapes)
+    full = broadcast(*(o.shape for o in operands))
+    space = collapse(full, tuple(strides_in(o.shape, full) for o in operands))
+    count = math.prod(full)
+    bits = launch_plan.index_bits(count)
+    width = _width(operands, count, asked.aligned, arch, tuning)
+    placed = place(operands, space, count, width)
+    vectors = count // width
+    # Places of three dimensions and more take more arithmetic, which two vectors hide: channel broadcasts 34.4 us by 32
+    # bytes, 35.0 by 16 (float16, 64 MB, H200, 2026-11).
+    in_flight = tuning.bytes_in_flight * (2 if len(space.extents) > 2 else 1)
+    unroll = _unroll(placed, width, vectors, arch, in_flight)
+    tile = tuning.pointwise_threads * unroll
+
+    constants = index_space(bits, space, placed)
+    constants += f"constexpr int WIDTH = {width}, UNROLL = {unroll}, THREADS = {tuning.pointwise_threads};\n\n"
+    kernel = KernelSource(
+        asked.entry,
+        (
+            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(asked.entry, constants + expressions.source(program)),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")),
+            generated(asked.entry, accesses(placed)),
+            template("pointwise/pointwise.cu"),
+            generated(
+                asked.entry,
+                entry_point(asked.entry, "pointwise", program, operands, tuning.min_blocks),
+            ),
+        ),
+    )
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(max(1, -(-vectors // tile)) if count else 0, 1, 1),
+        block=(tuning.pointwise_threads, 1, 1),
+        shared_bytes=0,
+        parameters=parameters(count, space, placed, bits),
+        output_shapes=asked.output_shapes,
+    )
+
+
+def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch, tuning: TileTuning) -> int:
+    if not aligned:
+        return 1
+    widest = vector_width(tuple(o.size for o in operands if math.prod(o.shape) == count))
+    return tuning.width or launch_plan.vector_width(widest, count, arch)
+
+
+def place(operands: tuple[Operand, ...], space: Layout, count: int, width: int) -> tuple[Placed, ...]:
+    """Return how a kernel that computes `width` neighbours of the last dimension at a time reaches each operand."""
+    kinds = [_kind(o, s, space.extents, count, width) for o, s in zip(operands, space.strides, strict=True)]
+    numbers = slots(kind not in ("linear", "uniform") for kind in kinds)
+    return tuple(map(Placed, operands, kinds, numbers))
+
+
+def _kind(operand: Operand, strides: Shape, extents: Shape, count: int, width: int) -> str:
+    if math.prod(operand.shape) == count:
+        return "linear"
+    if operand.is_output:
+        return "first"
+    if not any(strides):
+        return "uniform"
+    if extents[-1] % width or (any(s % width for s in strides[:-1]) and strides[-1]):
+        if extents[-1] < width:
+            return "gather"
+        return "seam" if strides[-1] else "seam_splat"
+    return "inner" if strides[-1] else "splat"
+
+
+def _unroll(placed: tuple[Placed, ...], width: int, vectors: int, arch: Arch, in_flight: int) -> int:
+    """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
+    if vectors <= arch.sm_count * arch.threads_per_sm:
+        return 1
+    read = sum(p.operand.size * width for p in placed if p.kind == "linear" and not p.operand.is_output)
+    return max(1, min(8, in_flight // max(read, 8)))
+
+
+def index_space(bits: int, space: Layout, placed: tuple[Placed, ...]) -> str:
+    """Return the constants of cuda/place.cuh and of the parameters in pointwise/pointwise.cuh."""
+    slots = 1 + max(p.slot for p in placed)
+    return (
+        f"using Index = {launch_plan.index_type(bits)};\n"
+        f"constexpr int RANK = {len(space.extents)}, TAIL = RANK, STRIDED_SLOTS = {max(slots, 1)};\n"
+    )
+
+
+_LOADS = {
+    "linear": "load_linear<W>(from.{0}, at)",
+    "uniform": "load_uniform<W>(from.{0}, at)",
+    "splat": "load_strided_splat<W>(from.{0}, at, p.stride[{1}])",
+    "inner": "load_inner<W>(from.{0}, at, p.stride[{1}])",
+    "seam": "load_seam<W>(from.{0}, at, p.stride[{1}], p)",
+    "seam_splat": "load_seam_splat<W>(from.{0}, at, p.stride[{1}], p)",
+    "gather": "load_gather<W>(from.{0}, at, p.stride[{1}], p)",
+}
+_STORES = {
+    "linear": "store_linear<W>(to.{0}, {0}, at)",
+    "first": "store_first<W>(to.{0}, {0}, at, p.stride[{1}], p)",
+}
+
+
+def accesses(placed: tuple[Placed, ...]) -> str:
+    """Return `Pointers` and what surrounds a core that works on W neighbours of each operand at a `Place`."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    loads = tuple(
+        Load(
+            p.operand.name,
+            f"Splat<{p.operand.stored}>" if p.kind in ("uniform", "splat") else f"Pack<{p.operand.stored}, W>",
+            _LOADS[p.kind].format(p.operand.name, p.slot),
+        )
+        for p in inputs
+    )
+    stores = tuple(Store.of(p.operand, _STORES[p.kind].format(p.operand.name, p.slot)) for p in outputs)
+    return access.pointers(p.operand for p in placed) + around(loads, stores)
+
+
+def around(loads: tuple[Load, ...], stores: tuple[Store, ...], load_all: str = "") -> str:
+    """Return `Held<W>`, `load_all`, perhaps another one than that of a `Place`, `element` and `store_all`."""
+    held, place = RegisterGroup("Held", "held", loads, wide=True), "const Place& at, const Parameters& p"
+    return (
+        held.hold()
+        + (load_all or held.fill("load_all", f"const Pointers& from, {place}"))
+        + element((load.name for load in loads), (held,), "const Held<W>& held, int w")
+        + store("store_all", f"const Pointers& to, const Result (&result)[W], {place}", stores, "W")
+    )
+
+
+def parameters(count: int, space: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+    """Return the parameters as pointwise/pointwise.cuh declares them."""
+    words = [count, *divisors(space.extents, bits)]
+    words += rows(space.strides, (p.slot for p in placed), len(space.extents))
+    return launch_plan.packed(words, bits)

@@ -1,0 +1,121 @@
+"""Launch plans of pointwise work on moved data: each input is read through an index map, the output is written dense.
+
+The text of a kernel holds the structure of the maps, their numbers are its parameters: a new batch or sequence length
+is the same kernel.
+"""
+
+import math
+
+from onnxfuse.codegen.emit import access, concat_table, expressions, index_maps
+from onnxfuse.codegen.emit.access import Operand
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, lower
+from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.templates.pointwise import dense, sources, transpose_tile
+from onnxfuse.cuda.templates.pointwise.sources import Fetch
+from onnxfuse.symbolic import element_types, strides
+from onnxfuse.symbolic.branching import gcd
+
+NARROWEST = 4
+"""Bytes of a vector that is narrower than the types allow, so that it divides the inner dimension; twice as many where
+some input is fetched in whole vectors otherwise. A vector that does not divide it is put together from several rows.
+
+float16, H200, share of copy bandwidth, 4 bytes against 16: Pad of 56x56 73% and 64%; nearest Resize beside a Concat,
+whose other input comes in whole vectors, 67% and 80%.
+"""
+
+
+NARROW_IN_FLIGHT = 4
+"""Times as many bytes in flight where no access takes 16 of them."""
+
+STRIDED = 2
+"""Elements of a vector where every input is read with gaps between neighbours: more lie further apart for a warp.
+
+SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%; 224x224x3 from NHWC to NCHW 85%, by 8
+83% (float16, H200, 2026-11).
+"""
+
+
+def plan(asked: PlanRequest) -> LaunchPlan:
+    """Return how to run a program with data movement."""
+    lowered = lower(asked.program, asked.input_shapes)
+    small = launch_plan.is_small(math.prod(asked.output_shapes[0]), asked.arch)
+    tile = None if small else transpose_tile.choose(lowered)
+    return _direct(asked, lowered) if tile is None else transpose_tile.plan(asked, lowered, tile)
+
+
+def _direct(asked: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
+    """Return the plan in which every thread fetches the operands of a vector of outputs by itself."""
+    entry, arch, tuning = asked.entry, asked.arch, asked.tuning
+    count = math.prod(lowered.extents)
+    tensors = sources.operands(asked.program, lowered, asked.input_shapes)
+    width = launch_plan.vector_width(_width(tensors, lowered, asked.aligned, tuning), count, arch)
+    tail = index_maps.tail(lowered.extents, width)
+    fetches = [sources.fetch(n, s, lowered, width, tail, asked.aligned) for n, s in sorted(lowered.sources.items())]
+    vectors = count // width
+    fetches = [sources.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
+    by_tables = any(f.starts is not None for f in fetches)
+    flight = tuning.bytes_in_flight * (concat_table.FLIGHT if by_tables else 1)
+    unroll = _unroll(fetches, lowered, width, vectors, arch, flight)
+    numbers = index_maps.MapScalars(sources.index_bits(lowered, asked.input_shapes))
+    found = sources.finders(fetches, lowered, numbers)
+    tables = sources.tables(fetches, lowered, numbers)
+    constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
+    work = "by_tables" if by_tables else "pointwise"
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, constants + expressions.source(lowered.program)),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
+            generated(entry, found + access.pointers(tensors)),
+            *([template("concat/beside.cuh")] if by_tables else []),
+            generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),
+            template("pointwise/pointwise.cu"),
+            generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
+            generated(entry, entry_point(entry, work, asked.program, tensors, tuning.min_blocks)),
+        ),
+    )
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(max(1, -(-vectors // (tuning.mapped_threads * unroll))), 1, 1),
+        block=(tuning.mapped_threads, 1, 1),
+        shared_bytes=0,
+        parameters=sources.parameters(count, lowered, numbers),
+        output_shapes=asked.output_shapes,
+    )
+
+
+def _width(tensors: tuple[Operand, ...], lowered: LoweredProgram, aligned: bool, tuning: TileTuning) -> int:
+    """Return the elements of a vector."""
+    if not aligned:
+        return 1
+    sizes = tuple(t.size for t in tensors if 2 * math.prod(t.shape) >= math.prod(lowered.extents))
+    width = tuning.width or strides.vector_width(sizes)
+    narrow = gcd(width, lowered.extents[-1])
+    inner = len(lowered.extents) - 1
+    along = [s for s in lowered.sources.values() if isinstance(s, Read) and not index_maps.fixed(s, (inner,))]
+    if narrow == width and along and all(abs(c.position.factor(inner)) > 1 for s in along for c in s.cases):
+        return min(width, STRIDED)
+    least = NARROWEST
+    if any(index_maps.run(s, lowered.extents, width) == width for s in lowered.sources.values() if isinstance(s, Read)):
+        least *= 2
+    return narrow if narrow * min(t.size for t in tensors if t.is_output) >= least else width
+
+
+def _unroll(fetches: list[Fetch], lowered: LoweredProgram, width: int, vectors: int, arch: Arch, flight: int) -> int:
+    """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
+    if vectors <= arch.sm_count * arch.threads_per_sm:
+        return 1
+    held = [
+        element_types.TYPES[lowered.program.inputs[f.number]].size * width
+        for f in fetches
+        if f.holder.startswith("Pack")
+    ]
+    # Narrow accesses: many. Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
+    in_flight = flight * (NARROW_IN_FLIGHT if max(held, default=16) < 16 else 1)
+    return max(1, min(8, in_flight // max(sum(held), 8)))

@@ -1,0 +1,295 @@
+"""Launch plans of pointwise work on inputs that run across the output: through a tile in shared memory."""
+
+import math
+from dataclasses import dataclass, replace
+
+from onnxfuse.codegen.emit import access, expressions, index_maps
+from onnxfuse.codegen.emit.access import Operand
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
+from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.codegen.program.index_map import Digit, Index
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.templates.pointwise import dense, sources
+from onnxfuse.cuda.templates.pointwise.sources import Fetch
+from onnxfuse.symbolic import element_types, strides
+from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.strides import Shape
+
+SIDE = 64
+"""Rows and columns of a tile: 128 bytes of float16 on both sides of memory."""
+
+AREA = 4096
+"""Elements of a tile: 16 for each thread of a block of 256.
+
+float16, H200, share of copy bandwidth with a quarter of it: keys of 64 columns, 512 tokens 67% in place of 95%,
+56x56x96 from NHWC to NCHW 74% in place of 95%; with twice as much 88% and 90%.
+"""
+
+SMALLEST = 1024
+"""Elements that a tile must hold to be worth its barrier."""
+
+SHARED_BYTES = 40_000
+"""Of a block, for all tiles: what every GPU gives without asking leaves room for two blocks at least."""
+
+NARROW = 8
+"""Extent: what is shorter, on either side, is read or written in whole sectors anyway, and wastes the tile.
+
+float16, H200: 3x224x224 from NHWC to NCHW, share of copy bandwidth, 83% without and 19% with a tile.
+"""
+
+
+FLAT = 100
+"""Columns that a tile of at least 64 rows may hold all of, so that what it writes is one run in memory: of 128 rows by
+49 columns 95% of copy bandwidth, of 80 rows 86%. Of 197 columns 64% by 16 rows and 70% by 64; in shifted rows, 64 by 72
+at a time, 76% (float16, H200).
+"""
+
+FLAT_AREA = 6400
+"""Elements of such a tile."""
+
+WASTE = 0.1
+"""Of a dimension, beyond its end: above it, longer tiles. 196 rows as 4 times 56 reach 75%, as 2 times 104 83%."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes, and which inputs go through shared memory."""
+
+    row: int
+    """The dimension in which those are contiguous."""
+    rows: int
+    columns: int
+    sources: tuple[int, ...]
+    """By the input of the plain program."""
+    written_flat: bool = False
+    """The tile holds whole rows of the output, one after the other in memory: vectors run on into the next row."""
+    read_flat: tuple[int, ...] = ()
+    """Sources of which it holds whole columns, one after the other in memory: vectors run on into the next column."""
+
+
+def choose(lowered: LoweredProgram) -> Tile | None:
+    """Return the tile in which most of the inputs that run across are contiguous; None where none runs across."""
+    inner = len(lowered.extents) - 1
+    across = {n: s for n, s in lowered.sources.items() if isinstance(s, Read) and _runs_across(s, inner)}
+    best: tuple[int, ...] = ()
+    row = -1
+    for d in range(inner):
+        along = tuple(n for n, s in across.items() if lowered.extents[d] >= NARROW and _contiguous(s, d))
+        if len(along) > len(best):
+            best, row = along, d
+    if not best or lowered.extents[inner] < NARROW:
+        return None
+    tile = _shaped(lowered, row, best)
+    held = min(tile.rows, lowered.extents[row]) * min(tile.columns, lowered.extents[inner])
+    if held < min(SMALLEST, lowered.extents[row] * lowered.extents[inner] // 2) or held < SMALLEST // 4:
+        return None
+    sizes = [element_types.TYPES[lowered.program.inputs[n]].size for n in best]
+    fitting = tuple(
+        n for i, n in enumerate(best) if sum(sizes[: i + 1]) * tile.columns * (tile.rows + 4) <= SHARED_BYTES
+    )
+    return replace(tile, sources=fitting) if fitting else None
+
+
+def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...]) -> Tile:
+    """Return the tile's sides. Odd extents make narrow vectors; where one fits whole, vectors run through its seams."""
+    inner = len(lowered.extents) - 1
+    down, along = lowered.extents[row], lowered.extents[inner]
+    if along % 4 and along <= FLAT and row == inner - 1 and down * along % 8 == 0:
+        return Tile(row, min(FLAT_AREA // along // SIDE * SIDE, -(-down // 8) * 8), along, across, written_flat=True)
+    dense = tuple(n for n in across if _dense_by_column(lowered, lowered.sources[n], row))
+    if down % 4 and down <= SIDE and dense:
+        # Half the area: 49 rows of 40 columns reach 81% of copy bandwidth, of 80 columns 54% (float16, H200).
+        return Tile(row, down, min(AREA // 2 // down // 8 * 8, -(-along // 8) * 8), across, read_flat=dense)
+    size = min(element_types.TYPES[lowered.program.inputs[n]].size for n in across)
+    return Tile(row, *_sides(down, along, size), across)
+
+
+def _dense_by_column(lowered: LoweredProgram, source: Source, row: int) -> bool:
+    """Return whether a source lies column after column in memory, in one piece."""
+    inner = len(lowered.extents) - 1
+    if not isinstance(source, Read) or len(source.cases) > 1:
+        return False
+    (case,) = source.cases
+    bounded = any(index_maps.varies(b.index, d) for b in case.bounds for d in (row, inner))
+    across = case.position.divides_by_digit(inner) or case.position.factor(inner) != lowered.extents[row]
+    return not bounded and not across
+
+
+def _runs_across(source: Read, inner: int) -> bool:
+    return any(abs(c.position.factor(inner)) > 1 for c in source.cases)
+
+
+def _contiguous(source: Read, dimension: int) -> bool:
+    return all(c.position.factor(dimension) == 1 and not c.position.divides_by_digit(dimension) for c in source.cases)
+
+
+def _sides(rows: int, columns: int, size: int) -> tuple[int, int]:
+    """Return the sides of a tile for dimensions of these extents: few elements beyond the edge, about AREA in it."""
+    step = max(8, 4 // size)
+    down = _side(rows, SIDE, step, WASTE)
+    # One long side is enough: a tile of two would hold half as many blocks.
+    across = _side(columns, SIDE, step, WASTE if down <= SIDE else 1)
+    if down < SIDE // 2:
+        across = _side(columns, AREA // down, step, 1)
+    elif across < SIDE // 2:
+        down = _side(rows, AREA // across, step, 1)
+    return down, across
+
+
+def _side(extent: int, limit: int, step: int, waste: float) -> int:
+    """Return the side that cuts `extent` into as few tiles as `limit` allows, evenly; long ones all alike.
+
+    Where more than a share of `waste` lies beyond the end, half as many tiles.
+    """
+    if extent > 4 * limit:
+        return limit // step * step
+    parts = -(-extent // limit)
+
+    def side(parts: int) -> int:
+        return -(-extent // parts // step) * step
+
+    wasted = side(parts) * parts - extent
+    return side(parts // 2) if parts == 4 and wasted > waste * extent else side(parts)
+
+
+def plan(asked: PlanRequest, lowered: LoweredProgram, tile: Tile) -> LaunchPlan:
+    """Return the plan in which a block fetches a tile of the inputs that run across."""
+    entry, aligned, tuning = asked.entry, asked.aligned, asked.tuning
+    tensors = sources.operands(asked.program, lowered, asked.input_shapes)
+    inner = len(lowered.extents) - 1
+    widest = strides.vector_width(tuple(t.size for t in tensors)) if aligned else 1
+    # A vector runs through one seam at most.
+    widest = min(widest, 1 << (tile.columns.bit_length() - 1))
+    along = tile.columns * tile.rows if tile.written_flat else tile.columns
+    width = gcd(widest, along, lowered.extents[inner] * (lowered.extents[tile.row] if tile.written_flat else 1))
+    # Below half the widest vectors rows are shifted: 1025 columns of float16, element by element, are 34% of a copy.
+    shifted = not tile.written_flat and not tile.read_flat and width < widest // 2 and tile.columns % widest == 0
+    width = widest if shifted else width
+    tail = 2 if tile.written_flat else 1
+    numbers = index_maps.MapScalars(sources.index_bits(lowered, asked.input_shapes))
+    down = -(-lowered.extents[tile.row] // tile.rows)
+    across = -(-(lowered.extents[inner] + (width - 1 if shifted else 0)) // tile.columns)
+    fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
+    found = sources.finders(fetches, lowered, numbers)
+    work = _tiles(tile, lowered, shifted, aligned, fetches, tensors, numbers)
+    found += (
+        f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {numbers.divisor(down)}; }}\n"
+        f"DEVICE const Divisor<Index>& tiles_across(const Parameters& p) {{ return {numbers.divisor(across)}; }}\n"
+    )
+    shape = (
+        f"constexpr int ROW = {tile.row}, ROWS = {tile.rows}, COLUMNS = {tile.columns};\n"
+        f"constexpr bool WRITTEN_FLAT = {str(tile.written_flat).lower()}, SHIFTED = {str(shifted).lower()};\n"
+    )
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(
+                entry,
+                sources.constants(lowered, numbers, width, 1, tail, tuning.pointwise_threads)
+                + shape
+                + expressions.source(lowered.program),
+            ),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
+            generated(entry, found),
+            template("pointwise/transpose_tile.cu"),
+            generated(
+                entry,
+                access.pointers(tensors) + dense.around(sources.loads(fetches), sources.stores(tensors), work),
+            ),
+            template("pointwise/transpose_tile_work.cu"),
+            generated(entry, entry_point(entry, "tiled", asked.program, tensors, tuning.min_blocks)),
+        ),
+    )
+    blocks = math.prod(lowered.extents) // lowered.extents[inner] // lowered.extents[tile.row] * down * across
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(blocks, 1, 1),
+        block=(tuning.pointwise_threads, 1, 1),
+        shared_bytes=0,
+        parameters=sources.parameters(math.prod(lowered.extents), lowered, numbers),
+        output_shapes=asked.output_shapes,
+    )
+
+
+def _flat_grain(source: Read, lowered: LoweredProgram, tile: Tile, most: int) -> int:
+    """Return the elements of one access to a source that lies column after column."""
+    inner = len(lowered.extents) - 1
+    (case,) = source.cases
+    others = (f for a, f in case.position.terms if a not in (Digit(tile.row), Digit(inner)))
+    return gcd(most, tile.rows * tile.columns, case.position.constant, *others)
+
+
+def _tiles(
+    tile: Tile,
+    lowered: LoweredProgram,
+    shifted: bool,
+    aligned: bool,
+    fetches: list[Fetch],
+    tensors: tuple[Operand, ...],
+    numbers: index_maps.MapScalars,
+) -> str:
+    """Return `Tiles`, how they are filled, and `load_all`, which reads them and the other sources."""
+    fields, fills, loads = [], [], []
+    for f in fetches:
+        if f.number in tile.sources and isinstance(f.source, Read):
+            facts = element_types.TYPES[lowered.program.inputs[f.number]]
+            fields.append(f"  Tile<{facts.stored}> s{f.number};\n")
+            fills.append(f"  {_fill(f, f.source, tile, lowered, aligned, tensors, numbers)};\n")
+            loads.append(f"  held.s{f.number} = pick<W>(tiles.s{f.number}, row, column);\n")
+        else:
+            loads.append(f"  held.s{f.number} = {_other(f, lowered, shifted)};\n")
+    return (
+        f"struct Tiles {{\n{''.join(fields)}}};\n"
+        "DEVICE void fill_all(Tiles& tiles, const Pointers& from, const Block& block, const Parameters& p) {\n"
+        f"{''.join(fills)}}}\n"
+        "template <int W>\nDEVICE void load_all(Held<W>& held, const Pointers& from, const Tiles& tiles, int row, "
+        "int column,\n                     const Place& at, unsigned own, const Parameters& p) {\n"
+        f"{''.join(loads)}}}\n"
+    )
+
+
+def _fill(
+    f: Fetch,
+    source: Read,
+    tile: Tile,
+    lowered: LoweredProgram,
+    aligned: bool,
+    tensors: tuple[Operand, ...],
+    numbers: index_maps.MapScalars,
+) -> str:
+    """Return the call that brings a source to shared memory."""
+    size = element_types.TYPES[lowered.program.inputs[f.number]].size
+    operand = sources.place_of(source).removesuffix(", ")
+    if f.number in tile.read_flat:
+        grain = _flat_grain(source, lowered, tile, 16 // size) if aligned else 1
+        return f"fill_flat<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
+    most = min(16 // size, tile.rows & -tile.rows)
+    grain = gcd(index_maps.granularity(source, (tile.row,), most), lowered.extents[tile.row]) if aligned else 1
+    whole = len(source.cases) == 1 and not any(index_maps.varies(b.index, tile.row) for b in source.cases[0].bounds)
+    if aligned and whole and grain * size < 8:
+        count = numbers.number(next(math.prod(t.shape) for t in tensors if t.name == f"in{source.inputs[0]}"))
+        return f"fill_shifted<{f.struct}, {16 // size}>(tiles.s{f.number}, {operand}, {count}, block, p)"
+    return f"fill<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
+
+
+def _other(f: Fetch, lowered: LoweredProgram, shifted: bool) -> str:
+    """Return the load of a source that is read where it is used."""
+    start = sources.place_of(f.source)
+    if not shifted or f.holder.startswith("Splat") or index_maps.fixed(f.source, (len(lowered.extents) - 1,)):
+        return f"{f.call}({start}at, p)"
+    if not isinstance(f.source, Read):
+        return f"load_flags<{f.struct}, W>(at, p)"
+    if _as_written(f.source, lowered.extents):
+        return f"load_written<W>({start}at, p)"
+    return f"load_owned<{f.struct}, W>({start}at, own, p)"
+
+
+def _as_written(source: Read, extents: Shape) -> bool:
+    """Return whether a source lies in memory just as the output does."""
+    (case, *others) = source.cases
+    steps = strides.row_major(extents)
+    written = Index(tuple((Digit(d), step) for d, (n, step) in enumerate(zip(extents, steps, strict=True)) if n > 1))
+    return not others and not case.bounds and case.position == written

@@ -1,0 +1,255 @@
+"""Launch plans of the recurrent template: the products of the whole input, then the layer, position after position.
+
+The first launch is the gemm template's, into scratch memory. In the second, clusters of blocks go over the positions;
+how the cells of a direction are shared among them depends on the layer alone, so that one text is for all inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.emit import access
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import (
+    AMPERE,
+    CLUSTER,
+    DEVICE,
+    KernelSource,
+    constants,
+    generated,
+    identifier,
+    template,
+)
+from onnxfuse.codegen.program.builder import Builder
+from onnxfuse.codegen.program.program import Input, Output, Program
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.templates.gemm import sm80
+from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
+from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.cuda.templates.recurrent.body import Layer, take_apart
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import larger, least
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+OLDEST = 90
+"""Clusters, whose blocks write to each other's shared memory, came with sm_90."""
+CLUSTERS = (1, 2, 4, 8)
+"""Blocks that may share a direction; 8 is what every GPU with clusters runs."""
+IN_TILE = 4
+"""Cells of a tile of 16 rows of the weights."""
+FRAGMENTS = 128
+"""Tiles of 16 by 16 weights that a block should hold: with more of them more blocks share a direction. 64 KB: 128
+registers of 128 threads."""
+MOST_WARPS = 8
+"""Of a block, at most."""
+MOST_HELD = 32
+"""Of those tiles a warp holds so many in registers, 128 of a thread; the rest lies in shared memory."""
+SEQUENCES = (8, 16, 32)
+"""Of a cluster, by eight that are multiplied at once."""
+FEW = 16
+"""The most of them where weights are read from shared memory, once for each eight."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the cells of a direction are shared among the blocks of a cluster, their warps and registers."""
+
+    cluster: int
+    warps: int
+    tiles: int
+    """Of a warp, each of four cells; an even number."""
+    slices: int
+    """Of 16 terms each."""
+    held: int
+    """Of them those whose weights stay in registers."""
+
+    @property
+    def cells(self) -> int:
+        """Of a block."""
+        return self.warps * self.tiles * IN_TILE
+
+    @property
+    def width(self) -> int:
+        """Elements of h that a block keeps for a sequence."""
+        return max(self.slices * 16, self.cluster * self.cells)
+
+    def shared_bytes(self, sequences: int) -> int:
+        """Return the bytes of h for this position and the next, and of the weights that are not in registers."""
+        stored = self.warps * self.tiles * (self.slices - self.held) * 32 * 16
+        return 2 * sequences * self.width * 2 + stored
+
+
+@lru_cache(maxsize=256)
+def cut(hidden: int) -> Cut:
+    """Return how so many cells are shared."""
+    slices = -(-hidden // 32) * 2
+    for cluster in CLUSTERS:
+        tiles = -(-hidden // (IN_TILE * cluster))
+        if tiles * slices <= FRAGMENTS:
+            break
+    of_warp = -(-tiles // (2 * MOST_WARPS)) * 2
+    return Cut(cluster, -(-tiles // of_warp), of_warp, slices, min(slices, MOST_HELD // of_warp // 2 * 2))
+
+
+def check(op: FusedOp) -> Layer:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    layer = take_apart(op)
+    if cut(layer.hidden).shared_bytes(SEQUENCES[0]) > max(arch.shared_bytes for arch in SUPPORTED):
+        raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of eight blocks")
+    return layer
+
+
+def refuses(op: FusedOp, arch: Arch) -> str | None:
+    """Return why the body is the better choice on this GPU."""
+    if arch.number < OLDEST:
+        return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
+    needed = cut(take_apart(op).hidden).shared_bytes(SEQUENCES[0])
+    if needed > arch.shared_bytes:
+        return f"the weights of a block take {needed} bytes of shared memory, {arch.name} has {arch.shared_bytes}"
+    return None
+
+
+@dataclass(frozen=True)
+class Size:
+    """What inputs of certain shapes tell."""
+
+    steps: int
+    batch: int
+    terms: int
+    """Elements of the input at a position."""
+
+
+def _size(layer: Layer, input_shapes: tuple[Shape, ...]) -> Size:
+    """Return the size of the inputs; raises where they are not those of the layer."""
+    x = input_shapes[layer.x]
+    if len(x) != 3:
+        raise UnsupportedError(f"an input of rank {len(x)}, expected 3")
+    steps, batch, terms = x
+    expected: dict[int, Shape] = {
+        layer.w: (layer.ways, layer.rows, terms),
+        layer.r: (layer.ways, layer.rows, layer.hidden),
+    }
+    if layer.bias is not None:
+        expected[layer.bias] = (layer.ways, 2 * layer.rows)
+    expected |= {i: (layer.ways, batch, layer.hidden) for i in layer.states if i is not None}
+    for i, shape in expected.items():
+        if tuple(input_shapes[i]) != shape:
+            raise UnsupportedError(f"an input of shape {list(input_shapes[i])}, expected {list(shape)}")
+    return Size(steps, batch, terms)
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output."""
+    if len(input_shapes) != len(op.inputs):
+        raise UnsupportedError(f"{plural(input_shapes, 'input shape')}, expected {len(op.inputs)}")
+    layer = take_apart(op)
+    size = _size(layer, input_shapes)
+    state = (layer.ways, size.batch, layer.hidden)
+    every = (size.steps, layer.ways, size.batch, layer.hidden)
+    given = {o: every if n == 0 else state for n, o in enumerate(layer.outputs) if o is not None}
+    return tuple(given[o] for o in range(len(op.outputs)))
+
+
+def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
+    """Return how to run `op` on inputs of any extents and alignment: the text knows the layer alone."""
+    return plan(op, input_shapes, False, arch, DEFAULT)
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    outputs, layer = output_shapes(op, input_shapes), take_apart(op)
+    size = _size(layer, input_shapes)
+    # By powers of two, so that the scratch memory of many shapes is that of a few.
+    used = size.steps * size.batch * layer.ways * layer.rows * 4
+    scratch = 1 << larger(used - 1, 0).bit_length()
+    launch = replace(_layer(op, layer, size, aligned, arch), output_shapes=outputs, scratch_bytes=scratch, passing=True)
+    if size.steps == 0:
+        return launch
+    products = _products(op, layer, size, aligned, arch)
+    return replace(products, output_shapes=outputs, scratch_bytes=scratch, passing=True, then=(launch,))
+
+
+def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
+    """Return the launch of the input's products with the weights of all directions, in float32."""
+    columns = layer.ways * layer.rows
+    # The scratch memory stands behind the outputs, as one more of them.
+    whole = replace(op, outputs=(*op.outputs, int(TensorProto.FLOAT)))
+    parts = Anatomy(
+        (Product(layer.x, layer.w, transposed=True),),
+        (Epilogue((0,), (), (len(op.outputs),), _as_float(layer.dtype)),),
+        layer.dtype,
+    )
+    full = (size.steps, size.batch, columns)
+    problem = Problem(size.steps * size.batch, columns, size.terms, full)
+    return sm80.plan(Work(whole, parts, problem, (), (full,)), aligned, None, arch)
+
+
+@lru_cache(maxsize=8)
+def _as_float(dtype: int) -> Program:
+    """Return the program that gives a product as it was summed."""
+    builder = Builder()
+    cast = builder.apply("cast", builder.term(Input(0, dtype)), dtype=int(TensorProto.FLOAT))
+    return Program(tuple(builder.values), (Output(cast.index, cast.dtype),), (dtype,))
+
+
+def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
+    """Return the launch that goes over the positions."""
+    shared = cut(layer.hidden)
+
+    def rounds(sequences: int) -> int:
+        """Return the time in parts: eight sequences more take half the time that the first ones do.
+
+        An LSTM of 256 cells, both directions, 128 positions, with 8, 16 and 32 sequences a cluster: 101, 151 and 243 us
+        (H200, 2026-11-24).
+        """
+        clusters = layer.ways * -(-size.batch // sequences)
+        return -(-clusters * shared.cluster // arch.sm_count) * (1 + sequences // 8)
+
+    most = SEQUENCES[-1] if shared.held == shared.slices else FEW
+    fitting = [n for n in SEQUENCES if n <= most and shared.shared_bytes(n) <= arch.shared_bytes]
+    sequences = least(fitting, rounds)
+    if sequences is None:
+        raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of {arch.name}")
+    facts = {
+        "THREADS": shared.warps * 32, "CLUSTER": shared.cluster, "WARPS": shared.warps, "TILES": shared.tiles,
+        "SLICES": shared.slices, "HELD": shared.held, "WIDTH": shared.width, "ROWS": sequences,
+        "SHARED_BYTES": shared.shared_bytes(sequences), "HIDDEN": layer.hidden, "GATES": layer.kind.gates,
+        "WAYS": layer.ways, "REVERSE": layer.reverse, "PAIRED": aligned and layer.hidden % 2 == 0,
+    }  # fmt: skip
+    stored, entry, fields = element_types.TYPES[layer.dtype].stored, identifier(op.name), _pointers(layer)
+    text = f"using Factor = {stored};\n" + constants(facts) + access.pointers(fields)
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh", AMPERE)),
+            template("recurrent/cells.cuh"),
+            generated(entry, f"{text}using Cell = {layer.kind.cell};\n"),
+            template("recurrent/recurrent.cu"),
+            generated(entry, entry_point(entry, "recurrent", op, fields, 0, shared.cluster)),
+        ),
+    )
+    clusters = layer.ways * -(-size.batch // sequences)
+    grid, block = (clusters * shared.cluster, 1, 1), (shared.warps * 32, 1, 1)
+    parameters = launch_plan.packed((size.steps, size.batch), 32)
+    return LaunchPlan(kernel, grid, block, shared.shared_bytes(sequences), parameters, ())
+
+
+def _pointers(layer: Layer) -> tuple[access.Pointer, ...]:
+    """Return the fields of the kernel's `Pointers`: what the layer does not have is null."""
+    stored = element_types.TYPES[layer.dtype].stored
+    read = {"r": layer.r, "bias": layer.bias, **dict(zip(("h", "c"), (*layer.states, None), strict=False))}
+    given = dict(zip(("y", "last_h", "last_c"), (*layer.outputs, None), strict=False))
+    return (
+        access.Pointer("const float", "products", "scratch"),
+        *(access.Pointer(f"const {stored}", n, "nullptr" if i is None else f"in{i}") for n, i in read.items()),
+        *(access.Pointer(stored, n, "nullptr" if i is None else f"out{i}") for n, i in given.items()),
+    )

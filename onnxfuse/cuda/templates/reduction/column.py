@@ -1,0 +1,366 @@
+"""Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.access import Load, Operand, Pointer, RegisterGroup, Store, element, store
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width
+
+SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
+HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
+# Threads that keep a multiprocessor busy, each with 64 to 128 bytes in flight.
+BUSY_THREADS = 512
+CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
+LARGE_COST = 0.95  # of blocks of more than 256 threads: an L2 norm over 128 channels 76%, by 256 threads 80% of a copy
+# Walks along a long axis, float16, 64 MB, H200: a sum over a batch of 64 columns reaches 78% of copy bandwidth by 264
+# blocks, 71% by 528; a mean over 56x56 pixels 82% by 164 blocks and 69% by 328 that share their results.
+WALK_BLOCKS = 2  # of a multiprocessor, at most, where several share the axis
+WALK_THREADS = 512  # a mean over 512 rows 92%, with 256 89%
+WALK_SEGMENT = 128  # bytes side by side that a block fetches: sums over 1024 columns 83%, with 512 bytes 69%
+WALK_ROWS = 8  # vectors at least that a thread walks along: arg max over 21 channels 83%, by 8 threads each 43%
+FEWEST_THREADS = 64
+MOST_PARTS = 1024
+LEAST_ROWS = 4  # vectors that each thread sums before a block more is worth its barrier
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand and how the kernel reaches it."""
+
+    operand: Operand
+    slot: int
+    """Its row of strides among the parameters."""
+    along: str
+    """Along the inner dimensions: `vector` (neighbours), `splat` (one element) or `gather` (anything else)."""
+    reduced: bool
+    """A reduction reads it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """How blocks and threads share the work."""
+
+    width: int
+    """Elements per vector."""
+    across: int
+    """Vectors side by side in a block, a power of 2."""
+    rows: int
+    """Threads of a block that share the reduced axis."""
+    cluster: int
+    """Blocks that share it."""
+    items: int
+    """Vectors that a thread holds; 0: it walks."""
+    ahead: int
+    """Vectors that a walking thread fetches together."""
+    parts: int = 1
+    """Blocks that share it through memory, where they walk along it once."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How blocks may share the work."""
+
+    across: int
+    """Vectors side by side."""
+    threads: int
+    """Of a block."""
+    cluster: int
+    """Blocks that share the reduced axis."""
+
+    @property
+    def rows(self) -> int:
+        """Threads of a block that share it."""
+        return self.threads // self.across
+
+
+@dataclass(frozen=True)
+class Results:
+    """Bytes of what is found for an element of the result."""
+
+    partial: int
+    """By one thread, or several."""
+    finished: int
+    """By all of them, with what is settled then."""
+
+    def shared_bytes(self, across: int, rows: int) -> int:
+        """Return the shared memory of a block per thread across: each group's results, the block's, finished."""
+        return across * ((max(1, across * rows // max(across, 32)) + 1) * self.partial + self.finished)
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The dimensions of the work, each group as few as possible."""
+
+    outer: Layout
+    reduced: Layout
+    inner: Layout
+
+
+def plan(work: Reduced) -> LaunchPlan:
+    """Return how to run a program that reduces other axes than the innermost one.
+
+    Lookups are refused: neighbours would come from different rows.
+    """
+    if work.lookups:
+        raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
+    entry, program, operands = work.asked.entry, work.program, work.operands
+    spaces = Spaces(
+        work.layout(tuple(d for d in work.kept if d < max(work.axes))),
+        work.layout(work.axes),
+        work.layout(tuple(d for d in work.kept if d > max(work.axes))),
+    )
+    placed = _place(operands, spaces, frozenset(f"in{i}" for i in expressions.reduced_inputs(program)))
+    outer, count, inner = (math.prod(s.extents) for s in (spaces.outer, spaces.reduced, spaces.inner))
+    bits = launch_plan.index_bits(max(math.prod(work.full), outer, inner))
+    # Full-size outputs, or as big along part of the reduced axis. Where none needs a reduction, all are written on the
+    # way: nothing is read twice for them.
+    whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
+    levels = program.levels()
+    early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
+    again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
+    results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
+    split = share_out(placed, spaces, outer, count, inner, again, results, work.asked)
+    tiles = -(-inner // (split.across * split.width))
+    places = outer * tiles
+    shared = split.parts > 1
+    pointers: tuple[Operand | Pointer, ...] = (*operands, access.scratch(used=shared))
+
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + expressions.source(program)),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/column.cuh")),
+            generated(entry, _around(placed, pointers, whole if early else frozenset())),
+            template("reduction/column.cu"),
+            generated(
+                entry,
+                entry_point(entry, "column", program, pointers, work.asked.tuning.min_blocks, split.cluster),
+            ),
+        ),
+    )
+    counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    found = places * split.parts * split.across * split.width * results.partial
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(places * split.cluster * split.parts, 1, 1),
+        block=(split.across * split.rows, 1, 1),
+        shared_bytes=0,
+        parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
+        output_shapes=work.asked.output_shapes,
+        scratch_bytes=4 * counters + found if shared else 0,
+    )
+
+
+def _place(operands: tuple[Operand, ...], spaces: Spaces, reduced: frozenset[str]) -> tuple[Placed, ...]:
+    def along(strides: Shape) -> str:
+        if not any(strides):
+            return "splat"
+        return "vector" if strides == spaces.inner.contiguous else "gather"
+
+    return tuple(
+        Placed(o, n, along(s), o.name in reduced)
+        for n, (o, s) in enumerate(zip(operands, spaces.inner.strides, strict=True))
+    )
+
+
+def share_out(
+    placed: tuple[Placed, ...],
+    spaces: Spaces,
+    outer: int,
+    count: int,
+    inner: int,
+    again: bool,
+    results: Results,
+    asked: PlanRequest,
+) -> Split:
+    """Return how to share [outer, count, inner] elements out.
+
+    `again`: what is reduced is needed once more, so it stays in registers where it fits.
+    """
+    arch, tuning = asked.arch, asked.tuning
+    width = _width(placed, spaces, inner, asked.aligned, tuning)
+    while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
+        width //= 2
+    vectors = max(1, -(-inner // width))
+    held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
+    ahead = max(1, min(8, tuning.bytes_in_flight * 8 // held))
+    # Softmax over 21 channels reaches 87% of a copy by blocks of 128 threads, 76% by 256.
+    threads_first = tuning.column_threads or 128
+    if not again:
+        return _walk(placed, vectors, width, outer, count, ahead, results, arch, tuning)
+    widest = 1 << larger(0, vectors - 1).bit_length()
+
+    def items(way: Way) -> int:
+        return larger(1, -(-count // (way.rows * way.cluster)))
+
+    def tries(way: Way) -> bool:
+        if results.shared_bytes(way.across, way.rows) * width > SHARED_BYTES or way.across > widest:
+            return False
+        return way.cluster == 1 or count >= way.cluster * way.rows * LEAST_ROWS or items(way) * held > HELD_BYTES
+
+    def score(way: Way) -> tuple[float, ...]:
+        # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
+        # then small clusters.
+        blocks = outer * -(-vectors // way.across) * way.cluster
+        busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
+        busy *= smaller(1.0, blocks * way.threads / (arch.sm_count * BUSY_THREADS))
+        filled = vectors / (way.across * -(-vectors // way.across))
+        filled *= 0.5 + 0.5 * count / (items(way) * way.rows * way.cluster)
+        busy *= CLUSTER_COST if way.cluster > 1 else 1.0
+        busy *= LARGE_COST if way.threads > 256 else 1.0
+        segment = min(1.0, way.across * width * _size(placed) / tuning.row_segment)
+        held_at_once = items(way) * held <= HELD_BYTES
+        return (held_at_once, round(busy * filled * (0.5 + 0.5 * segment), 2), -way.cluster, way.across)
+
+    best = most(_ways(threads_first, arch), score, tries)
+    assert best is not None
+    found = items(best)
+    return Split(width, best.across, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead)
+
+
+def _walk(
+    placed: tuple[Placed, ...],
+    vectors: int,
+    width: int,
+    outer: int,
+    count: int,
+    ahead: int,
+    results: Results,
+    arch: Arch,
+    tuning: TileTuning,
+) -> Split:
+    """Return how blocks walk along the reduced axis once; several share it where there are too few otherwise."""
+    segment = max(1, WALK_SEGMENT // (width * _size(placed)))
+    across = 1 << max(0, min(segment, vectors) - 1).bit_length()
+    threads = tuning.column_threads or WALK_THREADS
+    rows = max(1, min(threads // across, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
+    while across < vectors and across * rows < FEWEST_THREADS:
+        across *= 2
+    # Exchanges are between the threads of a warp.
+    rows = max(rows, 32 // across)
+
+    def shared_bytes() -> int:
+        return results.shared_bytes(across, rows) + across * max(1, rows // width) * results.partial
+
+    while across * rows > 32 and shared_bytes() * width > SHARED_BYTES:
+        across, rows = (across, rows // 2) if rows > 1 else (across // 2, rows)
+    places = outer * -(-vectors // across)
+    most = count // (rows * ahead * 2)
+    parts = max(1, min(WALK_BLOCKS * arch.sm_count // places, most, MOST_PARTS))
+    return Split(width, across, rows, 1, 0, ahead, parts)
+
+
+def _ways(threads: int, arch: Arch) -> Iterator[Way]:
+    """The blocks and clusters to choose from."""
+    for across in (64, 32, 16, 8, 4, 2, 1):
+        for several in (max(threads, 32), *([512] if threads < 512 else [])):
+            yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
+
+
+def _size(placed: tuple[Placed, ...]) -> int:
+    """Bytes of an element of the smallest operand that lies along the vectors."""
+    return min((p.operand.size for p in placed if p.along == "vector" and p.reduced), default=1)
+
+
+def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool, tuning: TileTuning) -> int:
+    """Return the elements of a vector: whole vectors along `inner`, each on its own boundary."""
+    if not aligned:
+        return 1
+    vectors = [p for p in placed if p.along == "vector"]
+    # What is reduced is most of the work: positions of 8 bytes do not narrow it.
+    deciding = [p for p in vectors if p.reduced] or vectors or list(placed)
+    widest = tuning.width or vector_width(tuple(p.operand.size for p in deciding))
+    steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.reduced.strides[p.slot])]
+    return settled(gcd(widest, inner, *steps))
+
+
+def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:
+    facts = {
+        "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
+        "INNER_RANK": len(spaces.inner.extents), "OPERANDS": len(placed),
+        "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.across * split.rows,
+        "CLUSTER": split.cluster, "ITEMS": split.items, "AHEAD": split.ahead,
+        "SPLIT": split.parts > 1, "FULL": whole and not early, "EARLY": early,
+    }  # fmt: skip
+    return f"using Index = {launch_plan.index_type(bits)};\n" + constants(facts)
+
+
+def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
+    """Return what surrounds the core: the outputs `early` are stored by a function of their own."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    held = RegisterGroup("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
+    late = RegisterGroup("Late", "late", tuple(_load(p) for p in inputs if not p.reduced))
+    reach = "const Reach& at, Index column, const Parameters& p"
+    to = f"const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, {reach}"
+    return "".join((
+        access.pointers(pointers),
+        held.hold(),
+        late.hold(),
+        _pointers_at(placed),
+        held.fill("load_all", f"const Pointers& base, {reach}"),
+        late.load("load_late", f"const Pointers& base, {reach}"),
+        element((p.operand.name for p in inputs), (held, late), "const Held& held, const Late& late, int w"),
+        store("store_early", to, (_store(p) for p in outputs if p.operand.name in early), "WIDTH"),
+        store("store_all", to, (_store(p) for p in outputs if p.operand.name not in early), "WIDTH"),
+    ))  # fmt: skip
+
+
+def _pointers_at(placed: tuple[Placed, ...]) -> str:
+    def moved(p: Placed) -> str:
+        column = " + column" if p.along == "vector" else ""
+        return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
+
+    return (
+        "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
+        f"  return {{{', '.join([*map(moved, placed), 'to.scratch'])}}};\n"
+        "}\n"
+    )
+
+
+def _at(p: Placed) -> str:
+    return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
+
+
+def _load(p: Placed) -> Load:
+    pack = f"Pack<{p.operand.stored}, WIDTH>"
+    match p.along:
+        case "vector":
+            return Load(p.operand.name, pack, f"load<WIDTH>({_at(p)})")
+        case "splat":
+            return Load(p.operand.name, f"Splat<{p.operand.stored}>", f"load_splat({_at(p)})")
+        case _:
+            return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)")
+
+
+def _store(p: Placed) -> Store:
+    first = f"outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])"
+    if p.along == "vector":
+        return Store.of(p.operand, f"if ({first}) store_values<WIDTH>({_at(p)}, {p.operand.name})")
+    return Store.of(
+        p.operand, f"if ({first}) store_first({_at(p)}, {p.operand.name}, column, p.inner_stride[{p.slot}], p)"
+    )
+
+
+def _parameters(
+    count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: Spaces, bits: int
+) -> bytes:
+    words = [count, inner, *divisor(tiles, bits), *divisor(places, bits), parts, counters]
+    groups = (spaces.outer, spaces.reduced, spaces.inner)
+    for space in groups:
+        words += divisors(space.extents, bits)
+    for space in groups:
+        for strides in space.strides:
+            words.extend(strides)
+    return launch_plan.packed(words, bits)

@@ -1,0 +1,420 @@
+"""Launch plans of the group template: norms over places and neighbouring channels, moments first, the rest behind them.
+
+Rows of such a group are runs of few neighbours, here and there: 10 channels of 320 are 20 bytes. Blocks that take whole
+groups beside each other read whole vectors, and join by group what they have found by channel. Where the blocks of a
+cluster can keep some groups of an image in their shared memory, it is read once.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.access import Load, Operand, Pointer, RegisterGroup, Store, element, store
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.codegen.program.moments import Moments, moments
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
+from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width
+
+MOST_ACROSS = 512
+"""Vectors side by side: threads of a block at most."""
+MOST_WIDTH = 8
+"""Elements of a vector, each with moments of its own in registers."""
+THREADS = 320
+"""Of a block, where as many vectors stand below each other: two blocks leave each of them 102 registers."""
+BLOCKS = 2
+"""Of that many threads on a multiprocessor."""
+BYTES_IN_FLIGHT = 64
+"""Of input, per thread: 640 threads of a multiprocessor have 40 KB on their way."""
+LEAST_PLACES = 4
+"""That each thread visits before a block more is worth the joining of what it finds."""
+SHARED_BYTES = 40 * 1024
+"""Of what a block finds, by thread and column or by group."""
+MOMENTS_BYTES, PART_BYTES = 8, 16
+BOUNDARY = 16
+"""On which each part of a block's shared memory may begin."""
+RESERVED_BYTES = 1024
+"""Of the shared memory of a multiprocessor, for each of its blocks (CUDA C++ programming guide)."""
+KEPT_BYTES_IN_FLIGHT = 128
+"""Of input, per thread, where it is kept."""
+LEAST_KEPT = 2
+"""Places of each thread from which twice as many threads are faster, float16, H200, 2026-11, us: 1x64x64x320 with four
+10.0, by half the threads 11.8; 8x32x32x640 with eight 14.5 and 22.5; 1x32x32x640 with one 14.2 and 7.5."""
+MOST_KEPT = 80 * 1024
+"""Bytes that a block of a cluster keeps: it reads all before it writes, and none writes beside it meanwhile.
+
+In one launch and in two, us: 1x16x16x1280 6.6 and 10.4, 1x32x32x640 7.5 and 11.2, 1x64x64x320 (40 KB) 10.0 and 11.9,
+8x32x32x640 (80 KB, no cluster) 14.5 and 16.4, 8x32x32x1280 (160 KB, no cluster) 22.9 and 24.3, 1x64x64x960 (125 KB)
+16.6 and 16.0, 8x64x64x320 (160 KB) 27.6 and 25.0; of clusters that take turns at least 33.8.
+"""
+HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
+"""Bytes side by side that a block of the column template fetches at least, its threads, and what each of them holds."""
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The dimensions of the work, each group as few as possible."""
+
+    outer: Layout
+    places: Layout
+    """Reduced."""
+    columns: Layout
+    """Groups, and the channels of a group, which are reduced."""
+    groups: int
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand and how the kernels reach it."""
+
+    operand: Operand
+    slot: int
+    """Its row of strides among the parameters."""
+    along: str
+    """Along the columns: `vector` (neighbours), `splat` (one element) or `gather` (anything else)."""
+    moves: bool
+    """Whether it is another one at each place."""
+    reduced: bool
+    """The moments are made of it."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """How blocks and threads share the work."""
+
+    width: int
+    """Elements of a vector."""
+    across: int
+    """Vectors side by side, all columns."""
+    rows: int
+    """Threads below each other."""
+    ahead: int
+    """Vectors that a thread fetches together."""
+    cluster: int = 0
+    """Blocks that keep these columns of an image together; 0: all of it is read twice."""
+
+    @property
+    def columns(self) -> int:
+        """Elements side by side."""
+        return self.width * self.across
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: whole warps."""
+        return -(-self.across * self.rows // 32) * 32
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a multiprocessor, of each launch."""
+        return max(1, BLOCKS * THREADS // self.threads)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm that this template takes."""
+
+    work: Reduced
+    of: Moments
+    spaces: Spaces
+    placed: tuple[Placed, ...]
+    split: Split
+
+
+def norm(work: Reduced) -> Norm | None:
+    """Return what is planned for a program that is a norm over places and the inner part of the columns, else None."""
+    of, spaces = moments(work.program), _spaces(work)
+    if of is None or spaces is None or work.lookups:
+        return None
+    placed = _place(work, spaces)
+    wide = [d for d, n in enumerate(work.full) if n != 1]
+    outputs = [p for p in placed if p.operand.is_output]
+    if any(p.along != "vector" or not all(work.strides[p.slot][d] for d in wide) for p in outputs):
+        return None
+    if any(p.moves and p.along == "gather" for p in placed):
+        return None
+    split = _share_out(work, spaces, placed)
+    if split.across > MOST_ACROSS or spaces.groups * expressions.reduced_bytes(work.program) > SHARED_BYTES:
+        return None
+    return Norm(work, of, spaces, placed, split)
+
+
+def pays(norm: Norm) -> bool:
+    """Return whether reading an image twice is faster than what the row and the column template would do.
+
+    Not of small tensors, which come from the cache. Of groups of channels always: their rows are pieces of lines. Of
+    each channel by itself where no cluster of blocks holds segments of HELD_SEGMENT in registers.
+    """
+    work, arch = norm.work, norm.work.asked.arch
+    if launch_plan.is_small(math.prod(work.full), arch):
+        return False
+    held = math.prod(norm.spaces.places.extents) * HELD_SEGMENT
+    return norm.spaces.groups != norm.split.columns or held > arch.cluster * HELD_THREADS * HELD_BYTES
+
+
+def plan(norm: Norm) -> LaunchPlan:
+    """Return how to run a norm: one launch where clusters can keep it, else two."""
+    kept = _kept(norm)
+    return _in_two(norm) if kept is None else _at_once(replace(norm, split=kept))
+
+
+def _at_once(norm: Norm) -> LaunchPlan:
+    """Return the launch of clusters, each of which keeps some groups of an image."""
+    work, spaces, split = norm.work, norm.spaces, norm.split
+    images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
+    slabs = math.prod(spaces.columns.extents) // split.columns
+    bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
+    return LaunchPlan(
+        kernel=_kernel(norm, bits, "held", 32),
+        grid=(images * slabs * split.cluster, 1, 1),
+        block=(split.threads, 1, 1),
+        shared_bytes=_shared_bytes(norm, split, places),
+        parameters=_parameters(places, _each(split, places), slabs, spaces, bits),
+        output_shapes=work.asked.output_shapes,
+    )
+
+
+def _kept(norm: Norm) -> Split | None:
+    """Return how clusters of blocks keep an image's groups in shared memory; None where they cannot."""
+    work, all_columns = norm.work, norm.split
+    images, places = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.places))
+    arch, group = work.asked.arch, all_columns.columns // norm.spaces.groups
+    unit = math.lcm(group, all_columns.width) // all_columns.width
+    size = _moving_bytes(norm)
+    ahead = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
+    ways = [
+        Split(all_columns.width, across, threads // across, ahead, cluster)
+        for across in range(unit, all_columns.across + 1, unit)
+        for threads in (THREADS, BLOCKS * THREADS)
+        for cluster in (1, 2, 4, 8)
+        if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
+    ]
+
+    def blocks(way: Split) -> int:
+        return images * (all_columns.across // way.across) * way.cluster
+
+    def order(way: Split) -> tuple[int, ...]:
+        # All blocks at once, by the most multiprocessors; then small clusters, and many threads where each has places.
+        each = -(-_each(way, places) // way.rows)
+        threads = way.threads if each < LEAST_KEPT else -way.threads
+        return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, each < LEAST_KEPT, threads)
+
+    def fits(way: Split) -> bool:
+        if blocks(way) > arch.sm_count:  # without a cluster two of a multiprocessor take turns
+            room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if way.cluster == 1 else 0
+        else:
+            room = arch.shared_bytes
+        enough = way.cluster == 1 or _kept_bytes(norm, way, places) <= MOST_KEPT
+        return enough and _shared_bytes(norm, way, places) <= room
+
+    return least(ways, order, fits)
+
+
+def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
+    """Return the shared memory of a block: what it finds, by thread, team of warps and group, and what it keeps."""
+    groups = norm.spaces.groups * split.across // norm.split.across
+    teams = max(1, split.threads // 32 // groups)
+    found = split.rows * (split.columns + 1) * MOMENTS_BYTES
+    found += groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
+    return found + 3 * BOUNDARY + _kept_bytes(norm, split, places)
+
+
+def _kept_bytes(norm: Norm, split: Split, places: int) -> int:
+    """Return the bytes of what a block keeps: as many places of each of its threads."""
+    return -(-_each(split, places) // split.rows) * split.threads * _moving_bytes(norm)
+
+
+def _each(split: Split, places: int) -> int:
+    """Return the places of a block of a cluster."""
+    return -(-places // split.cluster)
+
+
+def _moving_bytes(norm: Norm) -> int:
+    """Return the bytes of the struct `Moving`: its packs one behind the other, each on its own boundary."""
+    at, widest = 0, 1
+    for p in norm.placed:
+        if p.moves and not p.operand.is_output:
+            size = p.operand.size * (norm.split.width if p.along == "vector" else 1)
+            boundary = min(size, 16)
+            at = -(-at // boundary) * boundary + size
+            widest = max(widest, boundary)
+    return -(-at // widest) * widest
+
+
+def _in_two(norm: Norm) -> LaunchPlan:
+    """Return two launches, which hand the moments of parts of images on."""
+    work, spaces, split = norm.work, norm.spaces, norm.split
+    images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
+    bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
+    most = larger(1, places // (split.rows * LEAST_PLACES))
+    parts = larger(1, smaller(split.blocks * work.asked.arch.sm_count // larger(1, images), most))
+    each = larger(1, -(-places // parts))
+    parts = -(-places // each)
+    items = split.rows * split.columns // spaces.groups
+    made = LaunchPlan(
+        kernel=_kernel(norm, bits, "sums", _lanes(norm, items)),
+        grid=(images * parts, 1, 1),
+        block=(split.threads, 1, 1),
+        shared_bytes=0,
+        parameters=_parameters(places, each, parts, spaces, bits),
+        output_shapes=work.asked.output_shapes,
+        scratch_bytes=images * spaces.groups * parts * MOMENTS_BYTES,
+        passing=True,
+    )
+    return replace(made, then=(replace(made, kernel=_kernel(norm, bits, "apply", _lanes(norm, 32))),))
+
+
+def _spaces(work: Reduced) -> Spaces | None:
+    """Return [outer, reduced places, kept groups, reduced channels or none]; None where the axes are others."""
+    wide = [d for d, n in enumerate(work.full) if n != 1]
+    runs: list[tuple[bool, list[int]]] = []
+    for d in wide:
+        reduced = d in work.axes
+        if runs and runs[-1][0] == reduced:
+            runs[-1][1].append(d)
+        else:
+            runs.append((reduced, [d]))
+    outer = runs.pop(0)[1] if runs and not runs[0][0] else []
+    if len(runs) not in (2, 3):
+        return None
+    places, groups, *channels = (tuple(axes) for _, axes in runs)
+    columns = (*groups, *(channels[0] if channels else ()))
+    kept = settled(math.prod(work.extents(groups)))
+    return Spaces(work.layout(tuple(outer)), work.layout(places), work.layout(columns), kept)
+
+
+def _place(work: Reduced, spaces: Spaces) -> tuple[Placed, ...]:
+    reduced = frozenset(f"in{i}" for i in expressions.reduced_inputs(work.program))
+
+    def along(strides: Shape) -> str:
+        if not any(strides):
+            return "splat"
+        return "vector" if strides == spaces.columns.contiguous else "gather"
+
+    return tuple(
+        Placed(o, n, along(spaces.columns.strides[n]), any(spaces.places.strides[n]), o.name in reduced)
+        for n, o in enumerate(work.operands)
+    )
+
+
+def _share_out(work: Reduced, spaces: Spaces, placed: tuple[Placed, ...]) -> Split:
+    vectors = [p for p in placed if p.along == "vector"]
+    steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.places.strides[p.slot])]
+    columns = settled(math.prod(spaces.columns.extents))
+    widest = min(MOST_WIDTH, work.asked.tuning.width or vector_width(tuple(p.operand.size for p in vectors)))
+    width = settled(gcd(widest, columns, *steps)) if work.asked.aligned else 1
+    across = columns // width
+    fetched = [p for p in placed if p.moves and not p.operand.is_output]
+    held = sum(p.operand.size * (width if p.along == "vector" else 1) for p in fetched)
+    return Split(width, across, max(1, THREADS // across), max(1, min(4, BYTES_IN_FLIGHT // max(held, 1))))
+
+
+def _lanes(norm: Norm, most: int) -> int:
+    """Return how many lanes of a warp join a group: as many as there are, a power of 2."""
+    there = max(1, min(32, most, norm.split.threads // norm.spaces.groups))
+    return 1 << there.bit_length() - 1
+
+
+def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
+    work, split = norm.work, norm.split
+    entry, program = work.asked.entry, work.program
+    group = math.prod(norm.spaces.columns.extents) // norm.spaces.groups
+    facts = {
+        "OUTER_RANK": len(norm.spaces.outer.extents), "PLACE_RANK": len(norm.spaces.places.extents),
+        "COLUMN_RANK": len(norm.spaces.columns.extents), "OPERANDS": len(norm.placed),
+        "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.threads,
+        "GROUPS": split.columns // group, "GROUP": group, "AHEAD": split.ahead, "LANES": lanes,
+        "HELD": bool(split.cluster), "CLUSTER": max(1, split.cluster),
+    }  # fmt: skip
+    if split.cluster:
+        facts["MOST_HELD"] = work.asked.arch.shared_bytes // _moving_bytes(norm)
+    pointers: tuple[Operand | Pointer, ...] = (*work.operands, access.scratch(used=not split.cluster))
+    computed = expressions.source(program) + expressions.norm(program, norm.of)
+    first = f"using Index = {launch_plan.index_type(bits)};\n{constants(facts)}{computed}{access.pointers(pointers)}"
+    work_of = {"sums": "sums", "apply": "apply_norm", "held": "hold_norm"}[which]
+    return KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, first),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/group.cuh")),
+            generated(entry, _around(norm.placed, sums=which == "sums")),
+            *((template("reduction/group_found.cuh"),) if which != "apply" else ()),
+            template(f"reduction/group_{which}.cu"),
+            generated(
+                entry,
+                entry_point(
+                    entry,
+                    work_of,
+                    program,
+                    pointers,
+                    work.asked.tuning.min_blocks or split.blocks,
+                    max(1, split.cluster),
+                ),
+            ),
+        ),
+    )
+
+
+def _around(placed: tuple[Placed, ...], sums: bool) -> str:
+    """Return what surrounds a core: the first one reads what the moments are made of, the second one all."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    read = [p for p in inputs if p.reduced or not sums]
+    moving = RegisterGroup("Moving", "moving", tuple(_load(p) for p in read if p.moves))
+    still = RegisterGroup("Still", "still", tuple(_load(p) for p in read if not p.moves))
+    names = [p.operand.name if p in read else "{}" for p in inputs]
+    to = "const Pointers& base, const Result (&result)[WIDTH], const Place& at, const Parameters& p"
+    return "".join((
+        moving.hold(),
+        still.hold(),
+        _pointers_at(placed),
+        moving.fill("fetch", "const Pointers& base, const Place& at, Index column, const Parameters& p"),
+        still.load("load_still", "const Pointers& base, Index column, const Parameters& p"),
+        element(names, (moving, still), "const Moving& moving, const Still& still, int w"),
+        "" if sums else store("store_all", to, map(_store, outputs), "WIDTH"),
+    ))  # fmt: skip
+
+
+def _pointers_at(placed: Iterable[Placed]) -> str:
+    def moved(p: Placed) -> str:
+        column = " + column" if p.along == "vector" else ""
+        return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
+
+    return (
+        "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
+        f"  return {{{', '.join([*map(moved, placed), 'to.scratch'])}}};\n"
+        "}\n"
+    )
+
+
+def _at(p: Placed) -> str:
+    return f"base.{p.operand.name}" + (f" + at.offset(p.place_stride[{p.slot}])" if p.moves else "")
+
+
+def _load(p: Placed) -> Load:
+    pack = f"Pack<{p.operand.stored}, WIDTH>"
+    match p.along:
+        case "vector":
+            return Load(p.operand.name, pack, f"load<WIDTH>({_at(p)})")
+        case "splat":
+            return Load(p.operand.name, f"Splat<{p.operand.stored}>", f"load_splat({_at(p)})")
+        case _:
+            return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.column_stride[{p.slot}], p)")
+
+
+def _store(p: Placed) -> Store:
+    return Store.of(p.operand, f"store_values<WIDTH>({_at(p)}, {p.operand.name})")
+
+
+def _parameters(places: int, each: int, parts: int, spaces: Spaces, bits: int) -> bytes:
+    words = [places, each, *divisor(parts, bits)]
+    groups = (spaces.outer, spaces.places, spaces.columns)
+    for space in groups:
+        words += divisors(space.extents, bits)
+    for space in groups:
+        for strides in space.strides:
+            words.extend(strides)
+    return launch_plan.packed(words, bits)

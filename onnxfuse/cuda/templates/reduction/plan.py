@@ -1,0 +1,77 @@
+"""Which axes a program reduces, and its template.
+
+`row` along neighbours in memory, `column` across them, `group` for norms over both.
+"""
+
+import math
+from dataclasses import dataclass
+
+from onnxfuse.codegen.emit import access
+from onnxfuse.codegen.program import unify_axes
+from onnxfuse.codegen.program.program import Reduce, broadcast, reduced_axes
+from onnxfuse.codegen.program.recentre import alone
+from onnxfuse.codegen.program.unify_axes import BroadcastProgram
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.templates.reduction import column, group, row
+from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+FEW_COLUMNS = 1024
+"""Elements of a row up to which one of a small tensor is read across its neighbours by one block."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The axes of the work, outermost first, 1 where nothing runs along one."""
+
+    full: Shape
+    reduced: frozenset[int]
+    """Those that the reductions run over; all the same."""
+
+
+def plan(asked: PlanRequest) -> LaunchPlan:
+    """Return how to run a program with reductions."""
+    flat = unify_axes.broadcast_program(asked.program, asked.input_shapes)
+    operands = access.operands(flat.program, flat.input_shapes)
+    axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
+    one = all(axes.full[d] == 1 for d in axes.reduced)
+    lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
+    program = alone(flat.program) if one else flat.program
+    work = Reduced(asked, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
+    norm = group.norm(work)
+    if norm is not None and group.pays(norm):
+        return group.plan(norm)
+    # The innermost axis decides: neighbours in memory are summed, or stand side by side.
+    wide = [d for d, n in enumerate(axes.full) if n != 1]
+    across = bool(wide) and wide[-1] not in axes.reduced
+    # Small tensors come from the cache: threads may read what lies apart, and no block exchanges partial sums.
+    apart = launch_plan.is_small(math.prod(axes.full), asked.arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
+    return column.plan(work) if across and not apart else row.plan(work)
+
+
+def axes_of(flat: BroadcastProgram, full: Shape) -> Axes:
+    """Return what the reductions of a program without views run over; raises `UnsupportedError` where they differ."""
+    shapes = flat.program.shapes(flat.input_shapes)
+    found: dict[frozenset[int], frozenset[int]] = {}
+    for index in flat.program.reductions():
+        reduce = flat.program.values[index]
+        assert isinstance(reduce, Reduce)
+        shape = shapes[reduce.arg]
+        axes = reduced_axes(reduce, len(shape))
+        ahead = len(full) - len(shape)
+        other = next((a for a in sorted(axes) if shape[a] != full[a + ahead]), None)
+        if other is not None:
+            raise UnsupportedError(
+                f"a reduction over axes {sorted(axes)} of shape {shape} in an op with rows of "
+                f"{tuple(full[a + ahead] for a in sorted(axes))}"
+            )
+        placed = frozenset(a + ahead for a in axes)
+        # Axes of extent 1 make no difference.
+        found.setdefault(frozenset(a for a in placed if full[a] != 1), placed)
+    if len(found) != 1:
+        sets = " and ".join(sorted(str(sorted(s)) for s in found.values()))
+        raise UnsupportedError(f"reductions over axes {sets} of {full} in one op")
+    return Axes(full, *found.values())

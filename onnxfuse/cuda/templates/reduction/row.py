@@ -1,0 +1,61 @@
+"""Launch plans of the row template: pointwise work around reductions along neighbours in memory, the row in registers.
+
+A row may also be made of several runs of neighbours, as the channels' planes of a batch: axes 0, 2 and 3 of NCHW.
+"""
+
+import math
+
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, parameters
+from onnxfuse.cuda.templates.reduction.row_operands import place, spread, with_lookups
+from onnxfuse.cuda.templates.reduction.row_split import share_out
+
+
+def plan(work: Reduced) -> LaunchPlan:
+    """Return how to run a program that reduces the innermost axis, and others or not."""
+    asked, program, operands = work.asked, work.program, work.operands
+    rows, columns = math.prod(work.extents(work.kept)), math.prod(work.extents(work.axes))
+    bits = launch_plan.index_bits(max(rows * columns, rows, columns, *(t.rows for t in work.lookups.values())))
+    outer, inner = work.layout(work.kept), work.layout(work.axes)
+    placed, width = place(work, outer, inner)
+    split = share_out(placed, rows, columns, width, asked)
+    placed = with_lookups(placed if split.shifted else spread(placed, inner, split.width), work.lookups)
+    row_threads = split.threads // split.cluster
+    tuning = asked.tuning
+    threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
+
+    entry = asked.entry
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, constants(bits, outer, inner, placed, split, threads) + expressions.source(program)),
+            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/row.cuh")),
+            generated(entry, around(placed, split)),
+            template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
+            generated(
+                entry,
+                entry_point(
+                    entry,
+                    "row",
+                    program,
+                    operands,
+                    tuning.min_blocks or split.min_blocks,
+                    split.cluster,
+                ),
+            ),
+        ),
+    )
+    return LaunchPlan(
+        kernel=kernel,
+        grid=(-(-rows // (threads // row_threads)) * split.cluster, 1, 1),
+        block=(threads, 1, 1),
+        shared_bytes=0,
+        parameters=parameters(rows, columns, outer, inner, placed, bits),
+        output_shapes=asked.output_shapes,
+    )

@@ -1,0 +1,143 @@
+"""The generated text of the row template: constants, what surrounds the cores, and the parameters."""
+
+from onnxfuse.codegen.emit import access, source
+from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store, element, store
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.templates.reduction.row_operands import Placed
+from onnxfuse.cuda.templates.reduction.row_split import Split
+from onnxfuse.symbolic.strides import Layout, divisors
+from onnxfuse.symbolic.strides import rows as strided
+
+LOOP_BYTES_IN_FLIGHT = 64  # of input, per thread that walks along its row
+
+
+def constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
+    """Return the constants of row.cuh and of the core."""
+    facts = {
+        "OUTER_RANK": len(outer.extents), "OUTER_SLOTS": max(sum(p.outer_slot >= 0 for p in placed), 1),
+        "ROW_RANK": len(inner.extents), "ROW_SLOTS": max(sum(p.row_slot >= 0 for p in placed), 1),
+        "LOOKUPS": max(sum(p.lookup is not None for p in placed), 1),
+        "WIDTH": split.width, "ITEMS": split.items, "THREADS": threads, "ROW_THREADS": split.threads,
+        "EXACT": split.exact, "SHIFTED": split.shifted, "INNER_ITEMS": split.inner_items, "CLUSTER": split.cluster,
+        "AHEAD": _ahead(placed, split), "ALONG": any(p.operand.is_output and p.along != "scalar" for p in placed),
+    }  # fmt: skip
+    return f"using Index = {launch_plan.index_type(bits)};\n" + source.constants(facts)
+
+
+def _ahead(placed: tuple[Placed, ...], split: Split) -> int:
+    """Vectors that a thread fetches together as it walks along a row."""
+    held = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
+    return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(held, 1)))
+
+
+def around(placed: tuple[Placed, ...], split: Split) -> str:
+    """Return what surrounds the core: operands of the row's vectors, early and late, and what is one per row."""
+    inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
+    early, late = (
+        [p for p in inputs if p.along != "scalar" and split.fetches_late(p) is late] for late in (False, True)
+    )
+    scalars = RegisterGroup("RowHeld", "scalars", tuple(_load(p) for p in inputs if p.along == "scalar"))
+    held, lates = (
+        RegisterGroup("Held", "held", tuple(map(_load, early))),
+        RegisterGroup("Late", "late", tuple(map(_load, late))),
+    )
+    where = "const OuterPlace& at, const Parameters& p"
+    vector = f"const Pointers& row, const Span& span, {where}"
+    return "".join((
+        access.pointers(p.operand for p in placed),
+        *(group.hold() for group in (scalars, held, lates)),
+        _pointers_at(placed, split.shifted),
+        scalars.load("load_scalars", "const Pointers& row"),
+        # Dense operands by one function, the others, which all rows share or many, by another one.
+        held.fill("load_dense", "const Pointers& row, const Span& span", [_load(p) for p in early if p.dense]),
+        held.fill("load_shared_operands", vector, [_load(p) for p in early if not p.dense]),
+        lates.load("load_late", vector),
+        element(
+            (p.operand.name for p in inputs), (held, lates, scalars),
+            "const Held& held, const Late& late, const RowHeld& scalars, int w",
+        ),
+        "// As the reductions see it, which read nothing that is late.\n"
+        "DEVICE Element element(const Held& held, const RowHeld& scalars, int w) {\n"
+        "  return element(held, Late{}, scalars, w);\n}\n",
+        store(
+            "store_all", f"const Pointers& row, const Result (&result)[WIDTH], const Span& span, {where}",
+            (_store(p) for p in outputs if p.along != "scalar"), "WIDTH",
+        ),
+        _store_scalars([p for p in outputs if p.along == "scalar"], where),
+    ))  # fmt: skip
+
+
+def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
+    tables = [p for p in placed if p.lookup is not None]
+    by_name = {p.operand.name: p for p in placed}
+
+    def moved(p: Placed) -> str:
+        pointer = f"to.{p.operand.name}"
+        if p.outer == "strided":
+            pointer += f" + at.offset(p.outer_stride[{p.outer_slot}])"
+        elif p.outer == "full":
+            pointer += " + at.row * p.columns" if p.along == "columns" else " + at.row"
+        if p.along == "columns":
+            pointer += " + thread * WIDTH - at.shift"
+        if p.lookup is not None:
+            return f"looked_up({pointer}, {moved(by_name[f'in{p.lookup.number}'])}, p.lookup[{tables.index(p)}])"
+        # Settled only where elements are reached one by one: elsewhere it would cost an addition.
+        return f"settled({pointer})" if p.along == "columns" and shifted else pointer
+
+    return (
+        "DEVICE Pointers pointers_at(const Pointers& to, int thread, const OuterPlace& at, const Parameters& p) {\n"
+        f"  return {{{', '.join(moved(p) for p in placed)}}};\n"
+        "}\n"
+    )
+
+
+def _load(p: Placed) -> Load:
+    kind = f"Splat<{p.operand.stored}>" if p.along in ("spread", "scalar") else f"Pack<{p.operand.stored}, WIDTH>"
+    return Load(p.operand.name, kind, _fetch(p))
+
+
+def _fetch(p: Placed) -> str:
+    row, stride = f"row.{p.operand.name}", f"p.row_stride[{p.row_slot}]"
+    if p.lookup is not None:
+        return f"load_row({row}, span)"
+    match p.along:
+        case "scalar":
+            return f"load_splat({row})"
+        case "columns":
+            return f"load_columns<{str(p.dense).lower()}>({row}, span)"
+        case "spread":
+            return f"load_spread({row}, span, {stride}, p)"
+        case "runs":
+            return f"load_run({row}, span, {stride}, p)"
+        case _:
+            return f"load_gather({row}, span, at, {stride}, p)"
+
+
+def _store(p: Placed) -> Store:
+    name, stride = p.operand.name, f"p.row_stride[{p.row_slot}]"
+    match p.along:
+        case "columns":
+            call = f"store_columns<{str(p.dense).lower()}>(row.{name}, {name}, span)"
+        case "runs":
+            call = f"store_run(row.{name}, {name}, span, {stride}, p)"
+        case _:
+            call = f"store_first(row.{name}, {name}, span, at, {stride}, p)"
+    return Store.of(p.operand, _condition(p) + call)
+
+
+def _store_scalars(outputs: list[Placed], where: str) -> str:
+    lines = [f"  {_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs]
+    return f"DEVICE void store_scalars(const Pointers& row, const Result& result, {where}) {{\n{''.join(lines)}}}\n"
+
+
+def _condition(p: Placed) -> str:
+    return f"if (at.first(p.outer_stride[{p.outer_slot}])) " if p.outer == "strided" else ""
+
+
+def parameters(rows: int, columns: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+    words = [rows, columns]
+    for space, numbers in ((outer, [p.outer_slot for p in placed]), (inner, [p.row_slot for p in placed])):
+        words += [*divisors(space.extents, bits), *strided(space.strides, numbers, len(space.extents))]
+    looked_up = [word for p in placed if p.lookup is not None for word in (p.lookup.rows, p.lookup.length)]
+    words.extend(looked_up or (0, 0))
+    return launch_plan.packed(words, bits)

@@ -1,0 +1,117 @@
+"""How the row kernels reach each operand: along a row, and from row to row."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.emit.access import Operand
+from onnxfuse.codegen.program.unify_axes import Lookup
+from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Layout, Shape, row_major, slots, vector_width
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand and how the kernel reaches it."""
+
+    operand: Operand
+    along: str
+    """Along a row: `columns` (one element each), `scalar` (one element), `runs` (vectors of neighbours, here and
+    there), `spread` (one element per vector, as the weights by channel of a group) or `gather` (anything else)."""
+    outer: str
+    """From row to row: `full` (dense), `none` (the same for every row) or `strided`."""
+    outer_slot: int
+    """Its row of outer strides among the parameters, or -1."""
+    row_slot: int
+    """Its row of strides inside a row among the parameters, or -1."""
+    reduced: bool
+    """A reduction reads it."""
+    lookup: Lookup | None = None
+    """Of a table: what is looked up in it."""
+
+    @property
+    def dense(self) -> bool:
+        """As big as the whole op: its vectors lie on the boundaries of memory, and each is fetched once."""
+        return self.along == "columns" and self.outer == "full"
+
+
+def place(work: Reduced, outer: Layout, inner: Layout) -> tuple[tuple[Placed, ...], int]:
+    """Return how the kernel reaches each operand, and the width of its vectors where runs decide it, else 0."""
+    operands = work.operands
+    rows, columns = math.prod(outer.extents), math.prod(inner.extents)
+    sizes = (math.prod(n for n, step in zip(work.full, s, strict=True) if step) for s in work.strides)
+    reduced = frozenset(f"in{i}" for i in expressions.reduced_inputs(work.program))
+    runs = [
+        (o, (*outer_strides, *inner_strides[:-1], inner.extents[-1]))
+        for o, outer_strides, inner_strides in zip(operands, outer.strides, inner.strides, strict=True)
+        if inner_strides[-1] == 1 and not _contiguous(inner_strides, inner) and all(inner_strides)
+    ]
+    width = 0
+    if runs:
+        widest = work.asked.tuning.width or vector_width(tuple(o.size for o, _ in runs))
+        width = gcd(widest, *(s for _, steps in runs for s in steps)) if work.asked.aligned else 1
+    kinds: list[tuple[str, str]] = []
+    for operand, size, outer_strides, inner_strides in zip(operands, sizes, outer.strides, inner.strides, strict=True):
+        in_runs = any(operand is o for o, _ in runs)
+        along = "runs" if in_runs else _along(inner_strides, inner, columns)
+        own_columns = columns if along in ("columns", "runs") else 1
+        # A column vector has no outer axes: it stays one when there is a single row, and so does the kernel.
+        dense = (
+            along in ("columns", "scalar")
+            and size == rows * own_columns
+            and all(
+                s in (0, step * own_columns) for s, step in zip(outer_strides, row_major(outer.extents), strict=True)
+            )
+            and (operand.is_output or len(operand.shape) > len(work.axes))
+        )
+        kinds.append((along, _outer_kind(operand, along, dense, any(outer_strides))))
+    outer_slots = slots(how == "strided" for _, how in kinds)
+    row_slots = slots(along in ("gather", "runs") for along, _ in kinds)
+    placed = (
+        Placed(operand, along, how, outer_slot, row_slot, operand.name in reduced)
+        for operand, (along, how), outer_slot, row_slot in zip(operands, kinds, outer_slots, row_slots, strict=True)
+    )
+    return tuple(placed), width
+
+
+def spread(placed: tuple[Placed, ...], inner: Layout, width: int) -> tuple[Placed, ...]:
+    """Return the same with inputs that stay put along whole vectors told from those that need a place per element."""
+
+    def stays(p: Placed) -> bool:
+        strides = inner.strides[placed.index(p)]
+        return p.along == "gather" and not p.operand.is_output and strides[-1] == 0
+
+    if inner.extents[-1] % width:
+        return placed
+    return tuple(replace(p, along="spread") if stays(p) else p for p in placed)
+
+
+def with_lookups(placed: tuple[Placed, ...], lookups: Mapping[str, Lookup]) -> tuple[Placed, ...]:
+    """Return the same with tables told from other operands."""
+    along = {p.operand.name: p.along for p in placed}
+    for name, lookup in lookups.items():
+        if along[name] != "columns":
+            raise UnsupportedError("a table whose rows are not those of the reduction")
+        if along[f"in{lookup.number}"] != "scalar":
+            raise UnsupportedError("Gather by numbers that vary along the row")
+    return tuple(replace(p, lookup=lookups.get(p.operand.name)) for p in placed)
+
+
+def _contiguous(strides: Shape, inner: Layout) -> bool:
+    return all(n == 1 or s == step for n, s, step in zip(inner.extents, strides, inner.contiguous, strict=True))
+
+
+def _along(strides: Shape, inner: Layout, columns: int) -> str:
+    if _contiguous(strides, inner):
+        return "columns"
+    return "gather" if any(strides) else "scalar"
+
+
+def _outer_kind(operand: Operand, along: str, dense: bool, moves: bool) -> str:
+    if dense:
+        return "full"
+    # An output that is the same for every row is written by the first row only: it needs its strides, all 0.
+    return "strided" if moves or operand.is_output else "none"

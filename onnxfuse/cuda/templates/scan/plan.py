@@ -1,0 +1,214 @@
+"""Launch plans of the scan template: running sums along one axis, with everything pointwise around them.
+
+The body is a program in which a running sum is a sum over no axes: of each element's own prefix.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.access import Operand
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.operators import read
+from onnxfuse.codegen.operators.node import BodyNode
+from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
+from onnxfuse.codegen.program.builder import Term
+from onnxfuse.codegen.program.program import Program, Reduce, broadcast
+from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.template import Running
+from onnxfuse.cuda.templates.pointwise import dense
+from onnxfuse.model.fused import FusedOp, Meaning
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Layout, Shape, collapse, strides_in, vector_width
+
+THREADS = 256
+"""Of a block."""
+STEPS = 4
+"""Vectors along the axis that a thread holds where it scans across neighbours."""
+BUSY = 1024
+"""Threads of a multiprocessor below which several share a column."""
+FEWEST_ACROSS = 8
+"""Vectors side by side in a block that scans across neighbours, at least: 128 bytes in one access of a warp's part."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A body taken apart."""
+
+    program: Program
+    axis: int
+    """Negative from the end."""
+    exclusive: bool
+    """Whether an element's own value is left out of its sum."""
+    reverse: bool
+    """Whether sums run from the end of the axis."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A body on inputs of certain shapes."""
+
+    scan: Scan
+    full: Shape
+    """What the kernel runs over."""
+    axis: int
+    operands: tuple[Operand, ...]
+
+
+def check(op: FusedOp) -> Scan:
+    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    return _check(op.meaning)
+
+
+def running(op: FusedOp) -> tuple[Program, Running]:
+    """Return the program of the body, and along which axis the sum in it runs."""
+    found = check(op)
+    return found.program, Running(found.axis, found.exclusive, found.reverse)
+
+
+@lru_cache(maxsize=1024)
+def _check(meaning: Meaning) -> Scan:
+    found: dict[tuple[int, bool, bool], None] = {}
+
+    def running_sum(node: BodyNode) -> tuple[Term, ...]:
+        x, axes = node.term(0), node.integers(1)
+        if element_types.computed(x.dtype) == "bool" or axes is None or len(axes) != 1:
+            raise UnsupportedError(
+                f"CumSum of {element_types.name(x.dtype)} over {axes}, expected numbers and one axis"
+            )
+        found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
+        return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
+
+    program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
+    if len(expressions.phases(program)) != 1 or len(found) != 1:
+        raise UnsupportedError(f"{plural(found, 'kind')} of CumSum, one after the other or not, expected one")
+    ((axis, exclusive, reverse),) = found
+    return Scan(program, axis, exclusive, reverse)
+
+
+def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
+    """Return `op` on inputs of these shapes."""
+    scan = check(op)
+    if len(input_shapes) != len(op.inputs):
+        raise UnsupportedError(f"{plural(input_shapes, 'input shape')}, expected {len(op.inputs)}")
+    shapes = scan.program.shapes(input_shapes)
+    operands = access.operands(scan.program, input_shapes)
+    full = broadcast(*(o.shape for o in operands))
+    summed = [shapes[i] for i in scan.program.reductions()]
+    other = next((s for s in (*summed, *(shapes[o.value] for o in scan.program.outputs)) if s != full), None)
+    if other is not None:
+        raise UnsupportedError(f"a value of shape {list(other)} in an op that scans {list(full)}")
+    axis = scan.axis + len(full) if scan.axis < 0 else scan.axis
+    if not 0 <= axis < len(full):
+        raise UnsupportedError(f"a CumSum over axis {scan.axis} of a value of rank {len(full)}")
+    return Problem(scan, full, axis, operands)
+
+
+def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """Return the shape of each output of `op` for these shapes of its inputs."""
+    return (problem(op, input_shapes).full,) * len(op.outputs)
+
+
+def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
+    """Return the (input, output) pairs that may share memory: a thread reads an element before it writes it."""
+    program = check(op).program
+    inputs = expressions.live_inputs(program)
+    return tuple((i, n) for n, o in enumerate(program.outputs) for i in inputs if program.inputs[i] == o.dtype)
+
+
+def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+    """Return how to run `op` on inputs of these shapes."""
+    work = problem(op, input_shapes)
+    count, length = math.prod(work.full), work.full[work.axis]
+    outputs = (work.full,) * len(op.outputs)
+    if count == 0:
+        return launch_plan.nothing(op, outputs)
+    inner = math.prod(work.full[work.axis + 1 :])
+    bits = launch_plan.index_bits(count)
+    space, axis = _space(work)
+    # A vector is a part of the row, or neighbours beside each other along the axis.
+    width = _width(work, length if inner == 1 else inner, aligned, tuning)
+    placed = dense.place(work.operands, space, count, width)
+    text = dense.index_space(bits, space, placed)
+    facts = {
+        "AXIS": axis, "WIDTH": width, "THREADS": THREADS, "CLUSTER": 1,
+        "EXCLUSIVE": work.scan.exclusive, "REVERSE": work.scan.reverse,
+    }  # fmt: skip
+    if inner == 1:
+        threads = _row_threads(length // width)
+        facts |= {"ROW_THREADS": threads}
+        blocks, file = -(-(count // length) // (THREADS // threads)), "scan/row.cu"
+    else:
+        columns = count // length // width
+        segments = _segments(columns, length, arch)
+        facts |= {"SEGMENTS": segments, "STEPS": STEPS}
+        blocks, file = -(-columns // (THREADS // segments)), "scan/column.cu"
+    entry = identifier(op.name)
+    kernel = KernelSource(
+        entry,
+        (
+            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            generated(entry, text + constants(facts) + expressions.source(work.scan.program)),
+            *(
+                template(f)
+                for f in ("cuda/reduce.cuh", "cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")
+            ),
+            generated(entry, dense.accesses(placed)),
+            *(template(f) for f in ("scan/scan.cuh", file)),
+            generated(
+                entry,
+                entry_point(entry, "scan", work.scan.program, work.operands, tuning.min_blocks),
+            ),
+        ),
+    )
+    parameters = dense.parameters(count, space, placed, bits)
+    return LaunchPlan(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, parameters, outputs)
+
+
+def _space(work: Problem) -> tuple[Layout, int]:
+    """Return the axes before, the axis and those after it, each as few dimensions; and which of them is the axis."""
+    strides = tuple(strides_in(o.shape, work.full) for o in work.operands)
+
+    def part(begin: int, end: int) -> Layout:
+        return collapse(work.full[begin:end], tuple(s[begin:end] for s in strides))
+
+    before, after = part(0, work.axis), part(work.axis + 1, len(work.full))
+    parts = [
+        *([before] if math.prod(before.extents) > 1 else []),
+        Layout((work.full[work.axis],), tuple((s[work.axis],) for s in strides)),
+        *([after] if math.prod(after.extents) > 1 else []),
+    ]
+    extents = tuple(n for p in parts for n in p.extents)
+    steps = tuple(tuple(n for p in parts for n in p.strides[i]) for i in range(len(strides)))
+    return Layout(extents, steps), len(before.extents) if parts[0] is before else 0
+
+
+def _width(work: Problem, neighbours: int, aligned: bool, tuning: TileTuning) -> int:
+    """Return the elements of a vector: as many as divide what lies side by side."""
+    program = work.scan.program
+    sizes = [o.size for o in work.operands if o.is_output]
+    sizes += [element_types.TYPES[program.values[i].dtype].size for i in program.reductions()]
+    widest = vector_width(tuple(sizes)) if aligned else 1
+    return gcd(tuning.width or widest, neighbours)
+
+
+def _row_threads(vectors: int) -> int:
+    """Return how many threads share a row, a power of 2: all of a block walk along a long one."""
+    return min(THREADS, 1 << max(0, vectors - 1).bit_length())
+
+
+def _segments(columns: int, length: int, arch: Arch) -> int:
+    """Return how many threads share a column, a power of 2: more where columns are few."""
+    segments = 1
+    while (
+        columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_ACROSS
+    ):
+        segments *= 2
+    return segments

@@ -1,0 +1,12 @@
+"""The template of running sums."""
+
+from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.templates.scan.plan import check, inplace, output_shapes, plan, running
+
+TEMPLATES = (
+    Template(
+        "scan", 35, "running sums along an axis",
+        Planner(check, output_shapes, plan, inplace=inplace, running=running),
+        growth=frozenset({Growth.PROLOGUE, Growth.EPILOGUE}),
+    ),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Read and write model files: external data, atomic replacement, formats, pipes."""

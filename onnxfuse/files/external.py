@@ -1,0 +1,253 @@
+"""Weights in a file beside the model: read from inside its folder alone, written under a name by their content."""
+
+import contextlib
+import hashlib
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from onnxfuse.files import formats
+from onnxfuse.model.nested import graphs_in
+from onnxfuse.model.validate import MOST_NODES, bits, check_tensor, tensors
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import plural
+
+ALIGNMENT = 4096
+"""Bytes. Offsets in the data file are multiples of a page, so that ONNX Runtime can map them into memory."""
+
+SMALL = 1024
+"""Bytes. Weights up to this size are shown to shape inference, and stay in the model file, as with onnx and torch."""
+
+DIGITS = 16
+"""Of the hash in the name of a data file."""
+
+_follow: ContextVar[bool] = ContextVar("follow_links", default=False)
+
+
+@contextlib.contextmanager
+def following_links() -> Iterator[None]:
+    """Within the block, data files may be links out of the model's folder, as the caches of model hubs have them."""
+    token = _follow.set(True)
+    try:
+        yield
+    finally:
+        _follow.reset(token)
+
+
+def follows_links() -> bool:
+    """Return whether data files may be links out of the model's folder here."""
+    return _follow.get()
+
+
+def needed(model: onnx.ModelProto) -> int:
+    """Return the bytes that the model has in other files."""
+    return sum(bytes_of(t) for t in tensors(model) if is_external(t))
+
+
+def bytes_of(tensor: TensorProto) -> int:
+    """Return the bytes that a weight of this type and shape takes, whatever its file says."""
+    return -(-int(math.prod(tensor.dims)) * bits(tensor.data_type) // 8)
+
+
+def elements_of(tensor: TensorProto) -> int:
+    """Return how many numbers a weight has."""
+    return int(math.prod(tensor.dims))
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Return whether the tensor's numbers are in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL
+
+
+def location(tensor: TensorProto) -> str:
+    """Return the name of the file in which an external tensor's numbers are."""
+    return _fact(tensor, "location")
+
+
+def end_of(tensor: TensorProto) -> int:
+    """Return where an external tensor's numbers end in its file. Raises ModelError for an offset that is none."""
+    return (_number(tensor, "offset") or 0) + bytes_of(tensor)
+
+
+def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
+    """Read the weights that lie beside the model of the file `path` into it.
+
+    With `small` only those that can be the target of a Reshape, axes and the like, where they can be had. Raises
+    ModelError where weights are missing, cut, or outside the model's folder.
+    """
+    wanted = (t for t in tensors(model) if is_external(t) and (not small or belongs_inside(t)))
+    read(wanted, path, as_far_as_there=small)
+
+
+def read(wanted: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = False) -> None:
+    """Read these tensors, which are external, of the model of the file `path`; as `fetch`."""
+    opened: dict[str, BinaryIO] = {}
+    with contextlib.ExitStack() as files:
+        for tensor in wanted:
+            location = _fact(tensor, "location")
+            if location not in opened:
+                try:
+                    opened[location] = files.enter_context(_open(path, location, tensor))
+                except ModelError:
+                    if as_far_as_there:
+                        continue
+                    raise
+            _read(tensor, opened[location], location)
+
+
+def missing(model: onnx.ModelProto, path: Path) -> list[Path]:
+    """Return the data files that are not there."""
+    locations = dict.fromkeys(_fact(t, "location") for t in tensors(model) if is_external(t))
+    return [path.parent / name for name in locations if not os.path.lexists(path.parent / name)]
+
+
+def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
+    parts = Path(location).parts
+    if not parts or Path(location).is_absolute() or ".." in parts or "\0" in location:
+        raise ModelError(
+            f"weight '{tensor.name}' is in the file {location!r}, which is not inside the model's folder",
+            "A model reads nothing outside its own folder: put the data beside it, and export it again.",
+        )
+    file = path.parent / location
+    folder = Path(os.path.realpath(path.parent))
+    where = Path(os.path.realpath(file))
+    own = location == path.name  # whoever named that file trusts it, wherever it is a link to
+    if not own and not where.is_relative_to(folder) and not follows_links():
+        raise ModelError(
+            f"its data file {location} is a link to {where}, outside the model's folder",
+            "Where you trust it, as in the cache of a model hub, say --follow-links; else copy the file there.",
+        )
+    try:
+        if not where.is_file():
+            raise ModelError(f"its data file {location} is no file", "Copy the data file beside the model.")
+        return file.open("rb")
+    except OSError as error:
+        raise ModelError(
+            f"its data file {location} cannot be read: {error.strerror}", "Check its permissions."
+        ) from None
+
+
+def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
+    offset, length = _number(tensor, "offset") or 0, _number(tensor, "length")
+    check_tensor(tensor)
+    wanted = bytes_of(tensor)
+    if length is not None and length != wanted:
+        raise ModelError(
+            f"weight '{tensor.name}' has {plural(length, 'byte')} of {location}, and its shape wants {wanted}",
+            "Export it again.",
+        )
+    length = wanted
+    available = os.fstat(file.fileno()).st_size
+    if offset + length > available:
+        file.seek(0)
+        known = formats.of(file.read(formats.HEAD))
+        it_is = f", and is {known.what}" if known else ""
+        raise ModelError(
+            f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}"
+            f"{it_is}",
+            known.hint if known else "The data file is cut, or another model's: copy or export it again.",
+        )
+    file.seek(offset)
+    tensor.raw_data = file.read(length)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+    check_tensor(tensor)
+
+
+def _fact(tensor: TensorProto, key: str) -> str:
+    """Return what a tensor says about its external data, empty where it says nothing."""
+    return next((e.value for e in tensor.external_data if e.key == key), "")
+
+
+def _number(tensor: TensorProto, key: str) -> int | None:
+    text = _fact(tensor, key)
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise ModelError(
+            f"weight '{tensor.name}': the {key} of its data is {text[:40]!r}, no number", "Export it again."
+        )
+    return int(text)
+
+
+# ---- writing
+
+
+def belongs_inside(tensor: TensorProto) -> bool:
+    """Return whether a weight stays in the model file, whatever goes beside it.
+
+    Shape inference, ONNX's and ONNX Runtime's, reads the targets of Reshape, axes, sizes, scales and their like in the
+    model file alone, and fails where they lie beside it. All of them are scalars or vectors, floats among them one for
+    each axis; so vectors of integers alone can be longer than SMALL, as the sizes of a Split, one for each output.
+    """
+    counts = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and len(tensor.dims) <= 1
+    return bytes_of(tensor) <= SMALL or (counts and elements_of(tensor) <= MOST_NODES)
+
+
+def locate(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+    """Let a tensor without numbers say at which place of a file they are."""
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
+class Moved:
+    """The weights that go into a data file, and the hash of what was written."""
+
+    def __init__(self, data: BinaryIO) -> None:
+        self.data = data
+        self.digest = hashlib.sha256()
+        self.length = 0
+
+    def move(self, tensor: TensorProto) -> TensorProto:
+        """Write the numbers of `tensor`, and return what stands for it, without the name of the data file.
+
+        What belongs inside the model is returned as it is.
+        """
+        if tensor.data_type == TensorProto.STRING or is_external(tensor) or belongs_inside(tensor):
+            return tensor
+        raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
+        offset = -(-self.length // ALIGNMENT) * ALIGNMENT
+        for part in (bytes(offset - self.length), raw):
+            self.data.write(part)
+            self.digest.update(part)
+        self.length = offset + len(raw)
+        shell = TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        locate(shell, "", offset, len(raw))
+        return shell
+
+    def move_of_bodies(self, graph: onnx.GraphProto) -> None:
+        """Move the weights of the branches and loops of `graph`, which is ours to change."""
+        for body in (body for node in graph.node for body in graphs_in(node)):
+            for tensor in body.initializer:
+                shell = self.move(tensor)
+                if shell is not tensor:
+                    tensor.CopyFrom(shell)
+
+    def name(self, path: Path) -> str:
+        """Return the name of the data file of the model `path`: with a hash of all that was written."""
+        return f"{path.name}.{self.digest.hexdigest()[:DIGITS]}.data"
+
+
+def name_data(model: onnx.ModelProto, name: str, former: str = "") -> None:
+    """Let the weights that were moved say the name of their data file; `former` is the name that they say now."""
+    for tensor in tensors(model):
+        for entry in tensor.external_data:
+            if entry.key == "location" and entry.value == former:
+                entry.value = name
+
+
+def remove_stale(path: Path, keep: str) -> None:
+    """Remove the data files of former models in the place of `path`: all with a name of ours but `keep`."""
+    ours = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.data")
+    for entry in os.scandir(path.parent):
+        if entry.name != keep and ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.path)

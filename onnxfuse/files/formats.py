@@ -1,0 +1,116 @@
+"""What a file is that is no ONNX model, by its first bytes, and how one comes of it."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onnxfuse.support.printable import printable
+
+HEAD = 4096
+"""Bytes that are looked at."""
+
+SHOWN = 60
+"""Characters of a text that are told."""
+
+
+class Format(NamedTuple):
+    """What somebody took for an ONNX model."""
+
+    what: str
+    """What it is, after "is"."""
+    hint: str
+    """How a model comes of it."""
+
+
+_TORCH = "Export the model that it holds: torch.onnx.export(model, inputs, 'model.onnx')."
+_TENSORFLOW = "Convert it: python -m tf2onnx.convert {} --output model.onnx."
+_WEIGHTS = "Export the model that reads them: torch.onnx.export(model, inputs, 'model.onnx')."
+
+
+def _starts(*begins: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(begins)
+
+
+def _says(word: bytes) -> Callable[[bytes], bool]:
+    """Return whether a flatbuffer says that it is a `word`."""
+    return lambda head: head[4:8] == word
+
+
+_NODE_DEF = re.compile(rb"\x0a[\x80-\xff]*[\x00-\x7f]\x0a([\x01-\x7f])([ -~]+?)\x12([\x01-\x7f])([A-Z_][A-Za-z0-9_]+)")
+"""The first node of a TensorFlow graph, which begins with its name and its operator."""
+
+
+def _graph_def(head: bytes) -> bool:
+    found = _NODE_DEF.match(head)
+    return found is not None and len(found[2]) == found[1][0] and len(found[4]) >= found[3][0]
+
+
+_SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]*[\x00-\x7f]\x0a")
+"""Schema 1, and a graph that begins with what it is: where it stands ONNX has the name of a tool, without line ends."""
+
+KNOWN: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
+    (
+        _starts(b"version https://git-lfs"),
+        Format("a pointer of Git LFS, and not the file that it stands for", "Fetch that: git lfs pull."),
+    ),
+    (
+        lambda head: head.startswith(b"PK\x03\x04") and b"/data.pkl" in head,
+        Format("an archive of PyTorch (torch.save, torch.jit.save)", _TORCH),
+    ),
+    (
+        lambda head: head.startswith(b"PK\x03\x04") and b"archive_format" in head,
+        Format("an archive of PyTorch (torch.export.save)", _TORCH),
+    ),
+    (_starts(b"PK\x03\x04"), Format("a zip archive", "Unpack it, and give the .onnx file inside.")),
+    (_starts(*(b"\x80" + bytes([n]) for n in range(2, 6))), Format("a Python pickle, as torch.save writes it", _TORCH)),
+    (_says(b"TFL3"), Format("a TensorFlow Lite model", _TENSORFLOW.format("--tflite FILE"))),
+    (
+        _says(b"ORTM"),
+        Format("a model in ONNX Runtime's own format (.ort)", "Give the .onnx file that it was made of."),
+    ),
+    (_starts(b"\x89HDF\r\n\x1a\n"), Format("an HDF5 file, as Keras writes it", _TENSORFLOW.format("--keras FILE"))),
+    (
+        lambda head: _SAVED_MODEL.match(head) is not None,
+        Format("a SavedModel of TensorFlow", _TENSORFLOW.format("--saved-model FOLDER")),
+    ),
+    (
+        _graph_def,
+        Format("a graph of TensorFlow", _TENSORFLOW.format("--graphdef FILE --inputs NAME:0 --outputs NAME:0")),
+    ),
+    (lambda head: head[8:10] == b'{"' and head[5:8] == bytes(3), Format("a safetensors file: weights alone", _WEIGHTS)),
+    (_starts(b"GGUF"), Format("a GGUF file: weights alone", _WEIGHTS)),
+    (
+        _starts(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
+        Format("compressed", "Unpack it first."),
+    ),
+)
+
+
+def recognized(data: bytes) -> Format | None:
+    """Return what a file that begins so is, where it is something else that is known; None where it is not.
+
+    >>> recognized(b"GGUF" + bytes(100)).what
+    'a GGUF file: weights alone'
+    """
+    return of(data[:HEAD]) or _text(data[:HEAD])
+
+
+def of(head: bytes) -> Format | None:
+    """Return the format that has a mark of its own. What a text says is not told: a model may name anyone's file."""
+    return next((known for fits, known in KNOWN if fits(head)), None)
+
+
+def _text(head: bytes) -> Format | None:
+    """Return what a text is: mostly an answer of a server in place of the file."""
+    try:
+        text = head.decode() if len(head) < HEAD else head[: HEAD - 4].decode(errors="strict")
+    except UnicodeDecodeError:
+        return None
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if not first or not all(letter.isprintable() or letter.isspace() for letter in text):
+        return None
+    told = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
+    return Format(
+        f"a text that begins with '{printable(told)}'",
+        "Is it what a server answered in place of the file? Download or export it again.",
+    )

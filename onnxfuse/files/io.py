@@ -1,0 +1,374 @@
+"""Read and write model files: whole or not at all, of any size, with one clear message when it cannot be done."""
+
+import contextlib
+import math
+import os
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto
+
+from onnxfuse.files import external, formats, orphaned_data, pipes
+from onnxfuse.files.atomic_write import (
+    as_model_error,
+    collect,
+    folder_locked,
+    is_through,
+    real,
+    replace_file,
+    replacing,
+    temporary,
+)
+from onnxfuse.files.outline import GRAPH, INITIALIZER, embedded
+from onnxfuse.files.outline import outline as outlined
+from onnxfuse.files.trial import Opens, is_utf8, opened_whole, opened_with_data, spooled
+from onnxfuse.model import bodies
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.validate import tensors, validate
+from onnxfuse.support.errors import DeviceError, ModelError
+from onnxfuse.support.plurals import plural
+
+PROTOBUF_READS = 1 << 31
+"""Bytes, beyond which protobuf reads no message."""
+
+PROTOBUF_LIMIT = 2_000_000_000
+"""Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
+
+
+def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
+    """Return the model in `path`, with external data read in; without `weights` only what is small.
+
+    Raises ModelError where the file is missing, unreadable, truncated, not an ONNX model, or lacks its external data.
+    """
+    path = Path(path)
+    model = parse(_data(path), str(path))
+    try:
+        if not weights:
+            external.fetch(model, path, small=True)
+            return model
+        missing, needed = external.missing(model, path), external.needed(model)
+        if missing:
+            raise ModelError(
+                f"its weights are in {missing[0]}, which is not there",
+                "Copy the data file beside the model, under the name it had at export.",
+            )
+        _check_room(path, needed)
+        external.fetch(model, path)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}", error.hint) from None
+    return model
+
+
+def outline(path: str | Path, *, small: bool = True) -> onnx.ModelProto:
+    """Return the model in `path` with every weight that is not small told as a place of its file, or of another one.
+
+    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. `small`:
+    small weights of other files are read. Raises what `load` raises, but for external data that is not there.
+    """
+    path = Path(path)
+    try:
+        light = outlined(path) if path.is_file() else None
+        model = None if light is None else parse(light, str(path))
+    except (OSError, ModelError):
+        model = None
+    if model is None:  # the whole of it may be read, or says why not
+        return load(path, weights=False)
+    try:
+        if small:
+            external.fetch(model, path, small=True)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}", error.hint) from None
+    return model
+
+
+def _data(path: Path) -> bytes:
+    """Return what the file holds; raises ModelError where it cannot be read."""
+    if path.is_dir():
+        raise ModelError(
+            f"{path}: is a directory", "Give the .onnx file inside it; optimize takes all of a folder with -o DIR."
+        )
+    try:
+        known = path.stat()
+        if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
+            raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
+        if known.st_size >= PROTOBUF_READS:
+            with path.open("rb") as file:
+                _refuse_known(file.read(formats.HEAD), str(path))
+            raise ModelError(
+                f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
+                "Is it the file with the weights? Give the model beside it.",
+            )
+        return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(known.st_mode) else path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file", "Check the path.") from None
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
+
+
+def name_in_utf8(path: Path) -> str:
+    """Return the name under which ONNX Runtime opens a file; raises ModelError for one that it does not take."""
+    if not is_utf8(path):
+        raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime opens no such file", "Rename it.")
+    return f"{path}"
+
+
+def check(model: onnx.ModelProto) -> None:
+    """Raise ModelError for what is not read from a file: what contradicts itself, fused bodies that are not valid."""
+    for function in model.functions:
+        if function.domain == DOMAIN:
+            bodies.check(function)
+    validate(model)
+
+
+def parse(data: bytes, name: str) -> onnx.ModelProto:
+    """Return the model in `data`; `name` stands in the messages of the ModelError raised for anything else."""
+    again = "Is it a complete .onnx file? Copy or export it again."
+    if not data:
+        raise ModelError(f"{name}: is empty", again)
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        _refuse_known(data, name)
+        raise ModelError(f"{name}: is not an ONNX model, or is truncated ({plural(data, 'byte')})", again) from None
+    if not model.HasField("graph") or not model.opset_import:
+        _refuse_known(data, name)
+        raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
+    try:
+        check(model)
+    except ModelError as error:
+        raise ModelError(f"{name}: {error}", error.hint) from None
+    return model
+
+
+def _refuse_known(data: bytes, name: str) -> None:
+    """Raise ModelError that says what `data` is, where it is something else that is known."""
+    known = formats.recognized(data)
+    if known is not None:
+        raise ModelError(f"{name}: is not an ONNX model, but {known.what}", known.hint) from None
+
+
+def save(model: onnx.ModelProto, path: str | Path) -> None:
+    """Write `model` to `path` atomically: the old file stays whole until the new one is complete.
+
+    Weights go to `<path>.<hash of the weights>.data` when the model would pass protobuf's limit of 2 GiB, and the data
+    of a model that was there before goes after it. Links are followed; a device or a pipe is written through. What
+    killed processes left is collected. Raises ModelError.
+    """
+    with saving(model, path):
+        pass
+
+
+@contextlib.contextmanager
+def saving(
+    model: onnx.ModelProto, path: str | Path, *, beside: bool = False, opens: Opens | None = None
+) -> Iterator[list[Path]]:
+    """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
+
+    `beside`: its weights go into a file beside it, whatever their size; what shape inference reads of them stays.
+    `opens` opens what was written before the block, with its data. Yields the data files of the model that was there
+    which go with it, those that nothing else means (`orphans`), at the end those that went. Where `path` is a device or
+    a pipe, it is written before the block. As `save` in all else.
+    """
+    named = Path(path)
+    with as_model_error(named):
+        through = is_through(named)
+        large = size(model) > PROTOBUF_LIMIT
+        beside = large or (beside and not through)
+        if through and large:
+            raise ModelError(
+                f"{named}: is no file, and a model over 2 GB keeps its weights in one beside it",
+                "Name a file to write.",
+            )
+        if through:
+            with _sending(model, opens) as send, pipes.writing(named) as device:
+                send(device)
+    if through:
+        yield []
+        return
+    path = real(named)
+    if beside and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
+        raise ModelError(
+            f"{named}: is a link into {path.parent}, and the model's weights are kept beside it",
+            f"Name the file itself: {path}",
+        )
+    with contextlib.ExitStack() as open_files:
+        with as_model_error(named):
+            collect(path)
+            left_behind = orphaned_data.read_by(path)
+            data_name, placed, light = None, "", model
+            if beside:
+                data, written = open_files.enter_context(temporary(path))
+                moved = external.Moved(data)
+                light = without_weights(model, moved.move)
+                moved.move_of_bodies(light.graph)
+                if moved.length:
+                    data_name, placed = written, name_in_utf8(Path(moved.name(path)))
+                    external.name_data(light, placed)
+                    data.flush()
+            file, name = open_files.enter_context(temporary(path))
+            _stream(light, file)
+            file.flush()
+            if opens is not None and data_name is not None:
+                opened_with_data(light, path, placed, data_name, opens)
+            elif opens is not None:
+                opened_whole(name, path, opens)
+        left_behind = tuple(file for file in left_behind if file.name != placed)
+        gone = orphaned_data.removable(left_behind, [path])
+        del model, light  # written: what waits for its place takes no memory
+        yield gone
+        with as_model_error(named), folder_locked(path.parent) as alone:
+            # The data first and the model last: at any moment the model that is there finds its own weights.
+            if data_name is not None:
+                replace_file(data_name, path.with_name(placed))
+            replace_file(name, path)
+            if alone:
+                external.remove_stale(path, placed)
+            gone[:] = orphaned_data.remove(left_behind) if alone else []
+
+
+@contextlib.contextmanager
+def streaming(model: onnx.ModelProto, stream: BinaryIO, opens: Opens) -> Iterator[None]:
+    """Write `model` into a stream when the block ends well; `opens` opens it before.
+
+    Raises ModelError for one that is too big for a single file.
+    """
+    if size(model) > PROTOBUF_LIMIT:
+        raise ModelError("-: a model over 2 GB keeps its weights in a file beside it", "Name a file to write.")
+    with _sending(model, opens) as send:
+        yield
+        send(stream)
+        stream.flush()
+
+
+def _sending(
+    model: onnx.ModelProto, opens: Opens | None
+) -> contextlib.AbstractContextManager[Callable[[BinaryIO], None]]:
+    write = partial(_stream, model)
+    return contextlib.nullcontext(write) if opens is None else spooled(write, opens)
+
+
+def has_external_data(path: str | Path) -> bool:
+    """Return whether the model in `path` has weights in other files, as far as it can be looked at again."""
+    return bool(data_files(Path(path)))
+
+
+def data_files(path: Path) -> tuple[str, ...]:
+    """Return what the model in `path` calls the other files that its weights are in; none where it is no model."""
+    light = outlined(path) if path.is_file() else None
+    if light is None:
+        return ()
+    try:
+        model = onnx.ModelProto.FromString(light)
+    except DecodeError:
+        return ()
+    places = dict.fromkeys(external.location(t) for t in tensors(model) if external.is_external(t))
+    return tuple(name for name in places if name != path.name)
+
+
+def write_text(path: Path, text: str, *, at_once: bool = False) -> None:
+    """Write `text` to `path` as `write_bytes` does."""
+    write_bytes(path, text.encode(), at_once=at_once)
+
+
+def write_bytes(path: Path, data: bytes, *, at_once: bool = False) -> None:
+    """Write `data` to `path` atomically: the old file stays whole until the new one is complete. Raises ModelError.
+
+    `at_once` also within `together`: for what is of worth whatever becomes of the rest.
+    """
+    with as_model_error(path), replacing(path, at_once=at_once) as file:
+        file.write(data)
+
+
+def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
+    """Write the model weight by weight: the same message as `SerializeToString` gives, at a fraction of the memory."""
+    light = without_weights(model, lambda _: None)
+    graph = light.graph.SerializeToString(deterministic=True)
+    light.ClearField("graph")
+    sizes = [tensor.ByteSize() for tensor in model.graph.initializer]
+    total = len(graph) + sum(len(embedded(INITIALIZER, size)) + size for size in sizes)
+    file.write(light.SerializeToString(deterministic=True))
+    file.write(embedded(GRAPH, total))
+    file.write(graph)
+    for tensor, size in zip(model.graph.initializer, sizes, strict=True):
+        file.write(embedded(INITIALIZER, size))
+        file.write(tensor.SerializeToString(deterministic=True))
+
+
+def size(model: onnx.ModelProto) -> int:
+    """Return the bytes of the model: weights exactly, the rest closely."""
+    return sum(tensor_bytes(t) for t in model.graph.initializer) + int(without_weights(model, _shell).ByteSize())
+
+
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Return the bytes that the tensor's data takes in the file.
+
+    By its shape wherever that tells it: protobuf copies all of the data to say how long it is.
+    """
+    if tensor.HasField("raw_data") and tensor.data_type in ELEMENT_BYTES:
+        elements: int = math.prod(tensor.dims)
+        return elements * ELEMENT_BYTES[tensor.data_type]
+    return len(tensor.raw_data) or tensor.ByteSize()
+
+
+ELEMENT_BYTES: dict[int, int] = {
+    TensorProto.FLOAT: 4, TensorProto.DOUBLE: 8, TensorProto.FLOAT16: 2, TensorProto.BFLOAT16: 2,
+    TensorProto.INT8: 1, TensorProto.UINT8: 1, TensorProto.INT16: 2, TensorProto.UINT16: 2,
+    TensorProto.INT32: 4, TensorProto.UINT32: 4, TensorProto.INT64: 8, TensorProto.UINT64: 8, TensorProto.BOOL: 1,
+}  # fmt: skip
+"""Element types that fill whole bytes."""
+
+
+def without_weights(model: onnx.ModelProto, weight: Callable[[TensorProto], TensorProto | None]) -> onnx.ModelProto:
+    """Return a copy of `model` in which `weight(tensor)` stands for each initializer of the main graph; None drops it.
+
+    Never copies a weight itself, so it is cheap for a model of any size.
+    """
+    light = onnx.ModelProto()
+    _copy_fields(model, light, except_field="graph")
+    _copy_fields(model.graph, light.graph, except_field="initializer")
+    for tensor in model.graph.initializer:
+        stand_in = weight(tensor)
+        if stand_in is not None:
+            light.graph.initializer.append(stand_in)
+    return light
+
+
+def _copy_fields(source: onnx.ModelProto | onnx.GraphProto, target: object, except_field: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == except_field:
+            continue
+        if field.is_repeated:
+            getattr(target, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _shell(tensor: TensorProto) -> TensorProto:
+    return TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+
+
+def _check_room(path: Path, needed: int) -> None:
+    """Raise DeviceError where weights do not fit the memory that is left: the process would be killed silently."""
+    left = memory_left()
+    if left is not None and needed > left:
+        raise DeviceError(
+            f"{path}: its weights take {needed / 1e9:.1f} GB, and {left / 1e9:.1f} GB of memory are left",
+            "Close what uses memory, or take a machine with more: optimize holds the weights once, verify three times.",
+        )
+
+
+def memory_left() -> int | None:
+    """Return the bytes that programs can still use, as Linux counts them; None where it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # no Linux, or a sandbox without /proc: nothing is checked
+        return None
+    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if found is None else int(found) * 1024

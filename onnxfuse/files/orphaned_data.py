@@ -1,0 +1,96 @@
+"""Data files that a model which is replaced leaves behind: gone with it where nothing else can mean them.
+
+A file of weights may be read by several models, of any name and form, and by tools that know nothing of ours. So one
+goes only if the replaced model read it, it lies beside it, and no other file there holds its name.
+"""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+
+from onnxfuse.files import external
+from onnxfuse.files.outline import outline
+from onnxfuse.model.validate import tensors
+from onnxfuse.support.errors import ModelError
+
+LARGEST = 2**31
+"""Bytes of a message of protobuf: a larger file is no model, and is not looked through."""
+
+
+def read_by(path: Path) -> tuple[Path, ...]:
+    """Return the data files beside the model that is at `path` now and reads them; none where it cannot be looked at.
+
+    Links, files with a second name, and files in folders below stay: nobody knows who else means them. So does a file
+    that does not end with the last weight: a model can name anybody's file as its data.
+    """
+    if not path.is_file():
+        return ()
+    try:
+        light = outline(path)
+    except OSError:
+        return ()
+    if light is None:
+        return ()
+    ends = dict[str, int]()
+    try:
+        for tensor in filter(external.is_external, tensors(onnx.ModelProto.FromString(light))):
+            name = external.location(tensor)
+            ends[name] = max(ends.get(name, 0), external.end_of(tensor))
+    except ModelError:
+        return ()
+    beside = ((path.with_name(n), end) for n, end in sorted(ends.items()) if n == Path(n).name and n != path.name)
+    return tuple(file for file, end in beside if _is_plain(file) and file.stat().st_size == end)
+
+
+def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
+    """Return those of the data files whose names no other file holds, in their folder or as a model above.
+
+    The model that read them is among the `replaced`, or has been. What cannot be read may hold any name.
+    """
+    aside = (*files, *replaced)
+    return [
+        file
+        for file in files
+        if _is_plain(file) and not any(_holds(other, os.fsencode(file.name)) for other in _around(file, aside))
+    ]
+
+
+def remove(files: Sequence[Path]) -> list[Path]:
+    """Remove those of the data files that are `removable`; return them."""
+    gone = []
+    for file in removable(files):
+        with contextlib.suppress(OSError):  # another user's folder: it stays
+            file.unlink()
+            gone.append(file)
+    return gone
+
+
+def _is_plain(file: Path) -> bool:
+    try:
+        return not file.is_symlink() and file.is_file() and file.stat().st_nlink == 1
+    except OSError:
+        return False
+
+
+def _around(file: Path, leaving: Sequence[Path]) -> Iterator[Path]:
+    yield from (f for f in file.parent.iterdir() if f not in leaving and not f.is_dir())
+    for folder in file.resolve().parent.parents:
+        with contextlib.suppress(OSError):  # a folder that nobody may list holds no model of ours
+            yield from folder.glob("*.onnx")
+
+
+def _holds(other: Path, name: bytes) -> bool:
+    try:
+        size = other.stat().st_size
+        if not other.is_file() or not size or size > LARGEST:
+            return False
+        with other.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as held:
+            return held.find(name) >= 0
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

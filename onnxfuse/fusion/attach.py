@@ -1,0 +1,25 @@
+"""The bodies of the fused ops become model-local functions of the model."""
+
+from collections.abc import Mapping
+
+from onnx import ModelProto
+
+from onnxfuse.graph import normalize
+from onnxfuse.graph.shared_weights import share_equal_weights
+from onnxfuse.model.fused import DOMAIN, FusedOp, write
+from onnxfuse.model.nested import nodes_of
+
+
+def attach(model: ModelProto, ops: Mapping[str, FusedOp]) -> None:
+    """Add the bodies of the fused ops as model-local functions, each once, and let all nodes read each weight once."""
+    share_equal_weights(model)
+    have = {f.name for f in model.functions if f.domain == DOMAIN}
+    # One that became a part of another has no node any more.
+    used = {node.op_type for node in nodes_of(model.graph) if node.domain == DOMAIN}
+    new = [op for name, op in ops.items() if name not in have and name in used]
+    if not new:
+        return
+    model.functions.extend(write(op) for op in new)
+    if all(o.domain != DOMAIN for o in model.opset_import):
+        model.opset_import.add(domain=DOMAIN, version=1)
+    model.ir_version = max(model.ir_version, normalize.FUNCTIONS_IR)

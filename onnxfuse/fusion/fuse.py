@@ -1,0 +1,294 @@
+"""The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onnxfuse import cuda
+from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.attempt import Attempt, Start, Surroundings
+from onnxfuse.fusion.region.choices import Choices, Declined
+from onnxfuse.fusion.region.make_op import make_op
+from onnxfuse.fusion.region.proof import proven_op, unproven
+from onnxfuse.fusion.steps.concat import join, joins_channels
+from onnxfuse.fusion.steps.growth import grown
+from onnxfuse.fusion.steps.joined_input import is_concatenated
+from onnxfuse.fusion.steps.k_major_weights import store_once
+from onnxfuse.fusion.steps.left_operand import is_computed
+from onnxfuse.fusion.steps.movement import sampled
+from onnxfuse.fusion.steps.pointwise import computed_once, host_values
+from onnxfuse.fusion.steps.start import start_at
+from onnxfuse.fusion.steps.stored_transposes import put_back, set_aside
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.rules.language import order
+from onnxfuse.rules.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse, by_operator
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Match, Refusal
+from onnxfuse.rules.match.replace import instantiate
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.rules.pattern.pattern import PatternNode
+from onnxfuse.rules.rewriting.rewrite import bind, find
+
+FOLLOWERS = 8
+"""Nodes after an anchor that are told of it where it does not fuse: what people take for one block is no longer."""
+
+Outcome = tuple[FusedOp, Applied] | Refusal
+"""A fused op with what it took the place of, or why there is none."""
+
+
+def fuse(
+    graph: Graph,
+    rules: Sequence[Rule],
+    report: OptimizeReport,
+    ops: dict[str, FusedOp],
+    choices: Choices | None = None,
+) -> None:
+    """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them.
+
+    With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out. Nothing is
+    fused where ONNX Runtime opens no functions.
+    """
+    if graph.in_function:
+        return
+    fusing = order.fusing(rules)
+    aside = set_aside(graph)
+    heads = _heads([how for _, how in fusing])
+    around = Surroundings(host_values(graph), computed_once(graph), choices, heads, ops, aside)
+    splits = [
+        s
+        for _, how in fusing
+        if how.splits
+        for node in list(graph.nodes)
+        if (s := _split(graph, how, node)) is not None
+    ]
+    for rule, how in fusing:
+        told = len(report.stopped)
+        while _fuse_by(graph, rule, how, report, around) and how.wants(Growth.SIBLINGS):
+            # Of anchors that read one value, those that were too many together may be few enough once some are fused.
+            del report.stopped[told:]
+    for split in splits:
+        _join_unused(graph, split)
+    put_back(graph, aside)
+    store_once(graph)
+    graph.eliminate_dead_code()
+
+
+def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: Surroundings) -> bool:
+    """Ask every node to be an anchor of one rule; return whether one was."""
+    before = len(report.applied)
+    # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
+    for node in _in_turn(graph, how):
+        if how.anchors and node.op not in how.roots:
+            continue
+        if node.order < 0 or node.domain == DOMAIN or node in around.alone or _off_gpu(node, around):
+            continue
+        fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
+        outcome = fuse_at(graph, rule, how, node, around)
+        if isinstance(outcome, Refusal):
+            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
+        elif outcome is not None:
+            op, applied = outcome
+            around.ops[op.name] = op
+            report.applied.append(applied)
+    return len(report.applied) > before
+
+
+def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Refusal:
+    """Return the refusal of an anchor with the pointwise nodes after it, which would have joined it."""
+    if (refusal.missing and refusal.size > 1) or not how.anchors or not how.wants(Growth.EPILOGUE):
+        return refusal
+    found = {refusal.node: None}
+    waiting = [root]
+    for node in waiting:
+        for reader in (r for o in node.outputs if o for r in graph.readers(o)):
+            if len(found) < FOLLOWERS and reader.name not in found and cuda.is_pointwise(reader.op, reader.domain):
+                found[reader.name] = None
+                waiting.append(reader)
+    return replace(refusal, around=tuple(found))
+
+
+def _off_gpu(node: Node, around: Surroundings) -> bool:
+    """Return whether ONNX Runtime computes `node` before the first run, or on the CPU: no kernel begins there."""
+    return all(o in around.host or o in around.once for o in node.outputs if o)
+
+
+def _heads(hows: Sequence[Fuse]) -> dict[str, list[Anchor]]:
+    anchors = (a for how in hows if _takes_what_follows(how) for a in how.anchors)
+    # What is pointwise through and through takes what follows it for no less than another kernel would.
+    return by_operator(a for a in anchors if any(not _is_pointwise(n) for n in a.pattern.nodes))
+
+
+def _is_pointwise(node: PatternNode) -> bool:
+    return all(cuda.is_pointwise(op, node.domain) for op in node.operators)
+
+
+def _takes_what_follows(how: Fuse) -> bool:
+    return how.wants(Growth.EPILOGUE) and not how.wants(Growth.LIBRARY_ANCHOR)
+
+
+def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
+    """Return the nodes in the order in which they are asked to be an anchor."""
+    nodes = list(graph.nodes)
+    if how.wants(Growth.MOVEMENT) or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
+        nodes.reverse()
+    elif how.wants(Growth.WHOLE_INPUT):
+        # The sum of a mask joins the masked sum, not the other way round.
+        nodes.sort(key=lambda n: -math.prod(sampled(graph.type(n.inputs[0])) or ()) if n.inputs else 0)
+    return nodes
+
+
+def _nested(anchors: Sequence[Anchor]) -> bool:
+    """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
+    single = {op for a in anchors if len(a.pattern.nodes) == 1 for op in a.pattern.root.operators}
+    return any(n is not a.pattern.root and not single.isdisjoint(n.operators) for a in anchors for n in a.pattern.nodes)
+
+
+# ---- products and what the library would do to them
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A node written as the product that the library computes, and the pointwise rest that a kernel can take."""
+
+    whole: Node
+    product: Node
+    rest: tuple[Node, ...]
+
+
+def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
+    for split in how.splits:
+        match = find(graph, split.source, split.where, node) if node.op in split.source.root.operators else None
+        bound = bind(split.let, graph, match) if isinstance(match, Match) else None
+        new = instantiate(split.target, graph, bound, {}) if isinstance(bound, Match) else None
+        # A product of constants alone is folded into the rest: the library is left nothing.
+        if isinstance(new, list) and new[0].op == node.op:
+            product, *rest = new
+            graph.types[product.outputs[0]] = graph.type(node.outputs[0])
+            graph.replace([node], new)
+            return _Split(node, product, tuple(rest))
+    return None
+
+
+def _join_unused(graph: Graph, split: _Split) -> None:
+    """Put the node back together whose rest no kernel took."""
+    if all(node.order >= 0 for node in split.rest):
+        graph.replace([split.product, *split.rest], [split.whole])
+
+
+# ---- one fused op
+
+
+def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
+    """Fuse what grows from `node`. Returns the fused op, the furthest refusal, or None where nothing was to be done."""
+    of_product, joined = how.wants(Growth.LEFT_OPERAND), how.wants(Growth.JOINED_INPUT)
+    if of_product and not any(
+        is_computed(graph, v, around.host) or (joined and is_concatenated(graph, v)) for v in node.inputs
+    ):
+        return None
+    start = start_at(graph, how, node, around)
+    if not isinstance(start, Start):
+        # The product alone is another rule's matter, which tells why.
+        return None if of_product else start
+    attempt, outcome = _fuse_from(graph, rule, how, start, around)
+    if isinstance(outcome, Refusal) and attempt.region.axes is not None and outcome.cause.kind == "no kernel":
+        # With the reductions that joined there is none: the anchor by itself.
+        _, outcome = _fuse_from(graph, rule, how, start, around, Growth.REDUCTIONS)
+    # Where there is no kernel of all anchors that read one value: of those with as many columns, then of this one.
+    told: list[Refusal] = []
+    for without, even in ((None, True), (Growth.SIBLINGS, False)):
+        siblings = attempt.region.siblings
+        if not isinstance(outcome, Refusal) or not siblings or node in around.alone:
+            break
+        if even and not attempt.region.uneven:
+            continue
+        told.append(replace(outcome, node=siblings[0].name))
+        attempt, outcome = _fuse_from(graph, rule, how, start, around, without, even=even)
+    if isinstance(outcome, Refusal) or not told:
+        return outcome
+    op, applied = outcome
+    return op, replace(applied, stops=(*told, *applied.stops))
+
+
+def _fuse_from(
+    graph: Graph,
+    rule: Rule,
+    how: Fuse,
+    start: Start,
+    around: Surroundings,
+    without: Growth | None = None,
+    *,
+    even: bool = False,
+) -> tuple[Attempt, Outcome]:
+    """Fuse what grows from `start` by the steps of the rule but one; `even`: beside anchors of as many columns."""
+    attempt, refusal = grown(graph, rule.name, how, start, around, without, even=even)
+    outcome = refusal or _made(attempt)
+    if isinstance(outcome, Refusal):
+        _give_back(graph, attempt.nodes, attempt.given)
+        return attempt, outcome
+    op, fused = outcome
+    replaced = names([*start.kept, *attempt.given])
+    graph.replace(attempt.nodes, [fused])
+    kept = tuple(o for n in start.kept for o in n.outputs if o)
+    library = bool(start.fallback) and op.template != start.fallback
+    applied = Applied(rule.name, op.name, replaced, attempt.stops(), fused.outputs, kept, start.cost, library)
+    return attempt, (op, applied)
+
+
+def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
+    """Return the op of the first way that has a plan and that measuring does not decline."""
+    graph, start, around, template = attempt.graph, attempt.start, attempt.around, attempt.how.template
+    own = attempt.nodes
+    ways = [(sorted((*own, *attempt.extra), key=lambda n: n.order), template)] if attempt.extra else []
+    ways += [(own, start.template or template), *([(own, start.fallback)] if start.fallback else [])]
+    made: tuple[FusedOp, Node] | str = ""
+    for nodes, of in ways:
+        made = proven_op(graph, nodes, attempt.rule, of, start.realization, around.ops)
+        if not isinstance(made, str):
+            break
+    if isinstance(made, str):
+        return attempt.refusal(made, "no kernel")
+    if nodes is not own:
+        attempt.nodes = attempt.given = nodes
+    declined = _declined(around, made)
+    if declined is not None and declined.library:
+        through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization, around.ops)
+        assert not isinstance(through, str), through  # the kernel was made of the same form
+        made = through
+        declined = _declined(around, made)
+    if declined is None:
+        return made
+    around.alone.update((*start.kept, *attempt.given) if declined.alone else ())
+    return replace(attempt.refusal(declined.reason, "slower"), depth=len(attempt.given), size=len(attempt.given))
+
+
+def _declined(around: Surroundings, made: tuple[FusedOp, Node]) -> Declined | None:
+    """Return what measuring says against an op at its place, None where nothing."""
+    op, fused = made
+    return None if around.choices is None else around.choices.declined.get((op.name, fused.outputs))
+
+
+def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> None:
+    """Put the nodes in place again that were rewritten for a kernel which is not made."""
+    if (old := [n for n in nodes if n not in given]) and (new := [n for n in given if n not in nodes]):
+        graph.replace(old, new)
+
+
+def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
+    """Let the fused ops that a Concat puts together write its output themselves: one op of all of them."""
+    if node.op != "Concat":
+        return None
+    made = join(graph, node, around.ops, rule.name, how.template)
+    if isinstance(made, str):
+        # What is no Concat of images at all was not near.
+        return Refusal(node.name, Cause("no concat", seen=made), int(joins_channels(graph, node)), 1 + len(node.inputs))
+    op, fused, members = made
+    together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
+    if (reason := unproven(graph, op, fused, around.ops)) is not None:
+        return replace(together, cause=Cause("no kernel", seen=reason))
+    if (declined := _declined(around, (op, fused))) is not None:
+        return replace(together, cause=Cause("slower", seen=declined.reason))
+    replaced = names([*members, node])
+    graph.replace([*members, node], [fused])
+    return op, Applied(rule.name, op.name, replaced, (), fused.outputs)

@@ -1,0 +1,217 @@
+"""From a region of nodes to one fused op: the nodes themselves become the body of a model-local function."""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import FunctionProto, NodeProto, TensorProto
+
+from onnxfuse import cuda
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import schema
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.rules.match.match import Match
+from onnxfuse.rules.match.replace import node_proto, not_in_opset
+from onnxfuse.rules.pattern.pattern import Pattern
+
+STRUCTURAL_LIMIT = 8
+"""Elements. Integer constants up to this size that are no operands of arithmetic (axes, the target of a Reshape) belong
+into the body."""
+
+PLACES_LIMIT = 4096
+"""Elements of a constant that says where data goes: the numbers of a Gather."""
+
+NAMED_OPS = 3
+"""A chain of so many operators is spelled out in the name of a fused op, after its rule's; a longer one says less."""
+
+
+LIBRARY_VERSIONS = {"com.ms.internal.nhwc": 17}
+"""The version of a library's domain where it is not 1: that of channels-last ops follows ONNX, and stops at 17."""
+
+
+WHOLE = 9
+"""The operator set from which there are Constants of whole numbers, too."""
+FLOATS = (TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
+
+
+@dataclass(frozen=True)
+class Realization:
+    """The library's form of an anchor, and the match that says what its names and labels stand for."""
+
+    pattern: Pattern
+    match: Match
+
+
+def make_op(
+    graph: Graph,
+    nodes: Sequence[Node],
+    rule: str,
+    template: str,
+    realization: Realization | None = None,
+    known: Collection[str] = (),
+) -> tuple[FusedOp, Node] | str:
+    """Return the fused op for `nodes` (a convex region, in topological order) and the node that takes their place.
+
+    Values read outside become outputs, so none is lost; an op that is one of `known` has its name.
+    Returns the reason where no kernel can be generated.
+    """
+    # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
+    # LayerNormalization before 17 for one, though it takes it as a node (2026-11).
+    foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
+    if foreign is not None:
+        return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
+    # As a node ONNX Runtime may still run it; ONNX's checker refuses the function that holds it.
+    withdrawn = next((n for n in nodes if schema.is_deprecated(n.op, n.domain, graph.opset)), None)
+    if withdrawn is not None:
+        return f"{withdrawn.op} is deprecated in ONNX's opset {graph.opset}: it may be a node, not part of a function"
+    read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
+    literals = [v for v in read if _is_literal(graph, v, nodes)]
+    whole = next((v for v in literals if graph.opset < WHOLE and graph.type(v).dtype not in FLOATS), None)
+    if whole is not None:
+        return f"'{whole}' is no Constant of ONNX's opset {graph.opset}, which are floating point numbers alone"
+    inputs = [v for v in read if v not in literals]
+    inner = [o for n in nodes for o in n.outputs if o and o not in outputs]
+    formal = {v: f"x{i}" for i, v in enumerate(inputs)}
+    formal.update({v: f"y{i}" for i, v in enumerate(outputs)})
+    formal.update({v: f"v{i}" for i, v in enumerate([*literals, *inner])})
+    body = FunctionProto(domain=DOMAIN)
+    body.input.extend(formal[v] for v in inputs)
+    body.output.extend(formal[v] for v in outputs)
+    body.node.extend(_literal(graph, v, formal[v]) for v in literals)
+    body.node.extend(_renamed(n.proto, formal) for n in nodes)
+    body.opset_import.add(domain="", version=graph.opset)
+    if any(n.domain == "com.microsoft" for n in nodes):
+        body.opset_import.add(domain="com.microsoft", version=1)
+    types_in = tuple(graph.type(v).dtype for v in inputs)
+    types_out = tuple(graph.type(v).dtype for v in outputs)
+    if 0 in (*types_in, *types_out):
+        unknown = next(v for v in (*inputs, *outputs) if not graph.type(v).dtype)
+        return f"the element type of '{unknown}' is not known"
+    library = None if realization is None else library_form(body, [realization], formal, graph.opset)
+    if isinstance(library, str):
+        return library
+    digest = digest_of(body, library, template, types_in, types_out)
+    body.name = op_name(rule, [n.op for n in nodes], digest, known)
+    op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
+    reason = cuda.supports(op) if library is None or cuda.is_template(template) else None
+    if reason is not None:
+        return reason
+    return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
+
+
+def library_form(
+    body: FunctionProto, realizations: Sequence[Realization], formal: Mapping[str, str], opset: int
+) -> FunctionProto | str:
+    """Return the function that computes what `body` does, its anchors through the library's op, on the same inputs.
+
+    `formal` is what the values that the matches know are called in the body. What grew around the anchors follows as it
+    is. Returns the reason where the model's operator set cannot write it, or where a value of the body gets lost.
+    """
+    last, inside = dict[str, list[NodeProto]](), set[str]()
+    for number, found in enumerate(realizations):
+        pattern, match = found.pattern, found.match
+        reason = next((r for n in pattern.nodes if (r := not_in_opset(n, opset)) is not None), None)
+        if reason is not None:
+            return reason
+        ends = {*pattern.inputs, *pattern.outputs}
+        names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
+        names.update({v: f"inner{number or ''}_{v}" for v in pattern.values if v not in ends})
+        names.update({v: "" for v in pattern.inputs if v not in match.values})  # no spelling gives it: it is left out
+        inside |= {formal[o] for n in match.nodes.values() for o in n.outputs if o in formal}
+        root = formal[match.nodes[match.pattern.root].outputs[0]]
+        last[root] = [node_proto(n, names, match) for n in pattern.nodes]
+    nodes = list[NodeProto]()
+    for node in (n for n in body.node if n.op_type != "Constant"):
+        nodes += next((last[o] for o in node.output if o in last), [] if inside & set(node.output) else [node])
+    read = {v for n in nodes for v in n.input}
+    constants = [n for n in body.node if n.op_type == "Constant" and n.output[0] in read]
+    computed = {o for n in (*constants, *nodes) for o in n.output} | set(body.input)
+    lost = next((v for v in (*body.output, *sorted(read)) if v and v not in computed), None)
+    if lost is not None:
+        return f"the library's form does not compute '{lost}'"
+    library = FunctionProto(domain=DOMAIN, name="library", input=body.input, output=body.output)
+    library.node.extend((*constants, *nodes))
+    library.opset_import.add(domain="", version=opset)
+    for domain in sorted({n.domain for n in nodes if n.domain}):
+        library.opset_import.add(domain=domain, version=LIBRARY_VERSIONS.get(domain, 1))
+    return library
+
+
+def structure(node: Node) -> tuple[str, ...]:
+    """Return the operands of data movement that say where data goes, not what it is."""
+    return node.inputs[1:] if cuda.is_movement(node.op, node.domain) and node.op != "Concat" else ()
+
+
+def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:
+    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=nodes[-1].proto.name)
+    proto.input.extend(inputs)
+    proto.output.extend(outputs)
+    provenance = {"rule": op.rule, "nodes": [n.proto.name for n in nodes], "values": inner}
+    for key, value in provenance.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=text)
+    return Node(proto)
+
+
+def _is_literal(graph: Graph, value: str, nodes: Sequence[Node]) -> bool:
+    count = graph.element_count(value)
+    if count == 1:
+        return True
+    if count is None:
+        return False
+    readers = [n for n in nodes if value in n.inputs]
+    if count <= PLACES_LIMIT and all(value in structure(n) for n in readers):
+        return True
+    if count > STRUCTURAL_LIMIT or graph.type(value).dtype != TensorProto.INT64:
+        return False
+    return not any(cuda.is_pointwise(n.op, n.domain) for n in readers)
+
+
+def _literal(graph: Graph, value: str, name: str) -> NodeProto:
+    tensor = TensorProto()
+    stored = graph.constant_tensor(value)
+    assert stored is not None, value
+    tensor.CopyFrom(stored)
+    tensor.ClearField("name")
+    tensor.ClearField("doc_string")
+    return onnx.helper.make_node("Constant", [], [name], value=tensor)
+
+
+def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
+    copy = NodeProto(op_type=proto.op_type, domain=proto.domain)
+    copy.input.extend(formal[v] if v else "" for v in proto.input)
+    copy.output.extend(formal[v] if v else "" for v in proto.output)
+    for attribute in sorted(proto.attribute, key=lambda a: a.name):
+        copy.attribute.append(attribute)
+        copy.attribute[-1].ClearField("doc_string")
+    return copy
+
+
+def op_name(rule: str, operators: Sequence[str], digest: str, known: Collection[str]) -> str:
+    """Return a fused op's name: its rule, its operators where they are few, and the digest, which alone tells it apart.
+
+    `Attention_29b67c0f12`, `Linear_AddGelu_d2f1a04c3b`; `GemmAddGelu_6be92d279a` where the chain says the rule, too.
+    What another rule has made already keeps its name of `known`.
+    """
+    if (made := next((name for name in known if name.rpartition("_")[2] == digest), None)) is not None:
+        return made
+    title = "".join(word[0].upper() + word[1:] for word in re.findall("[A-Za-z0-9]+", rule))
+    title = title if title[:1].isalpha() else f"Rule{title}"
+    # The Transposes that only say in which order the axes stand are not what a reader looks for.
+    words = [op for op in operators if op != "Transpose"] or list(operators)
+    chain = "".join(words) if len(words) <= NAMED_OPS else ""
+    return "_".join((chain,) if chain.startswith(title) else filter(None, (title, chain))) + f"_{digest}"
+
+
+def digest_of(
+    body: FunctionProto, library: FunctionProto | None, template: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> str:
+    """Return what differs where body, library form, template or element types differ."""
+    digest = hashlib.sha256(body.SerializeToString(deterministic=True))
+    if library is not None:
+        digest.update(library.SerializeToString(deterministic=True))
+    digest.update(repr((template, inputs, outputs)).encode())
+    return digest.hexdigest()[:10]

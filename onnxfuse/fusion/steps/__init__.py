@@ -1,0 +1,1 @@
+"""The growth steps: how a region takes in neighbouring nodes."""

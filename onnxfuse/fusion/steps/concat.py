@@ -1,0 +1,132 @@
+"""Fused ops whose results are put side by side: one op of all of them, each part of which writes its own channels."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onnx import FunctionProto, NodeProto
+
+from onnxfuse import cuda
+from onnxfuse.fusion.region.make_op import digest_of, op_name
+from onnxfuse.fusion.steps.pointwise import convex
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import provenance
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.support.plurals import plural
+
+MOST_PARTS = 8
+"""Parts of one op, each a kernel with pointers of its own among its arguments."""
+
+
+def join(
+    graph: Graph, node: Node, ops: Mapping[str, FusedOp], rule: str, template: str
+) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
+    """Return the op that does the work of a Concat and of what computes its inputs, its node, and those nodes.
+
+    Returns the reason where that is not one op. `ops` are the fused ops made so far.
+    """
+    found = _members(graph, node, ops)
+    if isinstance(found, str):
+        return found
+    members = tuple(sorted(found, key=lambda n: n.order))
+    if not convex(graph, dict.fromkeys((*members, node))):
+        return "a part depends on a node outside that depends on another part"
+    inputs = graph.inputs_of([*members, node])
+    inner = [v for m in members for v in (*_facts(m, "values"), *m.outputs)]
+    formal = {value: f"x{i}" for i, value in enumerate(inputs)} | {node.outputs[0]: "y0"}
+    formal |= {value: f"v{i}" for i, value in enumerate(inner) if value not in formal}
+    body = _merged(graph, members, node, formal, {m: ops[m.op].body for m in members})
+    library = None
+    if any(ops[m.op].library is not None for m in members):
+        library = _merged(graph, members, node, formal, {m: ops[m.op].library or ops[m.op].body for m in members})
+        library.name = "library"
+    types = tuple(graph.type(v).dtype for v in inputs)
+    op = FusedOp("", rule, template, types, (graph.type(node.outputs[0]).dtype,), body, library)
+    words = [n.op_type for n in ops[members[0].op].body.node if n.op_type not in ("Transpose", "Constant")]
+    chain = (*words[:1], f"Concat{len(members)}")
+    op = replace(op, name=op_name(rule, chain, digest_of(body, library, op.template, op.inputs, op.outputs), ops))
+    body.name = op.name
+    reason = cuda.supports(op)
+    return reason if reason is not None else (op, _node(op, members, node, inputs, inner), members)
+
+
+def joins_channels(graph: Graph, node: Node) -> bool:
+    """Return whether a Concat puts together the channels of channels-last images."""
+    return graph.type(node.outputs[0]).rank == 4 and graph.attributes(node).get("axis", 0) in (-1, 3)
+
+
+def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
+    """Return the nodes that compute inputs for the Concat alone, or why there is no op to be made of them."""
+    if not joins_channels(graph, node):
+        return "no Concat of the channels of channels-last images"
+    if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:
+        return f"{plural(node.inputs, 'value')} side by side, expected 2 to {MOST_PARTS} different ones"
+    for value in node.inputs:
+        shape = graph.type(value).shape
+        channels = None if shape is None else shape[-1]
+        if not isinstance(channels, int) or channels % cuda.SLOT_CHANNELS:
+            return f"'{value}' has {channels} channels, no multiple of {cuda.SLOT_CHANNELS}"
+        if graph.is_constant(value):
+            return f"'{value}' is a constant"
+    makers = [_maker(graph, value, ops) for value in node.inputs]
+    return [m for m in makers if m is not None] or "no value side by side is what a kernel computes for that alone"
+
+
+def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
+    """Return the fused node that computes a value for one reader alone, by a kernel that can write it anywhere."""
+    maker = graph.producer(value)
+    if maker is None or maker.domain != DOMAIN or maker.op not in ops or len(maker.outputs) != 1:
+        return None
+    alone = len(graph.readers(value)) == 1 and not graph.is_output(value)
+    return maker if alone and cuda.TEMPLATES[ops[maker.op].template].writes_slots else None
+
+
+def _merged(
+    graph: Graph, members: Sequence[Node], node: Node, formal: Mapping[str, str], bodies: Mapping[Node, FunctionProto]
+) -> FunctionProto:
+    """Return one function of all; what is inside only the library's form has the number of its part in its name."""
+    made = FunctionProto(domain=DOMAIN)
+    made.input.extend(f for v, f in formal.items() if f.startswith("x"))
+    made.output.append(formal[node.outputs[0]])
+    versions = {"": graph.opset}
+    for number, member in enumerate(members):
+        body = bodies[member]
+        actual = _actual(member) | dict(
+            zip((*body.input, *body.output), (*member.inputs, *member.outputs), strict=True)
+        )
+        for inner in body.node:
+            copy = made.node.add()
+            copy.CopyFrom(inner)
+            for values, given in ((copy.input, inner.input), (copy.output, inner.output)):
+                del values[:]
+                values.extend(v and (formal[actual[v]] if v in actual else f"p{number}_{v}") for v in given)
+            if any(copy.output[0] in n.output for n in made.node[:-1]):  # a constant of several parts
+                del made.node[-1]
+        versions.update({o.domain: max(o.version, versions.get(o.domain, 0)) for o in body.opset_import})
+    last = made.node.add()
+    last.CopyFrom(NodeProto(op_type="Concat", attribute=node.proto.attribute))
+    last.input.extend(formal[v] for v in node.inputs)
+    last.output.append(made.output[0])
+    for domain in sorted(versions):
+        made.opset_import.add(domain=domain, version=versions[domain])
+    return made
+
+
+def _actual(member: Node) -> dict[str, str]:
+    """Return what the names inside a fused node's body stand for in the model."""
+    return {f"v{i}": name for i, name in enumerate(_facts(member, "values"))}
+
+
+def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str], inner: Sequence[str]) -> Node:
+    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=node.proto.name)
+    proto.input.extend(inputs)
+    proto.output.extend(node.outputs)
+    replaced = [*(name for m in members for name in _facts(m, "nodes")), node.proto.name]
+    for key, value in (("rule", op.rule), ("nodes", json.dumps(replaced)), ("values", json.dumps(list(inner)))):
+        proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
+    return Node(proto)
+
+
+def _facts(member: Node, key: str) -> list[str]:
+    """Return what a fused node says of itself: the names of the original nodes, or those of the values inside."""
+    return provenance.names(member.proto, key) or []

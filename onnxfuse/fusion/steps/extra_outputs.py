@@ -1,0 +1,43 @@
+"""Let what reads an output of the kernel, or computes an input, become one more output of it."""
+
+from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.rules.match.match import Match
+from onnxfuse.rules.rewriting.rewrite import find
+
+
+def offer_endings(attempt: Attempt) -> None:
+    """Offer the nodes that make one more output of one that the kernel has: the first of the rule's endings there.
+
+    # Conv -> ReduceMean: the mean of images as they are written
+    """
+    graph, step = attempt.graph, attempt.how.step(Growth.EXTRA_OUTPUTS)
+    assert step is not None
+    for value in graph.outputs_of(attempt.nodes):
+        for reader in graph.readers(value):
+            for ending in (e for e in step.endings if reader.op in e.pattern.root.operators):
+                found = find(graph, ending.pattern, ending.where, reader)
+                if isinstance(found, Match) and found.values[ending.pattern.inputs[0]] == value:
+                    attempt.extra = tuple(n for n in found.nodes.values() if n.op != "Constant")
+                    return
+
+
+def offer_caches(attempt: Attempt) -> None:
+    """Offer the Concats that compute inputs, which the model gives out and nothing else reads.
+
+    # Concat(past, new) -> attention: a cache is written as it is read
+    """
+    graph, inside = attempt.graph, set(attempt.nodes)
+    if attempt.start.template in ("", attempt.how.template):
+        makers = (
+            n for v in graph.inputs_of(attempt.nodes) if (n := graph.producer(v)) is not None and _grows(graph, n)
+        )
+        attempt.extra = tuple(n for n in makers if inside.issuperset(graph.readers(n.outputs[0])))
+
+
+def _grows(graph: Graph, node: Node) -> bool:
+    """Return whether a node puts two values together, of heads in a sequence, to an output of the model."""
+    if node.op != "Concat" or node.domain or len(node.inputs) != 2 or not graph.is_output(node.outputs[0]):
+        return False
+    return len(graph.type(node.outputs[0]).shape or ()) == 4

@@ -1,0 +1,139 @@
+"""Growth is a fold over steps: each lets the region of an attempt take in one kind of neighbour, or says why not.
+
+A template declares which steps its ops allow, a rule which it wants; their order is here.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from onnxfuse import cuda
+from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.attempt import Attempt, Region, Start, Surroundings
+from onnxfuse.fusion.steps.extra_outputs import offer_caches, offer_endings
+from onnxfuse.fusion.steps.joined_input import absorb_concat_input
+from onnxfuse.fusion.steps.k_major_weights import store_k_major
+from onnxfuse.fusion.steps.left_operand import absorb_left_operand
+from onnxfuse.fusion.steps.movement import launches, saves, take_movement
+from onnxfuse.fusion.steps.padded_rows import pad_rows
+from onnxfuse.fusion.steps.pointwise import take_pointwise
+from onnxfuse.fusion.steps.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
+from onnxfuse.fusion.steps.siblings import take_siblings
+from onnxfuse.fusion.steps.transposed_io import take_transposed_inputs, take_transposed_outputs
+from onnxfuse.fusion.steps.twins import offer_twins
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.rules.language.fuse_table import NOWHERE_ELSE, THROUGH_LIBRARY, Fuse
+from onnxfuse.rules.match.match import Refusal
+from onnxfuse.support.plurals import agreeing, plural
+
+Grow = Callable[[Attempt], Refusal | None] | Callable[[Attempt], None]
+"""Changes the region of an attempt; returns why nothing is fused there, None to go on."""
+LEFT_ALONE = "is faster left alone, as measured"
+
+
+def enough(attempt: Attempt) -> Refusal | None:
+    """End the region's growth; refuse one that saves too little."""
+    graph, how = attempt.graph, attempt.how
+    attempt.nodes = attempt.given = sorted(attempt.region.nodes, key=lambda n: n.order)
+    moving = how.wants(Growth.MOVEMENT)
+    # An anchor beside this one counts as grown: one kernel takes the place of two.
+    own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
+    grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
+    between = how.between < how.least and stands_between(graph, attempt.nodes, attempt.around.ops, given=moving)
+    if attempt.nodes and grown >= (how.between if between else how.least):
+        reason = saves(graph, attempt.nodes, attempt.rule, how.template, early=between) if moving else None
+        return None if reason is None else attempt.refusal(reason, "too little")
+    stops = attempt.stops()
+    neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
+    launching = f"{plural(grown, 'node')} that {agreeing(grown, 'launches', 'launch')} something"
+    what = launching if moving else f"{plural(grown, 'pointwise node')} around it"
+    wanted = "what stands around it fused" if how.least == NOWHERE_ELSE else f"{max(how.least, 1)}"
+    told = f"too little to fuse: {what}, the rule wants {wanted}{neighbour}"
+    return attempt.refusal(told, "too little")
+
+
+def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, FusedOp], *, given: bool) -> bool:
+    """Return whether all around `nodes` is fused: a kernel of ours starts early there, and the one behind it, too.
+
+    One of the library's waits for the end of the kernel ahead, and the kernel behind for its end. `given`: what they
+    read may be given to the model.
+    """
+
+    def ours(node: Node | None) -> bool:
+        if node is None:
+            return given
+        return node.domain == DOMAIN and node.op in ops and ops[node.op].template != THROUGH_LIBRARY
+
+    inputs, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
+    made = [_maker(graph, v) for v in inputs if not graph.is_constant(v)]
+    readers = [r for v in outputs for r in _readers(graph, v)]
+    if not made or not readers or any(graph.is_output(v) for v in outputs):
+        return False
+    return all(map(ours, (*made, *readers)))
+
+
+def _maker(graph: Graph, value: str) -> Node | None:
+    """Return the node that computes a value, before those that only call it another shape; None of what is given."""
+    node = graph.producer(value)
+    while node is not None and cuda.is_free(node.op, node.domain):
+        node = graph.producer(node.inputs[0])
+    return node
+
+
+def _readers(graph: Graph, value: str) -> list[Node]:
+    """Return the nodes that read a value, behind those that only call it another shape."""
+    return [
+        n
+        for r in graph.readers(value)
+        for n in (_readers(graph, r.outputs[0]) if cuda.is_free(r.op, r.domain) else [r])
+    ]
+
+
+Steps = tuple[tuple[Collection[Growth], Grow], ...]
+"""Steps in their order, each with the words of rules that want it."""
+
+GROWING: Steps = (
+    ({Growth.WHOLE_INPUT}, run_over_input),
+    ({Growth.REDUCTIONS}, let_reductions_join),
+    ({Growth.BROADCAST_INPUT}, let_input_be_broadcast),
+    ({Growth.SIBLINGS}, take_siblings),
+    ({Growth.MOVEMENT}, take_movement),
+    ({Growth.PROLOGUE, Growth.EPILOGUE}, take_pointwise),
+    ({Growth.LEFT_OPERAND}, absorb_left_operand),
+    ({Growth.JOINED_INPUT}, absorb_concat_input),
+    ({Growth.TRANSPOSED_INPUT}, take_transposed_inputs),
+    ({Growth.TRANSPOSED_OUTPUT}, take_transposed_outputs),
+)
+FINISHING: Steps = (
+    ({Growth.K_MAJOR_WEIGHTS}, store_k_major),
+    ({Growth.PADDED_ROWS}, pad_rows),
+    ({Growth.EXTRA_OUTPUTS}, offer_endings),
+    ({Growth.CACHES}, offer_caches),
+    ({Growth.TWINS}, offer_twins),
+)
+"""Those of a region that is worth a kernel."""
+
+
+def grown(
+    graph: Graph,
+    rule: str,
+    how: Fuse,
+    start: Start,
+    around: Surroundings,
+    without: Growth | None = None,
+    *,
+    even: bool = False,
+) -> tuple[Attempt, Refusal | None]:
+    """Return what grows from `start` by the steps of a rule but one, and why nothing is fused there.
+
+    `even`: anchors beside the first one have as many columns.
+    """
+    left = dict.fromkeys(around.alone, LEFT_ALONE)
+    region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, left=left)
+    attempt = Attempt(graph, rule, how, start, around, region, even)
+    wanted = {s.kind for s in how.steps} - {without}
+    before, after = ([step for kinds, step in steps if wanted.intersection(kinds)] for steps in (GROWING, FINISHING))
+    for step in (*before, enough, *after):
+        refusal = step(attempt)
+        if refusal is not None:
+            return attempt, refusal
+    return attempt, None

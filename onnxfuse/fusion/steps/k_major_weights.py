@@ -1,0 +1,167 @@
+"""Weights of matrix products as a kernel wants them: a column's terms side by side, [n, k].
+
+TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx.helper import make_node
+
+from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.fusion.steps.stored_transposes import transpose_inside
+from onnxfuse.graph.constant_folding import is_product
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.nested import graphs_in, readers_of
+from onnxfuse.shapes.types import ValueType
+
+SUFFIX = ".terms_last"
+"""What the name of a turned weight has after that of the weight."""
+
+
+def store_k_major(attempt: Attempt) -> None:
+    """Give the products of float32 weights [n, k], where they are constants [k, n].
+
+    What is read through a Transpose, of any type, is read as it is stored. The nodes that are new take the place of
+    theirs in the graph; `graph.replace` with both lists undoes it.
+    """
+    graph, transposes = attempt.graph, attempt.around.transposes
+    # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w with its axes exchanged.
+    found: list[Node] = []
+    for node in attempt.nodes:
+        transpose = transposes.get(node.inputs[1]) if is_product(node) else None
+        if transpose is not None:
+            turned: list[Node] | None = _as_read(graph, node, transpose)
+        else:
+            turned = _turned(graph, node) if _wants(graph, node) else None
+        if turned is not None:
+            graph.replace([node], turned)
+        found.extend([node] if turned is None else turned)
+    attempt.nodes = found
+
+
+def _wants(graph: Graph, node: Node) -> bool:
+    if not is_product(node) or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
+        return False
+    weight = graph.type(node.inputs[1])
+    standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])
+    return standing and not graph.attributes(node).get("transB", 0)
+
+
+def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
+    """Return what takes the place of a product by a weight that stands for a Transpose: it reads what that one does."""
+    # Gemm(x, Transpose(w)) -> Gemm <transB = 1> (x, w); MatMul(x, Transpose(w)) has it in its body.
+    product = NodeProto()
+    product.CopyFrom(node.proto)
+    if node.op == "Gemm":
+        set_attribute(product, "transB", 0 if graph.attributes(node).get("transB") else 1)
+        product.input[1] = transpose.inputs[0]
+        return [Node(product)]
+    inside = transpose_inside(graph, transpose, _name(node))
+    product.input[1] = inside.outputs[0]
+    return [inside, Node(product)]
+
+
+def _name(product: Node) -> str:
+    """Return what the Transpose before a product is called, as it must not have another one's name."""
+    return f"{product.proto.name}/terms_last" if product.proto.name else ""
+
+
+def _turned(graph: Graph, node: Node) -> list[Node] | None:
+    """Return what takes the node's place, None where the weight's numbers were left in their file."""
+    weight = graph.constant(node.inputs[1])
+    if weight is None:
+        return None
+    stored = _as_stored(graph, node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
+    if stored not in graph.initializers:
+        graph.add_constant(stored, weight.T)
+    product = NodeProto()
+    product.CopyFrom(node.proto)
+    if node.op == "Gemm":
+        set_attribute(product, "transB", 1)
+        product.input[1] = stored
+        return [Node(product)]
+    back = graph.fresh(f"{stored}.back")
+    graph.types[back] = ValueType(graph.type(stored).dtype, weight.shape)
+    product.input[1] = back
+    return [Node(make_node("Transpose", [stored], [back], _name(node), perm=[1, 0])), Node(product)]
+
+
+def store_once(graph: Graph) -> None:
+    """Let the turned weights be Transposes of weights that are still read as they were: the file holds each once.
+
+    ONNX Runtime computes what depends on float32 constants alone as it makes a session, so both layouts are on the GPU.
+    """
+    for turned in [name for name in graph.initializers if name.endswith(SUFFIX)]:
+        own, readers = turned.removesuffix(SUFFIX), graph.readers(turned)
+        here = own in graph.initializers or own in graph.producers
+        if readers and here and graph.is_constant(own) and (graph.readers(own) or graph.is_output(own)):
+            del graph.initializers[turned]
+            first = readers[0]
+            graph.replace([first], [Node(make_node("Transpose", [own], [turned], turned, perm=[1, 0])), first])
+
+
+def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
+    """Return the weight of the graph that is this one transposed: a table of embeddings is the head's weight, too."""
+    rows, columns = weight.shape
+    for other, tensor in graph.initializers.items():
+        if (
+            other != name
+            and not other.endswith(SUFFIX)
+            and tensor.data_type == TensorProto.FLOAT
+            and tuple(tensor.dims) == (columns, rows)
+        ):
+            table = graph.constant(other)
+            # One row first: most weights of a shape differ there, and need no look at the rest.
+            if table is not None and np.array_equal(table[:1], weight.T[:1]) and np.array_equal(table, weight.T):
+                return other
+    return None
+
+
+def restore_weights(model: ModelProto) -> None:
+    """Give the weights of plain products their own axes again, in place: what `store_k_major` did to nodes is undone.
+
+    A weight that a fused op still reads stays as it is.
+    """
+    # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
+    for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
+        turned = [(t.name, t) for t in holder.initializer if t.name.endswith(SUFFIX)]
+        turned += [(n.output[0], n) for n in holder.node if n.op_type == "Transpose" and _makes_turned(n)]
+        for name, maker in turned:
+            readers = list(readers_of(holder, name))
+            if readers and all(_undone(node) for _, node in readers):
+                _turn_one_back(holder, name, maker, readers)
+
+
+def _makes_turned(transpose: NodeProto) -> bool:
+    return str(transpose.output[0]) == f"{transpose.input[0]}{SUFFIX}"
+
+
+def _undone(node: NodeProto) -> bool:
+    if node.op_type == "Gemm":
+        return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
+    return node.op_type == "Transpose" and not node.domain
+
+
+def _turn_one_back(
+    holder: GraphProto, name: str, maker: TensorProto | NodeProto, readers: Sequence[tuple[GraphProto, NodeProto]]
+) -> None:
+    own = name.removesuffix(SUFFIX)
+    if isinstance(maker, NodeProto):
+        holder.node.remove(maker)
+    elif any(t.name == own for t in holder.initializer):
+        holder.initializer.remove(maker)
+    else:
+        maker.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(maker).T), own))
+    for graph, node in readers:
+        if node.op_type == "Gemm":
+            node.input[1] = own
+            node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
+            continue
+        for _, reader in list(readers_of(graph, node.output[0])):
+            reader.input[:] = [own if v == node.output[0] else v for v in reader.input]
+        graph.node.remove(node)

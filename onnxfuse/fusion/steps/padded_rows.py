@@ -1,0 +1,112 @@
+"""Weights that are the left factor of a product, as a kernel wants them: each row begins on a boundary of 16 bytes.
+
+Hopper's copy engine takes no others. A weight of 196 terms is stored with rows of 200, zeros behind the terms, which no
+product reads; it is written so once, when the model is optimized.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx.helper import make_node
+
+from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.nested import graphs_in, readers_of
+from onnxfuse.shapes.types import ValueType
+
+BOUNDARY = 16
+"""Bytes."""
+
+SUFFIX = ".padded"
+"""What the name of a padded weight has after that of the weight."""
+
+SINCE = 10
+"""The first opset whose Slice has what it cuts as inputs."""
+
+
+def pad_rows(attempt: Attempt) -> None:
+    """Give the products of constant weights [m, k], their left factors, longer rows where k ends off a boundary.
+
+    The nodes that are new take the place of theirs in the graph; `graph.replace` with both lists undoes it.
+    """
+    graph = attempt.graph
+    # MatMul(w, x) -> MatMul(Slice(v, 0, k, axis -1), x): v is w with zeros behind each row.
+    found: list[Node] = []
+    for node in attempt.nodes:
+        weight = _unaligned(graph, node)
+        padded = [node] if weight is None else _padded(graph, node, weight)
+        if weight is not None:
+            graph.replace([node], padded)
+        found.extend(padded)
+    attempt.nodes = found
+
+
+def _unaligned(graph: Graph, node: Node) -> np.ndarray | None:
+    """Return the weight of a product whose rows end off the boundary, None where there is none."""
+    if node.op != "MatMul" or node.domain or graph.opset < SINCE or graph.type(node.inputs[0]).rank != 2:
+        return None
+    weight = graph.constant(node.inputs[0])
+    return weight if weight is not None and weight.shape[1] * weight.itemsize % BOUNDARY else None
+
+
+def _padded(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
+    rows, terms = weight.shape
+    stored = f"{node.inputs[0]}{SUFFIX}"
+    if stored not in graph.initializers:
+        graph.add_constant(stored, np.pad(weight, ((0, 0), (0, -terms % (BOUNDARY // weight.itemsize)))))
+    cut = graph.fresh(f"{stored}.cut")
+    graph.types[cut] = ValueType(graph.type(stored).dtype, (rows, terms))
+    numbers = []
+    for name, number in (("first", 0), ("last", terms), ("axis", -1)):
+        numbers.append(graph.fresh(f"{cut}.{name}"))
+        graph.add_constant(numbers[-1], np.array([number], np.int64))
+    product = NodeProto()
+    product.CopyFrom(node.proto)
+    product.input[0] = cut
+    named = f"{node.proto.name}/cut" if node.proto.name else ""
+    return [Node(make_node("Slice", [stored, *numbers], [cut], named)), Node(product)]
+
+
+def restore_rows(model: ModelProto) -> None:
+    """Give the weights of plain products their own rows again, in place: what `pad_rows` did to nodes is undone.
+
+    A weight that a fused op still reads stays as it is.
+    """
+    # MatMul(Slice(v, 0, k, axis -1), x) -> MatMul(w, x)
+    for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
+        for tensor in [t for t in holder.initializer if t.name.endswith(SUFFIX)]:
+            readers = list(readers_of(holder, tensor.name))
+            terms = {_terms(graph, node, tensor.name) for graph, node in readers}
+            if len(terms) == 1 and (cut := terms.pop()) is not None:
+                _cut_one_back(holder, tensor, readers, cut)
+
+
+def _terms(graph: GraphProto, node: NodeProto, weight: str) -> int | None:
+    """Return how many terms of each row of a weight a node cuts, None where it does something else with it."""
+    if node.op_type != "Slice" or node.domain or len(node.input) != 4 or node.input[0] != weight:
+        return None
+    known = {t.name: t for t in graph.initializer if t.name in node.input[1:]}
+    numbers = [numpy_helper.to_array(known[v]).tolist() if v in known else None for v in node.input[1:]]
+    match numbers:
+        case [[0], [int(terms)], [-1]] if terms > 0:
+            return terms
+    return None
+
+
+def _cut_one_back(
+    holder: GraphProto, tensor: TensorProto, readers: Sequence[tuple[GraphProto, NodeProto]], terms: int
+) -> None:
+    own = tensor.name.removesuffix(SUFFIX)
+    if any(t.name == own for t in holder.initializer):
+        holder.initializer.remove(tensor)
+    else:
+        rows = np.ascontiguousarray(numpy_helper.to_array(tensor)[:, :terms])
+        tensor.CopyFrom(numpy_helper.from_array(rows, own))
+    for graph, node in readers:
+        for _, reader in list(readers_of(graph, node.output[0])):
+            reader.input[:] = [own if v == node.output[0] else v for v in reader.input]
+        numbers = node.input[1:]
+        graph.node.remove(node)
+        for one in [t for t in graph.initializer if t.name in numbers and not any(readers_of(graph, t.name))]:
+            graph.initializer.remove(one)

@@ -1,0 +1,359 @@
+"""Let an anchor grow: take in the pointwise nodes around it while the result stays one kernel and loses nothing."""
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from onnx import TensorProto
+
+from onnxfuse import cuda
+from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.attempt import Attempt, Region
+from onnxfuse.graph.constant_folding import is_repeatable
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.host_values import HALF, SMALL, leaves_on_host
+from onnxfuse.shapes.types import ValueType, is_unknown, shapes_differ
+from onnxfuse.support.plurals import plural
+
+MAX_NODES = 64
+"""Nodes in one region: the generated functor stays small enough to compile in well under a second."""
+
+MAX_INPUTS = 12
+MAX_OUTPUTS = 4
+"""Tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the registers."""
+
+RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+"""Ops that may follow a reduction where they only add or drop axes of extent 1."""
+
+TYPES = frozenset({
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
+    TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32,
+    TensorProto.UINT64, TensorProto.BOOL,
+})  # fmt: skip
+"""Element types that a kernel can read and write."""
+
+
+def take_pointwise(attempt: Attempt) -> None:
+    """Add the pointwise nodes that read the region's values (epilogue) or compute its inputs (prologue).
+
+    Growth starts from the values of what the library runs, too. Stops are noted in the region, readers first.
+    """
+    graph, region, host, how = attempt.graph, attempt.region, attempt.around.host, attempt.how
+    if how.wants(Growth.MOVEMENT):
+        return  # its step takes pointwise nodes, too
+    prologue, epilogue = how.wants(Growth.PROLOGUE), how.wants(Growth.EPILOGUE)
+    kept = attempt.start.kept
+    values = [o for n in kept for o in n.outputs if o]
+    while True:
+        candidates: dict[Node, None] = {}
+        if epilogue:
+            heads = [*values, *(o for n in region.nodes for o in n.outputs if o)]
+            candidates.update(dict.fromkeys(r for v in heads for r in graph.readers(v)))
+        if prologue:
+            candidates.update(
+                dict.fromkeys(p for v in graph.inputs_of(region.nodes) if (p := graph.producer(v)) is not None)
+            )
+        if region.axes is not None:
+            # Beside each other, too: the mean and the greatest value of the same rows.
+            of_rows = (v for v in graph.inputs_of(region.nodes) if _has_rows(graph.type(v), region.work, region.axes))
+            candidates.update(dict.fromkeys(r for v in of_rows for r in graph.readers(v) if _is_reduction(r)))
+        fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
+        if not fresh:
+            return
+        for node in fresh:
+            way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
+            reason = _computed_once_for_others(attempt, node) or refuse(graph, region, node, host, way)
+            if reason is None:
+                for joined in (node, *way):
+                    region.nodes[joined] = None
+                    if _reshapes(region, joined) or _is_reduction(joined):
+                        region.reduced.append(graph.type(joined.outputs[0]).shape)
+                # A node that did not fit alone may fit beside this one.
+                region.stops.clear()
+                break
+            region.stops[node] = reason
+
+
+def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
+    """Return why a node stays that ONNX Runtime computes before the first run, as what others read of it: in a kernel
+    it would be computed in each run, and they after it."""
+    graph, once = attempt.graph, attempt.around.once
+    readers = (r for o in node.outputs if o in once for r in graph.readers(o) if r not in attempt.region.nodes)
+    other = next((r for r in readers if not once.isdisjoint(r.outputs)), None)
+    return None if other is None else f"is computed before the first run, and {other.op} {other.name} of it"
+
+
+def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
+    """Return why `node` cannot join `region`, None where it can; `way` are nodes that come with it."""
+    reason = region.left.get(node) or _cannot_do(graph, region, node, host)
+    if reason is not None:
+        return reason
+    together = {**region.nodes, node: None}
+    for other in way:
+        with_it = replace(region, nodes=together, reduced=[*region.reduced, graph.type(node.outputs[0]).shape])
+        reason = region.left.get(other) or _cannot_do(graph, with_it, other, host)
+        if reason is not None:
+            return f"{other.op} between: {reason}"
+        together = {**together, other: None}
+    if len(together) > MAX_NODES:
+        return f"the fused op holds {MAX_NODES} nodes already"
+    if not convex(graph, together):
+        return "depends on a node outside that depends on the fused op"
+    tensors = [v for v in graph.inputs_of(together) if graph.element_count(v) != 1]
+    if len(tensors) > MAX_INPUTS * (1 + len(region.siblings)):
+        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
+    if len(graph.outputs_of(together)) > MAX_OUTPUTS * (1 + len(region.siblings)):
+        return f"would add an output, at most {MAX_OUTPUTS * (1 + len(region.siblings))}"
+    return None
+
+
+def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:
+    """Return the nodes outside that read, on the way to the region, what `node` computes: in the graph's order."""
+    last = max(n.order for n in region.nodes)
+    after: dict[Node, None] = {}
+    waiting = [node]
+    while waiting:
+        readers = (r for o in waiting.pop().outputs if o for r in graph.readers(o))
+        fresh = [r for r in readers if r not in after and r not in region.nodes and r.order < last]
+        after.update(dict.fromkeys(fresh))
+        waiting.extend(fresh)
+    on_the_way: set[Node] = set()
+    for found in sorted(after, key=lambda n: -n.order):
+        readers = (r for o in found.outputs if o for r in graph.readers(o))
+        if any(r in region.nodes or r in on_the_way for r in readers):
+            on_the_way.add(found)
+    return tuple(sorted(on_the_way, key=lambda n: n.order))
+
+
+def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
+    """Return why the region's kernel cannot do the work of `node`, None where it can."""
+    if cuda.TEMPLATES[region.template].looks_up_rows and _is_gather(node):
+        return _only_looks_up(graph, region, node)
+    if region.axes is not None and _is_reduction(node):
+        return _reduces_otherwise(graph, region, node, region.axes)
+    reason = _only_reshapes(graph, region, node) if _reshapes(region, node) else not_pointwise(graph, node, host)
+    if reason is not None:
+        return reason
+    shape = graph.type(node.outputs[0]).shape
+    if region.broadcast is not None and shape == region.broadcast:
+        if graph.is_read_outside(node.outputs[0], region.nodes):
+            return f"computes {graph.type(node.outputs[0])}, which is read elsewhere, too"
+    elif not (
+        _reshapes(region, node)
+        or _is_of_mask(graph, region, node)
+        or region.work_of(shape) is not None
+        or any(not shapes_differ(shape, s) for s in region.reduced)
+    ):
+        return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
+    if region.reduced and (reason := _mixed(graph, region, node)) is not None:
+        return reason
+    return _unreadable(graph, region, node)
+
+
+def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
+    """Return whether a value is one for all columns of the rows that are reduced, and read by the region alone."""
+    value = graph.type(node.outputs[0])
+    return (
+        region.axes is not None
+        and not graph.is_read_outside(node.outputs[0], region.nodes)
+        and value.shape != region.work.shape
+        and _has_rows(value, region.work, region.axes)
+    )
+
+
+def _is_gather(node: Node) -> bool:
+    return node.op == "Gather" and node.domain == ""
+
+
+def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a Gather is not one row of a table for each row of the kernel, by numbers known as it runs."""
+    table, numbers = node.inputs
+    of_row, row = (graph.type(v).shape for v in (table, node.outputs[0]))
+    if graph.attributes(node).get("axis", 0) or graph.is_constant(numbers):
+        return "Gather that is no lookup of rows in a table by numbers that are known as the model runs"
+    if graph.type(table).dtype not in TYPES or graph.type(numbers).dtype not in (TensorProto.INT32, TensorProto.INT64):
+        return f"Gather from {graph.type(table)}"
+    if of_row is None or row is None or region.work.shape is None or len(of_row) < 2:
+        return f"Gather from {graph.type(table)} to {graph.type(node.outputs[0])}"
+    if table in graph.inputs_of(region.nodes):
+        return f"'{table}' is read in two ways"
+    work = region.work.shape
+    if any(shapes_differ((n,), (m,)) for n, m in zip(of_row[1:], work[len(work) - len(of_row) + 1 :], strict=False)):
+        return f"rows of {graph.type(table)}, the kernel runs over {region.work}"
+    if shapes_differ(row, work):
+        if graph.is_read_outside(node.outputs[0], region.nodes):
+            return f"computes {graph.type(node.outputs[0])}, which others read; the kernel runs over {region.work}"
+        reason = cuda.unreadable(region.template, row, work)
+        return (
+            None if reason is None else f"'{node.outputs[0]}' {reason} ({graph.type(node.outputs[0])}, {region.work})"
+        )
+    return None
+
+
+def _reshapes(region: Region, node: Node) -> bool:
+    return bool(region.reduced) and node.domain == "" and node.op in RESHAPING
+
+
+def _only_reshapes(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a node does more than to add or drop axes of extent 1 of what the reduction leaves."""
+    made = {o for n in region.nodes for o in n.outputs}
+    if node.inputs[0] not in made:
+        return f"{node.op} before the reduction"
+    if any(not graph.is_constant(v) for v in node.inputs[1:] if v):
+        return f"{node.op} to a computed shape"
+    before, after = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None or not any(before == s for s in region.reduced):
+        return f"{node.op} of {graph.type(node.inputs[0])}, which is not what the reduction leaves"
+    if [n for n in before if n != 1] != [n for n in after if n != 1] or any(is_unknown(n) for n in (*before, *after)):
+        return f"{node.op} of {graph.type(node.inputs[0])} to {graph.type(node.outputs[0])} moves axes"
+    return None
+
+
+def _mixed(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a value inside, which may have lost axes, does not broadcast to where it was; None where it does."""
+    if all(s is not None and len(s) == region.work.rank for s in region.reduced):
+        return None
+    made = {o for n in region.nodes for o in n.outputs}
+    rank = graph.type(node.outputs[0]).rank
+    inside = {v: graph.type(v).rank for v in node.reads if v in made}
+    readers = [r for r in graph.readers(node.outputs[0]) if r in region.nodes]
+    if _reshapes(region, node):
+        return None
+    lost = next((v for v, r in inside.items() if r != rank), None)
+    if lost is None and any(graph.type(r.outputs[0]).rank != rank for r in readers if not _is_reduction(r)):
+        lost = node.outputs[0]
+    return None if lost is None else f"'{lost}' has lost the axes that were reduced"
+
+
+def _is_reduction(node: Node) -> bool:
+    return cuda.is_reduction(node.op, node.domain)
+
+
+def reduced_axes(graph: Graph, node: Node) -> frozenset[int] | None:
+    """Return the axes over which a Reduce node reduces, from 0; None where it is another op or they are not known."""
+    rank = graph.type(node.inputs[0]).rank
+    if not node.op.startswith("Reduce") or rank is None or node.captures:
+        return None
+    listed = graph.attributes(node).get("axes")
+    known = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    axes = listed if isinstance(listed, list) else [] if known is None else known.reshape(-1).tolist()
+    # Without axes it reduces all of them, or none.
+    return frozenset(int(a) % rank for a in axes) if axes and rank else None
+
+
+def _has_rows(value: ValueType, work: ValueType, axes: frozenset[int]) -> bool:
+    """Return whether a value runs along what is reduced, and along the other axes as the kernel or not at all.
+
+    The mask of a mean is one for all columns: the sum of it, too.
+    """
+    if value.shape is None or work.shape is None or len(value.shape) != len(work.shape):
+        return False
+    pairs = enumerate(zip(value.shape, work.shape, strict=True))
+    return all((n is not None and n == m) or (n == 1 and d not in axes) for d, (n, m) in pairs)
+
+
+def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset[int]) -> str | None:
+    """Return why a reduction is not one of the same rows, None where it is: then it is one more round over them."""
+    whole = graph.type(node.inputs[0])
+    if not _has_rows(whole, region.work, axes) or whole.dtype not in TYPES:
+        return f"{node.op} of {whole}, the kernel runs over {region.work}"
+    if reduced_axes(graph, node) != axes:
+        return f"{node.op} over other axes than {sorted(axes)}"
+    reason = cuda.unreadable(region.template, whole.shape, region.work.shape)
+    return None if reason is None else f"'{node.inputs[0]}' {reason}"
+
+
+def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why the kernel does not read what `node` reads, None where it does."""
+    made = {o for n in region.nodes for o in n.outputs}
+    tables = {n.inputs[0] for n in region.nodes if _is_gather(n)}
+    work = region.work_of(graph.type(node.outputs[0]).shape) or region.work
+    for value in node.reads:
+        if value in tables:
+            return f"'{value}' is read in two ways"
+        if value in made or graph.element_count(value) == 1:
+            continue
+        reason = cuda.unreadable(region.template, graph.type(value).shape, work.shape)
+        if reason is not None:
+            return f"'{value}' {reason} ({graph.type(value)}, {work})"
+    return None
+
+
+def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
+    """Return why `node` is not work for a generated kernel, None where it is."""
+    if node.domain == DOMAIN:
+        return "is fused already"
+    if not cuda.is_pointwise(node.op, node.domain):
+        return f"{node.op} is not pointwise"
+    if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:
+        return f"{node.op} has {plural(node.outputs, 'output')}"
+    if node.outputs[0] in host:
+        return "computes a shape, which stays on the CPU"
+    for value in (*node.reads, node.outputs[0]):
+        dtype = graph.type(value).dtype
+        if dtype not in TYPES:
+            known = TensorProto.DataType.Name(dtype).lower() if dtype else "not known"
+            return f"the element type of '{value}' is {known}"
+    return None
+
+
+def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
+    """Return whether no path leaves `nodes` and comes back: one op can take their place without a cycle."""
+    last = max(n.order for n in nodes)
+    seen: set[Node] = set()
+    waiting = [r for n in nodes for o in n.outputs if o for r in graph.readers(o) if r not in nodes]
+    while waiting:
+        node = waiting.pop()
+        if node in seen or node.order > last:
+            continue
+        seen.add(node)
+        for output in node.outputs:
+            for reader in graph.readers(output) if output else ():
+                if reader in nodes:
+                    return False
+                waiting.append(reader)
+    return True
+
+
+def host_values(graph: Graph) -> frozenset[str]:
+    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse (`model.host`).
+
+    What depends on constants alone is a constant there.
+    """
+    found: set[str] = set()
+    folded: set[str] = set()
+
+    def near(value: str) -> bool:
+        return value in graph.inputs or _is_small(graph, value, folded)
+
+    for node in graph.nodes:
+        inputs = [v for v in node.inputs if v]
+        if inputs and all(v in folded or graph.is_constant(v) for v in inputs) and is_repeatable(node):
+            folded.update(node.outputs)
+        elif leaves_on_host(node.op, node.domain, node.inputs, found, near, lambda v: graph.type(v).dtype):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def computed_once(graph: Graph) -> frozenset[str]:
+    """Return what depends on constants alone and ONNX Runtime computes as it makes a session.
+
+    Some of it may have no kernel on CUDA at all, as a BatchNormalization in training mode that standardizes weights: a
+    fused op before it would leave it there. What has a half type, or is dequantized, is computed in each run.
+    """
+    found: set[str] = set()
+    for node in graph.nodes:
+        inputs = [v for v in node.inputs if v]
+        known = inputs and all(v in found or graph.is_constant(v) for v in inputs) and is_repeatable(node)
+        if known and node.op != "DequantizeLinear" and all(graph.type(v).dtype not in HALF for v in inputs):
+            found.update(node.outputs)
+    return frozenset(found)
+
+
+def _is_small(graph: Graph, value: str, folded: Collection[str]) -> bool:
+    count = graph.element_count(value)
+    if count is None and value in folded:
+        shape = graph.type(value).shape
+        count = math.prod(d for d in shape if isinstance(d, int)) if shape is not None else 0
+    return count is not None and count <= SMALL

@@ -1,0 +1,42 @@
+"""Let a region run over more than its anchor leaves: what is reduced, and what is broadcast."""
+
+from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.fusion.steps.left_operand import is_computed
+from onnxfuse.fusion.steps.pointwise import reduced_axes
+from onnxfuse.fusion.steps.start import head_of
+from onnxfuse.rules.match.match import Refusal
+
+
+def run_over_input(attempt: Attempt) -> Refusal | None:
+    """Let the kernel run over the shape of an input of the anchor, of which the anchor leaves less.
+
+    An input that others read, too, is written anyway: where the kernel of what stands before it can, it does, and this
+    one reads it. Squeeze and excite behind a convolution and its bias: SE-ResNet, RegNetY.
+    """
+    graph, start, region = attempt.graph, attempt.start, attempt.region
+    whole = attempt.input(Growth.WHOLE_INPUT)
+    # Without them a value of the whole cannot be told from what is left of it.
+    unknown = next((v for v in (whole, start.value) if graph.type(v).shape is None), None)
+    if unknown is not None:
+        return attempt.refusal(f"the rank of '{unknown}' is not known", "")
+    region.work = graph.type(whole)
+    region.reduced = [graph.type(start.value).shape]
+    maker = graph.producer(whole)
+    shared = graph.is_read_outside(whole, region.nodes)
+    if maker is not None and shared and is_computed(graph, whole, attempt.around.host):
+        head = head_of(graph, maker, attempt.around)
+        if head is not None:
+            region.left[maker] = f"computes '{whole}', which is read elsewhere, too, and which {head.op} can write"
+    return None
+
+
+def let_reductions_join(attempt: Attempt) -> None:
+    """Let other reductions over the axes of the anchor join, where that is one Reduce node."""
+    if len(attempt.start.seeds) == 1:
+        attempt.region.axes = reduced_axes(attempt.graph, attempt.start.root)
+
+
+def let_input_be_broadcast(attempt: Attempt) -> None:
+    """Let what computes a smaller input of the anchor join, anew for each element."""
+    attempt.region.broadcast = attempt.graph.type(attempt.input(Growth.BROADCAST_INPUT)).shape

@@ -1,0 +1,109 @@
+"""Weights that are read through a Transpose and stay as they are stored: a product's kernel reads them so.
+
+An embedding's table is the head's weight, too; the decoder of an autoencoder multiplies by the encoder's. While kernels
+grow, such a Transpose is a weight like any other, whose numbers are not at hand; a product that gets a kernel takes the
+Transpose into its body, and where none does it stands there again.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from onnxfuse.graph.constant_folding import is_product
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.model.nested import graphs_in, readers_of
+
+SUFFIX = ".stored"
+"""What the name of a weight that stands for a Transpose has after that of the Transpose's result."""
+
+
+def set_aside(graph: Graph) -> dict[str, Node]:
+    """Let weights stand for Transposes of constants where products read them; return the Transposes by these.
+
+    Those outside, too, where the graph is a body.
+    """
+    found: dict[str, Node] = {}
+    for value in dict.fromkeys(n.inputs[1] for n in graph.nodes if is_product(n)):
+        node = _exchanges_weight(graph, value)
+        products = [r for r in graph.readers(value) if _is_right_factor(r, value)]
+        if node is None or not products:
+            continue
+        known = graph.type(value)
+        dims = [d for d in known.shape or () if isinstance(d, int)]
+        weight = graph.fresh(f"{value}{SUFFIX}")
+        graph.initializers[weight] = TensorProto(
+            name=weight, dims=dims, data_type=known.dtype, data_location=TensorProto.EXTERNAL
+        )
+        graph.types[weight] = known
+        _read(graph, products, weight)
+        if graph.producer(value) is node and not graph.is_read_outside(value, ()):
+            graph.replace([node], [])
+        found[weight] = node
+    return found
+
+
+def _exchanges_weight(graph: Graph, value: str) -> Node | None:
+    """Return the Transpose that makes `value`, here or outside, of a constant matrix; None where none does."""
+    around: Graph | None = graph
+    while around is not None and value not in around.producers:
+        around = None if value in around.initializers or value in around.inputs else around.parent
+    node = None if around is None else around.producer(value)
+    if around is None or node is None or node.op != "Transpose" or node.domain:
+        return None
+    known, order = graph.type(value), around.attributes(node).get("perm", [1, 0])
+    whole = known.shape is not None and len(known.shape) == 2 and all(isinstance(d, int) for d in known.shape)
+    return node if whole and known.dtype and order == [1, 0] and around.is_constant(node.inputs[0]) else None
+
+
+def _is_right_factor(node: Node, value: str) -> bool:
+    """Return whether a product reads `value` as its right factor, and nowhere else."""
+    return is_product(node) and node.inputs[1] == value and node.reads.count(value) == 1
+
+
+def _read(graph: Graph, products: Sequence[Node], weight: str) -> None:
+    """Let products have another right factor."""
+    for product in products:
+        proto = NodeProto()
+        proto.CopyFrom(product.proto)
+        proto.input[1] = weight
+        graph.replace([product], [Node(proto)])
+
+
+def put_back(graph: Graph, aside: Mapping[str, Node]) -> None:
+    """Let what still reads the weights that stand for Transposes, as a product without a kernel, read these again."""
+    for weight, node in aside.items():
+        readers = graph.readers(weight)
+        if readers and node.order < 0:
+            graph.replace([readers[0]], [node, readers[0]])
+        graph.reroute(weight, node.outputs[0])
+        del graph.initializers[weight], graph.types[weight]
+
+
+def transpose_inside(graph: Graph, transpose: Node, name: str) -> Node:
+    """Return a Transpose of the same weight for one product alone, under the name of the first where that is free."""
+    proto = NodeProto()
+    proto.CopyFrom(transpose.proto)
+    proto.name = transpose.proto.name or name
+    set_attribute(proto, "perm", [1, 0])  # one that is not written is known where ranks are, which a body does not say
+    value = transpose.outputs[0]
+    if graph.producer(value) is not None:
+        proto.output[0] = graph.fresh(value)
+        graph.types[proto.output[0]] = graph.type(value)
+    return Node(proto)
+
+
+def share_back(model: ModelProto) -> None:
+    """Let the Transposes of one weight that several ops had in their bodies be one again, in place."""
+    graphs = [model.graph, *(g for n in model.graph.node for g in graphs_in(n))]
+    weights = {t.name for g in graphs for t in g.initializer}
+    weights |= {n.output[0] for g in graphs for n in g.node if n.op_type == "Constant"}
+    for graph in graphs:
+        outputs, first = {o.name for o in graph.output}, dict[tuple[str, bytes], str]()
+        for node in [n for n in graph.node if n.op_type == "Transpose" and n.input[0] in weights]:
+            order = b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
+            source, own = first.setdefault((node.input[0], order), node.output[0]), node.output[0]
+            if source != own and own not in outputs:
+                for _, reader in list(readers_of(graph, own)):
+                    reader.input[:] = [source if v == own else v for v in reader.input]
+                graph.node.remove(node)

@@ -1,0 +1,1 @@
+"""Revert fused ops: on request, where the file does not prove them, and where the model became invalid."""

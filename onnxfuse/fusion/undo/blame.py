@@ -1,0 +1,130 @@
+"""A model that was made and is not valid: which rule made the op at fault, and the model without it.
+
+A fused op is at fault where the model is valid once its nodes are back. What rewrites did has no way back, nor have
+nodes that became others in a body: then the model is made again without the rule.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.rules.language.rule_file import Rule, shipped_files
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.shapes.inference import shell
+from onnxfuse.support.errors import ModelError, RuleError
+
+Wrong = Callable[[ModelProto], str | None]
+"""Says what is wrong with a model, None where nothing is."""
+
+Again = Callable[[Collection[str]], tuple[ModelProto, OptimizeReport]]
+"""Makes the model and its report again, from the original, without these rules."""
+
+SEE = "Check what the rule asks of element types, ranks and the operator set: rules/README.md."
+
+PLEASE = "please report it: the fault is onnxfuse's, not the model's"
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A valid model, and what it took."""
+
+    model: ModelProto
+    report: OptimizeReport
+
+
+def mend(
+    made: ModelProto,
+    report: OptimizeReport,
+    rules: Sequence[Rule],
+    said: str,
+    wrong: Wrong,
+    again: Again | None,
+    original: Callable[[], ModelProto] | None,
+) -> Mended:
+    """Return a valid model in the place of `made`, of which `wrong` says `said`, and notes on what was left alone.
+
+    `again` makes it anew where undoing does not help, and where that does not either, it is as it came: `original`.
+    Raises RuleError where a rule of the user's own is at fault, ModelError where there is no way to begin anew.
+    """
+    rule_of = _rules_of(made)
+    guilty = _guilty(list(rule_of), said, lambda kept: wrong(_fused_by(made, kept)))
+    if guilty is not None:
+        for name in guilty:
+            _blame(rules, rule_of[name], f"op {name}", said)
+            report.notes.append(_note(rule_of[name], f"an op that is not valid, {name}", said))
+        unfuse(made, only=_outputs(made, guilty))
+        report.applied = [a for a in report.applied if a.op not in guilty]
+        return Mended(made, report)
+    if again is None or original is None:
+        raise ModelError(f"the optimized model is not valid, and no op alone is to blame: {said}", PLEASE.capitalize())
+    applied = {a.rule for a in report.applied}
+    names = sorted((r.name for r in rules), key=lambda name: name not in applied)
+    found = _guilty(names, "", lambda kept: wrong(again([n for n in names if n not in kept])[0]))
+    if found is None:
+        why = (
+            f"the optimized model would not be valid ({said}), and no rule is to blame: it is left as it came. Where "
+            f"ONNX Runtime does not run the original either, it contradicts itself; else {PLEASE}"
+        )
+        return Mended(original(), OptimizeReport(before=report.before, notes=[why]))
+    for name in found:
+        _blame(rules, name, "rewrite", said)
+    model, remade = again(found)
+    remade.notes += [_note(name, "a model that is not valid", said) for name in found]
+    return Mended(model, remade)
+
+
+def _rules_of(made: ModelProto) -> dict[str, str]:
+    """Return the rule that made each op; what is not valid cannot be read as one. A function without is another's."""
+    return {
+        f.name: p.value
+        for f in made.functions
+        if f.domain == DOMAIN
+        for p in f.metadata_props
+        if p.key == f"{DOMAIN}.rule"
+    }
+
+
+def _guilty(names: Sequence[str], said: str, wrong_with: Callable[[Collection[str]], str | None]) -> list[str] | None:
+    """Return the fewest of `names` without which nothing is wrong, as far as one after the other tells; None: no such.
+
+    What the complaint names is tried first. `wrong_with` says what is wrong with these alone.
+    """
+    if wrong_with([]) is not None:
+        return None
+    guilty = [n for n in names if n in said]
+    while True:
+        rest = [n for n in names if n not in guilty]
+        if wrong_with(rest) is None:
+            return guilty
+        fine, faulty = 0, len(rest)  # the first so many are fine, and faulty
+        while faulty - fine > 1:
+            middle = (fine + faulty) // 2
+            fine, faulty = (middle, faulty) if wrong_with(rest[:middle]) is None else (fine, middle)
+        guilty.append(rest[faulty - 1])
+
+
+def _fused_by(made: ModelProto, kept: Collection[str]) -> ModelProto:
+    """Return the model, without its weights, in which these fused ops alone are left."""
+    light = shell(made)
+    unfuse(light, only=_outputs(light, [n for n in _rules_of(light) if n not in kept]))
+    return light
+
+
+def _outputs(model: ModelProto, ops: Collection[str]) -> set[str]:
+    return {n.output[0] for n in nodes_of(model.graph) if n.domain == DOMAIN and n.op_type in ops}
+
+
+def _blame(rules: Sequence[Rule], name: str, what: str, said: str) -> None:
+    """Raise RuleError where the rule is one of the user's own: no report helps there, and no silence."""
+    path = next((r.path for r in rules if r.name == name), Path())
+    if path not in shipped_files().values():
+        raise RuleError(f"{path}: the rule '{name}' makes a model that is not valid ({what}): {said}", SEE)
+
+
+def _note(rule: str, made: str, said: str) -> str:
+    return f"the rule '{rule}' made {made} ({said}); what it would have changed there is left alone: {PLEASE}"

@@ -1,0 +1,50 @@
+"""Fused ops of which the file alone does not prove what their rule asks: a session would run them as their bodies."""
+
+from collections.abc import Mapping, Sequence
+
+from onnx import ModelProto
+
+from onnxfuse.cuda import reads_library_form
+from onnxfuse.fusion.region.realize import realize
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import plural
+
+
+def revert_unproven_ops(
+    model: ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[Rule], report: OptimizeReport
+) -> set[str]:
+    """Put the nodes of such ones of `ops` back, in place, and say so in the report; return the rules that made them.
+
+    A rule matches by all that is known of the model, what the exporter declares of values on the way among it. A
+    session makes the library's form, and what a kernel is told by it, of what inputs, weights and nodes tell alone.
+    """
+    there = {n.op_type for n in nodes_of(model.graph) if n.domain == DOMAIN}
+    asked = {
+        name: op
+        for name, op in ops.items()
+        if name in there and op.library is not None and reads_library_form(op.template)
+    }
+    if not asked:
+        return set()
+    try:
+        found = realize(model, asked, rules)
+    except ModelError:  # a model that is not valid: that is told, and mended, where it is checked
+        return set()
+    unproven = {name: made.reason for name, made in found.items() if made.form is None}
+    if not unproven:
+        return set()
+    places = [n for n in nodes_of(model.graph) if n.domain == DOMAIN and n.op_type in unproven]
+    unfuse(model, only={n.output[0] for n in places})
+    report.applied = [a for a in report.applied if a.op not in unproven]
+    for name, reason in unproven.items():
+        number = sum(n.op_type == name for n in places)
+        report.notes.append(
+            f"{plural(number, 'place')} of the rule '{asked[name].rule}' left alone: the file declares what the rule "
+            f"asks for, and a session, which believes what the nodes compute alone, would not run it: {reason}"
+        )
+    return {asked[name].rule for name in unproven}

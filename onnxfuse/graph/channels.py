@@ -1,0 +1,77 @@
+"""Images with their channels first, as ONNX has them, and last, as kernels like them.
+
+Signals [batch, channels, length] are images of one row: channels last they are [batch, 1, length, channels], so that
+what takes images takes them. Volumes are [batch, channels, depth, height, width].
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from onnxfuse.graph.graph import Node
+
+LAST = (0, 2, 3, 1)
+"""The permutation of a Transpose from channels first to channels last."""
+FIRST = (0, 3, 1, 2)
+"""The permutation back; also the axis of the channels-last form where each axis of the channels-first form stands."""
+_LAST_OF = {3: LAST, 4: LAST, 5: (0, 2, 3, 4, 1)}
+_FIRST_OF = {3: FIRST, 4: FIRST, 5: (0, 4, 1, 2, 3)}
+
+ROW, LAST_ROW = 2, 1
+"""Where a signal gets the axis of its one row, channels first and last."""
+
+Item = TypeVar("Item")
+
+
+def has_form(rank: int | None) -> bool:
+    """Return whether values of this rank have a channels-last form."""
+    return rank in _LAST_OF
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """Return the permutation from channels first to channels last; of signals with their row."""
+    return _LAST_OF[rank]
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """Return the permutation back."""
+    return _FIRST_OF[rank]
+
+
+def channels_last_axis(rank: int, axis: int) -> int:
+    """Return where an axis of a channels-first value, negative from the end, stands channels last."""
+    axis %= rank
+    return _FIRST_OF[rank][axis + (rank == 3 and axis >= ROW)]
+
+
+def with_row(shape: Sequence[Item], one: Item) -> tuple[Item, ...]:
+    """Return a shape, a signal's with `one` as the extent of its row."""
+    return (*shape[:ROW], one, *shape[ROW:]) if len(shape) == 3 else tuple(shape)
+
+
+def channels_last_array(array: np.ndarray) -> np.ndarray:
+    """Return an array of such a rank channels last."""
+    return array.reshape(with_row(array.shape, 1)).transpose(_LAST_OF[array.ndim])
+
+
+def is_nhwc_to_nchw(node: Node) -> bool:
+    """Return whether `node` is the Transpose from channels last to channels first."""
+    return perm_of(node) in _FIRST_OF.values()
+
+
+def is_nchw_to_nhwc(node: Node) -> bool:
+    """Return whether `node` is the Transpose from channels first to channels last."""
+    return perm_of(node) in _LAST_OF.values()
+
+
+def is_signal_transpose(node: Node) -> bool:
+    """Return whether `node` is a Transpose between signals channels first and last, these without their row."""
+    return perm_of(node) == (0, 2, 1)
+
+
+def perm_of(node: Node) -> tuple[int, ...] | None:
+    """Return the permutation that a Transpose writes, None for another operator."""
+    if node.op != "Transpose" or node.domain:
+        return None
+    return next((tuple(a.ints) for a in node.proto.attribute if a.name == "perm"), None)

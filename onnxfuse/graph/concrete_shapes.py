@@ -1,0 +1,100 @@
+"""A model at numbers for its dynamic dimensions, and the shapes that its fused ops see there."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+from onnx import GraphProto, NodeProto
+
+from onnxfuse.graph.graph import bodies
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
+
+Shape = tuple[int, ...]
+
+
+def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Return the model without weights and with numbers for the dimensions of its inputs, and which were assumed.
+
+    `sizes` is by dimension name, INPUT[AXIS] for one without a name; a dimension that it leaves out is assumed as 1.
+    """
+    light = infer(model)
+    del light.graph.value_info[:]
+    assumed: dict[str, int] = {}
+    for value in light.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                continue
+            name = dim.dim_param or f"{value.name}[{axis}]"
+            if name not in sizes:
+                assumed[name] = 1
+            dim.dim_value = sizes.get(name, 1)
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return light, assumed
+
+
+def open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return the names of the dimensions of a model's inputs that have no number, INPUT[AXIS] of those without one."""
+    weights = {t.name for t in model.graph.initializer}
+    dims = (
+        d.dim_param or f"{i.name}[{n}]"
+        for i in model.graph.input
+        if i.name not in weights
+        for n, d in enumerate(i.type.tensor_type.shape.dim)
+        if not d.HasField("dim_value")
+    )
+    return tuple(dict.fromkeys(dims))
+
+
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield `graph` and the bodies of If, Loop and Scan inside it, outer ones first."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from every_graph(body)
+
+
+def every_type(graph: GraphProto) -> dict[str, ValueType]:
+    """Return the type of each value that `graph` and the bodies inside it declare."""
+    types = dict[str, ValueType]()
+    for one in every_graph(graph):
+        types.update(value_types(one))
+    return types
+
+
+def fused_nodes(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    """Return the nodes of each fused op, bodies of If, Loop and Scan included."""
+    nodes = dict[str, list[NodeProto]]()
+    for one in every_graph(graph):
+        for node in one.node:
+            if node.domain == DOMAIN:
+                nodes.setdefault(node.op_type, []).append(node)
+    return nodes
+
+
+def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
+    """Return the input shapes of a node, None where one is not known."""
+    shapes = [types[v].shape if v in types else None for v in node.input]
+    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
+        return None
+    return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
+
+
+def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, ValueType]) -> bool:
+    """Return whether the inputs of a node may have these shapes: where an extent is known they have it.
+
+    An extent with a name is one number wherever it stands.
+    """
+    sizes = dict[str, int]()
+    for value, given in zip(node.input, shapes, strict=True):
+        shape = types.get(value, UNKNOWN).shape
+        if shape is None:
+            continue
+        if len(shape) != len(given):
+            return False
+        for extent, size in zip(shape, given, strict=True):
+            known = sizes.setdefault(extent, size) if isinstance(extent, str) else extent
+            if known not in (None, size):
+                return False
+    return True

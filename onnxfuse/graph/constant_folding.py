@@ -1,0 +1,406 @@
+"""What depends on weights alone is computed once, at optimize time, and what is computed twice is computed once.
+
+And extents are read where they first appear: exporters ask for the shape of nearly every value on the way, which would
+keep those values from being computed inside a kernel.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from google.protobuf.message import Message
+
+from onnxfuse.files.io import tensor_bytes
+from onnxfuse.graph.channels import is_nhwc_to_nchw
+from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.schema import AttributeValue, is_random
+from onnxfuse.shapes.size_bounds import result_elements
+from onnxfuse.shapes.types import ValueType
+
+SMALL = 65536
+"""Bytes. A folded constant up to this size is kept whatever it came from."""
+
+TABLED, SPREAD = 1 << 20, 64
+"""Bytes of a constant that is made of a smaller one, at most, and how many times as many. A bias of positions is
+gathered from a table by constant indices, or by products with zeros and ones (timm's MaxViT): 49 tokens of a window 15
+times, 197 of an image 53 times. It is read in every run, and made in every one, too, unless it is a constant."""
+
+FILLED = 1 << 28
+"""Bytes. Weights that are a ConstantOfShape are written out as long as a model's weights take no more than this."""
+
+WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators whose weights rules want to know."""
+
+ALONE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+"""Operators that pass on what they read, where that is one value: `torch.cat([x], 1)` at the start of a dense block."""
+
+BEYOND = 1_000_000_000
+"""Where a Slice ends that takes all: exporters write the largest number of a type, tf2onnx this one."""
+
+FEW = 64
+"""Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
+
+Home = tuple[str, int]
+"""A value, and the axis along which it has an extent."""
+
+
+def identity_elimination(graph: Graph) -> bool:
+    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
+
+    A product with the number 1, and a quotient by it, are identities, too, and so are a Concat or a sum of one value,
+    a Cast to the type that is there, and a Slice that takes all.
+    """
+    changed = False
+    for node in graph.nodes[:]:
+        # One that read an identity that has gone: what stands in its place now has its turn in the next round.
+        source = _passed_on(graph, node) if node.order >= 0 else None
+        if source is None:
+            continue
+        value = node.outputs[0]
+        producer = graph.producer(source)
+        if graph.reroute(value, source):
+            graph.replace([node], [])
+        elif producer is not None and not graph.is_output(source) and graph.readers(source) == [node]:
+            proto = onnx.NodeProto()
+            proto.CopyFrom(producer.proto)
+            proto.output[list(producer.outputs).index(source)] = value
+            graph.replace([producer, node], [Node(proto)])
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def _passed_on(graph: Graph, node: Node) -> str | None:
+    """Return the value that `node` passes on as it is, None where it does not."""
+    if node.domain:
+        return None
+    if node.op == "Identity" or (node.op in ALONE and len(node.inputs) == 1):
+        return node.inputs[0]
+    if node.op == "Cast":
+        return node.inputs[0] if graph.attributes(node)["to"] == graph.type(node.inputs[0]).dtype else None
+    if node.op == "Slice":
+        return node.inputs[0] if _takes_all(graph, node) else None
+    if node.op in ("Mul", "Div"):
+        sides = [node.inputs, node.inputs[::-1]] if node.op == "Mul" else [node.inputs]
+        return next((x for x, one in sides if _is_one(graph, one, graph.type(x).rank)), None)
+    return None
+
+
+def _is_one(graph: Graph, value: str, rank: int | None) -> bool:
+    """Return whether `value` is the number 1, of a rank that spreads no value of `rank`."""
+    if graph.element_count(value) != 1:
+        return False
+    array = graph.constant(value)
+    return array is not None and array.ndim <= (rank or 0) and bool(array.reshape(()) == 1)
+
+
+def _takes_all(graph: Graph, node: Node) -> bool:
+    """Return whether a Slice begins with the first element of each axis and goes on to the end, one by one."""
+    if len(node.inputs) < 3:  # before operator set 10
+        return False
+    starts, ends = (graph.constant(v) for v in node.inputs[1:3])
+    axes, steps = (graph.constant(v) if v else None for v in (*node.inputs[3:5], "", "")[:2])
+    if starts is None or ends is None or any(v and graph.constant(v) is None for v in node.inputs[3:]):
+        return False
+    if starts.any() or (steps is not None and (steps != 1).any()):
+        return False
+    shape = graph.type(node.inputs[0]).shape or ()
+    along = list(range(ends.size)) if axes is None else [int(a) % max(len(shape), 1) for a in axes.reshape(-1)]
+    if len(along) != ends.size:
+        return False
+    extents = [shape[axis] if axis < len(shape) else None for axis in along]
+    return all(
+        end >= (extent if isinstance(extent, int) else BEYOND) for end, extent in zip(ends, extents, strict=True)
+    )
+
+
+def constant_folding(graph: Graph) -> bool:
+    """Compute what depends on constants alone, unless that would make the file much bigger."""
+    changed = common_subexpressions(graph, lambda n: n.op == "Transpose" and graph.is_constant(n.inputs[0]))
+    for node in list(graph.nodes):
+        if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
+            continue
+        if _packs(graph, node):
+            continue
+        arrays = _known_inputs(graph, node)
+        if arrays is None:
+            continue
+        try:
+            (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
+        except REFUSALS:
+            # A branch that is never taken may hold what cannot be computed, and ONNX Runtime computes more than this.
+            continue
+        graph.replace([node], [])
+        graph.add_constant(node.outputs[0], value)
+        changed = True
+    return changed
+
+
+def reuse_extents(graph: Graph) -> bool:
+    """Let `Shape(x)[i]` read the first value that has this extent, or be a constant where the extent is known."""
+    homes = homes_of(graph)
+    changed = False
+    for node in list(graph.nodes):
+        wanted = _extents(graph, node) if node.order >= 0 and not graph.is_output(node.outputs[0]) else None
+        if wanted is None:
+            continue
+        source, indices, whole = wanted
+        shape = graph.type(source).shape or ()
+        if len(indices) > 1 and sorted(indices) == list(range(len(shape))):
+            continue  # all of a shape, in an order of their own: two nodes, as channels-last regions write them
+        places = [extent if isinstance(extent := shape[i], int) else homes.get(str(extent)) for i in indices]
+        numbers = [p for p in places if isinstance(p, int)]
+        if len(numbers) == len(places):
+            graph.replace([node], [])
+            graph.add_constant(node.outputs[0], np.asarray(numbers, np.int64).reshape(-1 if whole else ()))
+            changed = True
+        elif all(isinstance(p, int) or (p is not None and _elsewhere(graph, node, source, p)) for p in places):
+            _read_at_home(graph, node, [p for p in places if p is not None], whole)
+            changed = True
+    return changed
+
+
+def sum_extents(graph: Graph) -> bool:
+    """Let the length of a cache be the sum of the lengths of its parts, of which it is put together for the caller.
+
+    What is computed from it for the kernel that reads the cache does not wait for the cache then: one kernel does both.
+    """
+    caches = {
+        n.outputs[0]: n
+        for n in graph.nodes
+        if n.op == "Concat" and not n.domain and len(n.inputs) > 1 and graph.is_output(n.outputs[0])
+    }
+    changed = False
+    for node in list(graph.nodes) if caches else ():
+        source, indices, whole = _extents(graph, node) or ("", [], False)
+        if source not in caches:
+            continue
+        axis, rank = graph.attributes(caches[source]).get("axis"), graph.type(source).rank
+        if isinstance(axis, int) and rank is not None and indices == [axis % rank]:
+            _add_up(graph, node, list(caches[source].inputs), axis % rank, whole=whole)
+            changed = True
+    return changed
+
+
+def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole: bool) -> None:
+    """Put the sum of the extents of `parts` along an axis in the place of `node`."""
+    form = (1,) if whole else ()
+    type_ = ValueType(onnx.TensorProto.INT64, form)
+    lengths, new = [], list[onnx.NodeProto]()
+    for part in parts:
+        length, extents = graph.fresh(f"{part}.length"), graph.type(part).shape
+        if extents is not None and isinstance(extents[axis], int):
+            graph.add_constant(length, np.full(form, extents[axis], np.int64))
+        else:
+            graph.types[length] = type_
+            new += ask_extent(graph, (part, axis), length, whole=whole)
+        lengths.append(length)
+    total, *rest = lengths
+    for count, length in enumerate(rest, 1):
+        result = node.outputs[0] if count == len(rest) else graph.fresh(f"{node.outputs[0]}.{count}")
+        graph.types[result] = type_
+        new.append(onnx.helper.make_node("Add", [total, length], [result]))
+        total = result
+    new[-1].name = node.proto.name
+    graph.replace([node], [Node(n) for n in new])
+
+
+def homes_of(graph: Graph) -> dict[str, Home]:
+    """Return the first value that has an extent, by its name: of the inputs, and of those asked for their shape."""
+    homes: dict[str, Home] = {}
+    # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
+    sources = {n.inputs[0]: graph.producer(n.inputs[0]) for n in graph.nodes if n.op == "Shape"}
+    made = {value: producer for value, producer in sources.items() if producer is not None}
+    asked = sorted(made, key=lambda value: (made[value].order, made[value].outputs.index(value)))
+    for value in (*sorted(graph.inputs), *asked):
+        for axis, extent in enumerate(graph.type(value).shape or ()):
+            if isinstance(extent, str) and "*" not in extent:
+                homes.setdefault(extent, (value, axis))
+    return homes
+
+
+def _elsewhere(graph: Graph, node: Node, source: str, home: Home) -> bool:
+    """Return whether `home` is another value than `source`, and there before `node`."""
+    producer = graph.producer(home[0])
+    return home[0] != source and (producer is None or producer.order < node.order)
+
+
+def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
+    """Return the value whose extents a node gives, their indices, and whether as a vector; None where it does not.
+
+    That is a Gather or Slice of a Shape, or a Shape of some of them.
+    """
+    if node.op == "Shape" and not node.domain:
+        rank, ends = graph.type(node.inputs[0]).rank, {a.name: a.i for a in node.proto.attribute}
+        some = None if rank is None else list(range(rank))[ends.get("start", 0) : ends.get("end", rank)]
+        return None if some is None or len(some) == rank else (node.inputs[0], some, True)
+    shape = graph.producer(node.inputs[0]) if node.op in ("Gather", "Slice") and not node.domain else None
+    if (
+        shape is None
+        or shape.op != "Shape"
+        or shape.domain
+        or any(graph.attributes(shape).get(k) for k in ("start", "end"))
+    ):
+        return None
+    source = shape.inputs[0]
+    rank = graph.type(source).rank
+    arrays = [graph.constant(v) for v in node.inputs[1:] if v]
+    if rank is None or not arrays or any(a is None for a in arrays):
+        return None
+    numbers = [[int(x) for x in a.reshape(-1)] for a in arrays if a is not None]
+    if node.op == "Gather":
+        inside = graph.attributes(node).get("axis", 0) == 0 and all(-rank <= i < rank for i in numbers[0])
+        return (
+            (source, [i % rank for i in numbers[0]], arrays[0] is not None and arrays[0].ndim > 0) if inside else None
+        )
+    if any(len(n) != 1 for n in numbers) or len(numbers) < 2:
+        return None
+    step = numbers[3][0] if len(numbers) > 3 else 1
+    return source, list(range(rank))[numbers[0][0] : numbers[1][0] : step], True
+
+
+def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole: bool) -> None:
+    """Put the extents at `places` in the place of `node`: a vector of them, or one alone."""
+    output = node.outputs[0]
+    if len(places) == 1 and not isinstance(places[0], int):
+        new = ask_extent(graph, places[0], output, whole=whole)
+    else:
+        new = ask_extents(graph, places, output)
+    new[-1].name = node.proto.name
+    graph.replace([node], [Node(n) for n in new])
+
+
+def ask_extents(graph: Graph, places: Sequence[int | Home], output: str) -> list[onnx.NodeProto]:
+    """Return the nodes that put extents of values, and numbers, into one vector."""
+    parts, new = [graph.fresh(f"{output}.{i}") for i in range(len(places))], list[onnx.NodeProto]()
+    for part, place in zip(parts, places, strict=True):
+        if isinstance(place, int):
+            graph.add_constant(part, np.asarray([place], np.int64))
+        else:
+            new += ask_extent(graph, place, part, whole=True)
+    return [*new, onnx.helper.make_node("Concat", parts, [output], axis=0)]
+
+
+def ask_extent(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:
+    """Return the nodes that give an extent of a value: as a vector of one, or alone."""
+    value, axis = home
+    number, shape = graph.fresh(f"{value}.axis"), graph.fresh(f"{value}.shape")
+    graph.add_constant(number, np.full((1,) if whole else (), axis, np.int64))
+    graph.types[shape] = ValueType(onnx.TensorProto.INT64, (graph.type(value).rank,))
+    return [
+        onnx.helper.make_node("Shape", [value], [shape]),
+        onnx.helper.make_node("Gather", [shape, number], [output], axis=0),
+    ]
+
+
+def redundant_expand_elimination(graph: Graph) -> None:
+    """Let what reads an Expand of a value to the shape that it has read that value: it would be copied."""
+    for node in [n for n in graph.nodes if n.op == "Expand" and not n.domain]:
+        (result, *_), (source, *_) = node.outputs, node.inputs
+        shape = graph.type(source).shape
+        if shape is not None and None not in shape and graph.type(result).shape == shape:
+            graph.reroute(result, source)
+
+
+def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
+    """Let nodes that compute the same from the same be one, the first of them: of those that `among` holds for."""
+    first: dict[tuple[object, ...], Node] = {}
+    changed = False
+    for index in range(len(graph.nodes)):  # a reader that is rerouted keeps its place
+        node = graph.nodes[index]
+        if node.op == "Constant" or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
+            continue
+        attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
+        said = (node.domain, node.op, tuple(map(bool, node.outputs)), tuple(attributes))
+        key = (*said, *(value_key(graph, v) for v in node.inputs))
+        known = first.setdefault(key, node)
+        for value, source in zip(node.outputs, known.outputs, strict=True):
+            changed |= known is not node and bool(value) and bool(graph.readers(value)) and graph.reroute(value, source)
+    return changed
+
+
+def is_repeatable(node: Node) -> bool:
+    """Return whether `node` is an operator of ONNX's that gives the same each time, with no graph inside."""
+    return not node.domain and not is_random(node.proto) and not any(True for _ in bodies(node.proto))
+
+
+def _plain(value: AttributeValue) -> str:
+    return value.SerializeToString(deterministic=True).hex() if isinstance(value, Message) else repr(value)
+
+
+def value_key(graph: Graph, value: str) -> object:
+    """Return what `value` is known by: a small constant by its numbers, all else by its name."""
+    if (graph.element_count(value) or FEW + 1) > FEW:
+        return value
+    array = graph.constant(value)
+    return value if array is None else (array.dtype.str, array.shape, array.tobytes())
+
+
+def _packs(graph: Graph, node: Node) -> bool:
+    """Return whether `node` reads the weight of a convolution between channels-last values, packed for its kernel."""
+    if node.op != "Transpose":
+        return False
+    readers = graph.readers(node.outputs[0])
+    before = [graph.producer(r.inputs[0]) for r in readers if r.op == "Conv" and r.inputs[1] == node.outputs[0]]
+    return len(before) == len(readers) and all(b is not None and is_nhwc_to_nchw(b) for b in before)
+
+
+def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
+    """Return the inputs of `node` where all are constants and the file stays about as big, else None."""
+    if node.op in ("Shape", "Size"):
+        shape = graph.type(node.inputs[0]).shape
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return {node.inputs[0]: np.broadcast_to(np.float32(0), [int(d or 0) for d in shape])}
+    if not all(graph.is_constant(v) for v in node.inputs if v):
+        return None
+    output = graph.type(node.outputs[0])
+    if output.shape is None or not all(isinstance(d, int) for d in output.shape) or not output.dtype:
+        return None
+    arrays = {v: graph.constant(v) for v in node.inputs if v}
+    known = {v: a for v, a in arrays.items() if a is not None}
+    if len(known) < len(arrays):
+        return None
+    elements = result_elements(node.proto, known)
+    if elements is None:
+        return None
+    size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize
+    kept = (size <= SMALL and not _is_other_layout(graph, node)) or _looks_up(node, known, size)
+    return known if kept or frees(graph, node, size) or _fills(graph, node, size) else None
+
+
+def _is_other_layout(graph: Graph, node: Node) -> bool:
+    """Return whether `node` is a Transpose by which products read a weight: their kernels read it as it is stored."""
+    value = node.outputs[0]
+    if node.op != "Transpose" or graph.type(value).rank != 2:
+        return False
+    return any(is_product(r) or r.domain == DOMAIN or value in r.captures for r in graph.readers(value))
+
+
+def is_product(node: Node) -> bool:
+    """Return whether `node` multiplies matrices."""
+    return node.op in ("MatMul", "Gemm") and not node.domain
+
+
+def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
+    """Return whether `node` takes from a table of constants what is small enough to be kept in its place."""
+    return node.op in ("Gather", "Einsum") and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
+
+
+def _fills(graph: Graph, node: Node, size: int) -> bool:
+    """Return whether `node` makes the weight of a product of one number, in a model that is not made big by that."""
+    if node.op != "ConstantOfShape" or size + sum(tensor_bytes(t) for t in graph.initializers.values()) > FILLED:
+        return False
+    return any(r.op in WEIGHED and node.outputs[0] in r.inputs[1:] for r in graph.readers(node.outputs[0]))
+
+
+def frees(graph: Graph, node: Node, size: int) -> bool:
+    """Return whether folding `node` lets go of a weight as big as its result."""
+    for value in node.inputs:
+        array = graph.constant(value)
+        if array is not None and array.nbytes >= size and graph.is_let_go(value):
+            return True
+    return False

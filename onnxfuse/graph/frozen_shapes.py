@@ -1,0 +1,94 @@
+"""Numbers in place of dynamic dimensions: a model that is made for one size of a batch, or of all that it takes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+from onnx import TypeProto
+
+from onnxfuse.graph.concrete_shapes import every_graph
+from onnxfuse.support.errors import UsageError
+from onnxfuse.support.plurals import plural
+
+Shapes = Mapping[str, Sequence[int]]
+"""By the name of a dimension its number, INPUT[AXIS] for one without a name; or by that of an input its shape."""
+
+
+def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
+    """Put numbers in place of dynamic dimensions, wherever `model` names them. Raises UsageError for what there is not.
+
+    What it says of values inside goes where it would no longer hold; shape inference finds the numbers.
+    """
+    if not shapes:
+        return
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+    named: dict[str, int] = {}
+    for name, sizes in shapes.items():
+        if name in inputs:
+            for axis, size in enumerate(_fitting(name, sizes, len(inputs[name]))):
+                _place(inputs[name][axis], f"{name}[{axis}]", size, named)
+        elif name in (known := _dynamic(inputs)):
+            if len(sizes) != 1:
+                told = ",".join(map(str, sizes))
+                raise UsageError(f"--shape {name}={told}: a model is made for one size of it", f"Say {name}=8.")
+            for dim in known[name]:
+                _place(dim, name, sizes[0], named)
+        else:
+            there = ", ".join(known) or "none"
+            raise UsageError(
+                f"--shape {name}: the model has no dynamic dimension and no input of that name",
+                f"Dynamic dimensions: {there}. Inputs: {', '.join(inputs)}.",
+            )
+    for graph in every_graph(model.graph):
+        # Of values inside, what is written in terms of a name, such as 2*batch, is known anew when it has a number.
+        kept = [v for v in graph.value_info if not _open(v.type)]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        for value in (*graph.input, *graph.output):
+            for dim in _dims(value.type):
+                if dim.dim_param in named:
+                    dim.dim_value = named[dim.dim_param]
+
+
+def _dynamic(
+    inputs: Mapping[str, Sequence[onnx.TensorShapeProto.Dimension]],
+) -> dict[str, list[onnx.TensorShapeProto.Dimension]]:
+    """Return the dimensions without a number by their names."""
+    found: dict[str, list[onnx.TensorShapeProto.Dimension]] = {}
+    for name, dims in inputs.items():
+        for axis, dim in enumerate(dims):
+            if not dim.HasField("dim_value"):
+                found.setdefault(dim.dim_param or f"{name}[{axis}]", []).append(dim)
+    return found
+
+
+def _fitting(name: str, sizes: Sequence[int], rank: int) -> Sequence[int]:
+    if len(sizes) != rank:
+        told = "x".join(map(str, sizes))
+        raise UsageError(
+            f"--shape {name}={told}: the input has {plural(rank, 'dimension')}", "Give a number for each of them."
+        )
+    return sizes
+
+
+def _place(dim: onnx.TensorShapeProto.Dimension, place: str, size: int, named: dict[str, int]) -> None:
+    """Give a dimension its number; a name that has another one already is two sizes for one thing."""
+    before = dim.dim_value if dim.HasField("dim_value") else named.get(dim.dim_param, size)
+    if before != size:
+        raise UsageError(f"--shape: {place} is {before}, and not {size}", "Leave it out, or give the same number.")
+    if dim.dim_param:
+        named[dim.dim_param] = size
+    dim.dim_value = size
+
+
+def _dims(kind: TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    """Yield the dimensions of a type, those of what a sequence or an optional holds included."""
+    which = kind.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        yield from getattr(kind, which).shape.dim
+    elif which in ("sequence_type", "optional_type"):
+        yield from _dims(getattr(kind, which).elem_type)
+
+
+def _open(kind: TypeProto) -> bool:
+    """Whether a type has a dimension without a number."""
+    return any(not dim.HasField("dim_value") for dim in _dims(kind))

@@ -1,0 +1,376 @@
+"""A graph that can be looked at and changed: nodes in topological order, and for each value its producer and readers.
+
+Protobuf messages are read once on the way in and written once on the way out (`Graph.commit`).
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+
+from onnxfuse.model import schema
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import bodies as bodies
+from onnxfuse.model.nested import captured as captured
+from onnxfuse.model.nested import every_name
+from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, type_of, value_info, value_types
+from onnxfuse.support.errors import ModelError
+
+APART = 16
+"""What lies between the orders of two nodes: so many more find their place there and no other node has to move."""
+
+
+class Node:
+    """One node: a read-only view of its message, its place in the order, and the values its subgraphs read."""
+
+    __slots__ = ("_attributes", "_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto")
+
+    def __init__(self, proto: NodeProto) -> None:
+        self.proto = proto
+        self.op: str = proto.op_type
+        self.domain: str = proto.domain
+        self.inputs: tuple[str, ...] = tuple(proto.input)
+        self.outputs: tuple[str, ...] = tuple(proto.output)
+        self.captures: tuple[str, ...] = tuple(captured(proto))
+        self.order = -1
+        self._written: dict[str, schema.AttributeValue] | None = None
+        self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
+
+    @property
+    def written(self) -> Mapping[str, schema.AttributeValue]:
+        """The attributes that its message holds; read once, as each of hundreds of spellings asks for them."""
+        if self._written is None:
+            self._written = {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
+        return self._written
+
+    def attributes(self, opset: int) -> Mapping[str, schema.AttributeValue]:
+        """Return its attributes, the schema's defaults where they are not written; put together once, too."""
+        if self._attributes is None or self._attributes[0] != opset:
+            self._attributes = opset, {**schema.defaults(self.op, self.domain, opset), **self.written}
+        return self._attributes[1]
+
+    @property
+    def name(self) -> str:
+        """The node's name, or what a person would call it: its first output."""
+        return self.proto.name or next((o for o in self.outputs if o), self.op)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every value that the node depends on, those of its subgraphs included."""
+        return tuple(v for v in (*self.inputs, *self.captures) if v)
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.name}>"
+
+
+class Graph:
+    """A main graph or the body of an If, Loop or Scan, with its values indexed.
+
+    `nodes` is always in topological order. `parent` is the graph whose values a body may read, `holder` the node there.
+    """
+
+    def __init__(
+        self,
+        proto: GraphProto,
+        inferred: GraphProto,
+        opset: int,
+        parent: "Graph | None" = None,
+        holder: NodeProto | None = None,
+    ) -> None:
+        self.proto = proto
+        self.opset = opset
+        self.parent = parent
+        self.in_function: bool = parent is not None and parent.in_function
+        """Whether ONNX Runtime writes it in its node's place, as of SequenceMap: no function is opened in there."""
+        if holder is not None:
+            self.in_function |= schema.is_function(holder.op_type, holder.domain, opset)
+        self.types = {**value_types(proto), **value_types(inferred)}
+        self.initializers: dict[str, TensorProto] = {t.name: t for t in proto.initializer}
+        self.inputs = frozenset(i.name for i in proto.input)
+        self.outputs: tuple[str, ...] = tuple(o.name for o in proto.output)
+        self.nodes: list[Node] = [Node(n) for n in proto.node]
+        self.producers: dict[str, Node] = {}
+        self._readers: dict[str, dict[Node, None]] = {}
+        for index, node in enumerate(self.nodes):
+            node.order = index * APART
+            self._index(node)
+        self._counts: dict[str, int] = {}
+        self._constants: dict[str, np.ndarray | None] = {}
+        self._check_order()
+
+    # ---- looking
+
+    def producer(self, value: str) -> Node | None:
+        """Return the node of this graph that computes `value`; None for inputs, weights and values from outside."""
+        return self.producers.get(value)
+
+    def readers(self, value: str) -> list[Node]:
+        """Return the nodes that read `value`, in topological order, each once."""
+        return sorted(self._readers.get(value, ()), key=lambda n: n.order)
+
+    def only_reader(self, value: str) -> Node | None:
+        """Return the node that alone reads `value`, and reads it once; None where it is an output of the graph, too."""
+        readers = self.readers(value)
+        alone = len(readers) == 1 and readers[0].reads.count(value) == 1 and not self.is_output(value)
+        return readers[0] if alone else None
+
+    def is_output(self, value: str) -> bool:
+        """Return whether `value` is an output of the graph."""
+        return value in self._output_set
+
+    def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
+        """Return whether others than `nodes` read `value`, or it is an output of the graph."""
+        return self.is_output(value) or any(r not in nodes for r in self.readers(value))
+
+    def inputs_of(self, nodes: Collection[Node]) -> list[str]:
+        """Return the values that `nodes` read from outside, each once, in order of first use."""
+        ordered = sorted(nodes, key=lambda n: n.order)
+        inside = {o for n in ordered for o in n.outputs}
+        return list(dict.fromkeys(v for n in ordered for v in n.reads if v not in inside))
+
+    def outputs_of(self, nodes: Collection[Node]) -> list[str]:
+        """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
+        members = set(nodes)
+        values = (v for n in sorted(members, key=lambda n: n.order) for v in n.outputs if v)
+        return [v for v in values if self.is_read_outside(v, members)]
+
+    def type(self, value: str) -> ValueType:
+        """Return what is known of `value`."""
+        if value in self.types:
+            return self.types[value]
+        return self.parent.type(value) if self.parent is not None else UNKNOWN
+
+    def is_constant(self, value: str) -> bool:
+        """Return whether `value` is a weight or the output of a Constant node, here or in an outer graph."""
+        if value in self.initializers:
+            return value not in self.inputs
+        node = self.producers.get(value)
+        if node is not None:
+            return node.op == "Constant" and node.domain == ""
+        return self.parent is not None and value not in self.inputs and self.parent.is_constant(value)
+
+    def is_let_go(self, value: str) -> bool:
+        """Return whether `value` is a constant of this graph that one node alone reads: it goes where that goes."""
+        here = self.is_constant(value) and (value in self.initializers or value in self.producers)
+        return here and self.only_reader(value) is not None
+
+    def constant(self, value: str) -> np.ndarray | None:
+        """Return the constant behind `value`, None where it is not one, or its numbers were left in their file."""
+        if not value or not self.is_constant(value):
+            return None
+        if value not in self._constants:
+            self._constants[value] = self._read_constant(value)
+        return self._constants[value]
+
+    def constant_tensor(self, value: str) -> TensorProto | None:
+        """Return the tensor behind a constant, exactly as the model holds it."""
+        if value in self.initializers:
+            return self.initializers[value]
+        node = self.producers.get(value)
+        if node is not None:
+            return _tensor_of(node.proto)
+        return self.parent.constant_tensor(value) if self.parent is not None else None
+
+    def element_count(self, value: str) -> int | None:
+        """Return the number of elements of a constant without reading its data; None where it is not a constant."""
+        if not value or not self.is_constant(value):
+            return None
+        tensor = self.constant_tensor(value)
+        return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
+
+    def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
+        """Return the attributes of `node`, the schema's defaults where they are not written."""
+        return node.attributes(self.opset)
+
+    def subgraphs(self) -> Iterator[GraphProto]:
+        """Yield the bodies that the nodes hold."""
+        for node in self.nodes:
+            yield from bodies(node.proto)
+
+    @cached_property
+    def _inner_names(self) -> set[str]:
+        """Values of the bodies inside: a name of theirs out here would be two values of one name."""
+        return every_name(self.proto)
+
+    @cached_property
+    def _output_set(self) -> frozenset[str]:
+        return frozenset(self.outputs)
+
+    # ---- changing
+
+    def fresh(self, base: str) -> str:
+        """Return a value name that starts with `base` and is not taken, here or in an outer graph."""
+        # What was taken when it was last asked still is, unless it has gone since: names by the hundred have one base.
+        count = self._counts.get(base, 0)
+        while self._taken(name := f"{base}_{count}" if count else base):
+            count += 1
+        self._counts[base] = count
+        return name
+
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        """Add a weight called `name`, which must not be taken."""
+        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
+        self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
+
+    def retype(self, value: str, known: ValueType) -> None:
+        """Say what is known of a value that stays and is another now; what the model declares of it, too."""
+        self.types[value] = known
+        for info in self.proto.value_info:
+            if info.name == value:
+                info.CopyFrom(value_info(value, known))
+
+    def replace(self, old: Collection[Node], new: Sequence[Node]) -> None:
+        """Put `new` (in topological order) in the place of `old`; every value that is still read must be among theirs.
+
+        The order stays topological: within the span of `old`, what the new nodes depend on goes before them. A node
+        that is out of the graph has the order -1.
+        """
+        gone = set(old)
+        low, high = min(n.order for n in gone), max(n.order for n in gone)
+        first, last = (bisect_left(self.nodes, order, key=lambda n: n.order) for order in (low, high))
+        span = [n for n in self.nodes[first : last + 1] if n not in gone]
+        needed = self._ancestors({v for n in new for v in n.reads}, floor=low)
+        for node in gone:
+            self._unindex(node)
+            node.order = -1
+        for node in new:
+            self._index(node)
+        placed = [n for n in span if n in needed] + [*new] + [n for n in span if n not in needed]
+        self.nodes[first : last + 1] = placed
+        for index in range(first, len(self.nodes)):
+            node = self.nodes[index]
+            if index >= first + len(placed) and node.order >= low:
+                break
+            node.order, low = low, low + 1
+
+    def reroute(self, value: str, source: str) -> bool:
+        """Let every reader of `value` read `source`, which is there before them; return whether that was possible.
+
+        A graph output keeps its name, and what a subgraph reads is left as it is.
+        """
+        readers = self.readers(value)
+        if self.is_output(value) or any(value in r.captures for r in readers):
+            return False
+        for reader in readers:
+            proto = NodeProto()
+            proto.CopyFrom(reader.proto)
+            del proto.input[:]
+            proto.input.extend(source if v == value else v for v in reader.inputs)
+            self.replace([reader], [Node(proto)])
+        return True
+
+    def commit(self) -> None:
+        """Write nodes and weights back into the message; weights that nothing reads any more are dropped."""
+        protos = [n.proto for n in self.nodes]
+        del self.proto.node[:]
+        self.proto.node.extend(protos)
+        used = {v for n in self.nodes for v in n.reads} | set(self.outputs) | self.inputs
+        kept: set[str] = set()
+        for index in range(len(self.proto.initializer) - 1, -1, -1):
+            name = self.proto.initializer[index].name
+            if name in used and self.initializers.get(name) is self.proto.initializer[index]:
+                kept.add(name)
+            else:
+                del self.proto.initializer[index]
+        self.proto.initializer.extend(t for name, t in self.initializers.items() if name in used and name not in kept)
+        values = {v for n in self.nodes for v in n.outputs}
+        infos = {i.name: i for i in self.proto.value_info if i.name in values}
+        infos.update({v: value_info(v, self.types[v]) for v in self._undeclared() if v not in infos})
+        del self.proto.value_info[:]
+        self.proto.value_info.extend(infos.values())
+        if self.parent is not None:
+            self._declare_outputs()
+
+    def eliminate_dead_code(self) -> int:
+        """Remove nodes whose outputs nobody reads; return how many went."""
+        count = 0
+        for node in reversed(self.nodes):
+            if any(self._readers.get(v) or self.is_output(v) for v in node.outputs if v):
+                continue
+            self._unindex(node)
+            node.order = -1
+            count += 1
+        if count:
+            self.nodes = [n for n in self.nodes if n.order >= 0]
+        return count
+
+    # ---- keeping the index
+
+    def _index(self, node: Node) -> None:
+        for value in node.outputs:
+            if value:
+                self.producers[value] = node
+        for value in node.reads:
+            self._readers.setdefault(value, {})[node] = None
+
+    def _unindex(self, node: Node) -> None:
+        for value in node.outputs:
+            if self.producers.get(value) is node:
+                del self.producers[value]
+                self._counts.pop(value, None)
+                self._counts.pop(value.rpartition("_")[0], None)
+        for value in node.reads:
+            self._readers.get(value, {}).pop(node, None)
+
+    def _check_order(self) -> None:
+        """Raise ModelError unless each value is computed once, and before it is read."""
+        for node in self.nodes:
+            twice = next((v for v in node.outputs if v and self.producers[v] is not node), None)
+            late = next((v for v in node.reads if v in self.producers and self.producers[v].order >= node.order), None)
+            if twice is not None or late is not None:
+                fact = f"'{twice}' is computed twice" if late is None else f"'{late}' is read before it is computed"
+                raise ModelError(f"the model is not valid: {fact}, at {node.op} {node.name}", "Export it again.")
+
+    def _ancestors(self, values: set[str], floor: int) -> set[Node]:
+        found: set[Node] = set()
+        waiting = list(values)
+        while waiting:
+            node = self.producers.get(waiting.pop())
+            if node is not None and node.order >= floor and node not in found:
+                found.add(node)
+                waiting.extend(node.reads)
+        return found
+
+    def _undeclared(self) -> Iterator[str]:
+        """Yield the outputs of fused ops: ONNX Runtime learns their shapes from the file, nothing else tells it."""
+        for node in self.nodes:
+            if node.domain == DOMAIN:
+                yield from (v for v in node.outputs if v not in self._output_set and self.type(v).shape is not None)
+
+    def _declare_outputs(self) -> None:
+        """Declare what a fused op of a body gives out as it is, where the file says otherwise.
+
+        ONNX Runtime sees itself what an operator of its own makes; for the results of others it makes room as declared.
+        """
+        for info in self.proto.output:
+            node, known = self.producers.get(info.name), self.type(info.name)
+            if node is not None and node.domain == DOMAIN and shapes_differ(known.shape, type_of(info.type).shape):
+                info.CopyFrom(value_info(info.name, known))
+
+    def _taken(self, name: str) -> bool:
+        here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types
+        here = here or name in self._inner_names
+        return here or (self.parent is not None and self.parent._taken(name))
+
+    def _read_constant(self, value: str) -> np.ndarray | None:
+        tensor = self.constant_tensor(value)
+        # Texts are no numbers, and need not be UTF-8 to be taken by ONNX Runtime.
+        if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
+            return None
+        return numpy_helper.to_array(tensor)
+
+
+def _tensor_of(node: NodeProto) -> TensorProto | None:
+    """Return the tensor of a Constant node, None for strings and sparse tensors."""
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        tensor: TensorProto = attribute.t
+        return tensor
+    kinds = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    if attribute.name not in kinds:
+        return None
+    array = np.asarray(onnx.helper.get_attribute_value(attribute), kinds[attribute.name])
+    return numpy_helper.from_array(array, node.output[0])

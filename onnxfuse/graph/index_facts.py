@@ -1,0 +1,167 @@
+"""Are indices the places of what they index, in their order?
+
+Proven from their numbers, or from the Range, the products and the sums that compute them: x[arange(n)] is x. What they
+grow by along an axis is a product of numbers and of extents that are known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
+from onnxfuse.shapes.extent_arithmetic import Shape, product
+from onnxfuse.shapes.types import Dim, is_unknown
+
+DEPTH = 20
+"""Nodes between indices and what they count; exporters write two for each axis."""
+
+LARGEST = 1 << 20
+"""Elements of a constant that is looked at."""
+
+WHOLE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A number times extents that have names, in order."""
+
+    number: int
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, extent: Dim) -> _Step | None:
+        """Return an extent as a step, None for one of which nothing is known."""
+        found = product((extent,))
+        if found is None or is_unknown(extent):
+            return None
+        number, names = found
+        return cls(number, tuple(sorted(names.elements())))
+
+    def times(self, other: _Step | None) -> _Step | None:
+        """Return the product; None where a factor is not known."""
+        if other is None:
+            return None
+        return _Step(self.number * other.number, tuple(sorted((*self.names, *other.names))))
+
+    def plus(self, other: _Step) -> _Step | None:
+        """Return the sum; None where the names differ."""
+        if not self.number or not other.number:
+            return other if not self.number else self
+        return _Step(self.number + other.number, self.names) if self.names == other.names else None
+
+
+_NONE, _ONE = _Step(0), _Step(1)
+
+_Strides = tuple[_Step, ...] | None
+"""What an element grows by along each axis, from 0 for the first; 0 along an axis of one place."""
+
+
+def in_order(graph: Graph, value: str) -> bool:
+    """Return whether the elements of `value` are known to be 0, 1, 2 and so on, as they lie in memory."""
+    shape, strides = graph.type(value).shape, _strides(graph, value, DEPTH)
+    if shape is None or strides is None or len(strides) != len(shape):
+        return False
+    step: _Step | None = _ONE
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent == 1:
+            continue
+        if step is None or stride != step:  # an extent without a name may be the first one alone
+            return False
+        step = step.times(_Step.of(extent))
+    return True
+
+
+def _strides(graph: Graph, value: str, depth: int) -> _Strides:
+    if graph.is_constant(value):
+        return _of_constant(graph, value)
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0 or graph.type(value).dtype not in WHOLE:
+        return None
+    if node.op == "Range":
+        start, step = (graph.constant(node.inputs[i]) for i in (0, 2))
+        if start is None or step is None or start.any():
+            return None
+        return (_Step(int(step.reshape(-1)[0])),)
+    if node.op == "Mul":
+        return _multiplied(graph, node, depth)
+    if node.op not in _OPERANDS:
+        return None
+    given = [_strides(graph, operand, depth - 1) for operand in node.inputs[: _OPERANDS[node.op]]]
+    return _unsqueezed(graph, node, given[0]) if node.op == "Unsqueeze" else _summed(graph, node, given)
+
+
+def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
+    """Return the strides of indices times one number."""
+    indices, number = node.inputs
+    factor = _number(graph, number)
+    if factor is None:
+        indices, factor = number, _number(graph, indices)
+    shape, rank = graph.type(indices).shape, graph.type(node.outputs[0]).rank
+    given = _strides(graph, indices, depth - 1) if factor is not None and shape and len(shape) == rank else None
+    strides = [s.times(factor) for s in given or ()]
+    known = [s for s in strides if s is not None]
+    return tuple(known) if given is not None and len(known) == len(strides) else None
+
+
+def _number(graph: Graph, value: str) -> _Step | None:
+    """Return the one number that a value is, known as such or as an extent."""
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return _Step(int(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
+    shape = graph.type(value).shape
+    return _Step.of(extent_of(graph, value)) if shape is not None and set(shape) <= {1} else None
+
+
+_OPERANDS = {"Add": 2, "Cast": 1, "Identity": 1, "Expand": 1, "Unsqueeze": 1}
+"""How many inputs are indices."""
+
+
+def _of_constant(graph: Graph, value: str) -> _Strides:
+    array = graph.constant(value) if graph.type(value).dtype in WHOLE else None
+    if array is None or not 0 < array.size <= LARGEST:
+        return None
+    strides = growth(array)
+    return tuple(map(_Step, strides)) if strides is not None and not array.reshape(-1)[0] else None
+
+
+def growth(array: np.ndarray) -> tuple[int, ...] | None:
+    """Return what numbers grow by along each axis from the first one on, None where they do not grow evenly."""
+    first = int(array.reshape(-1)[0])
+    ends = [tuple(int(a == axis) for a in range(array.ndim)) for axis in range(array.ndim)]
+    strides = tuple(int(array[end]) - first if n > 1 else 0 for end, n in zip(ends, array.shape, strict=True))
+    grid = [np.arange(n).reshape(-1, *(1,) * (array.ndim - 1 - axis)) for axis, n in enumerate(array.shape)]
+    line = sum((s * g for s, g in zip(strides, grid, strict=True)), np.full((), first, np.int64))
+    return strides if (array == line).all() else None
+
+
+def _unsqueezed(graph: Graph, node: Node, inner: _Strides) -> _Strides:
+    axes = None if inner is None else unsqueezed_axes(graph, node, len(inner))
+    if inner is None or axes is None:
+        return None
+    return tuple(_NONE if axis is None else inner[axis] for axis in axes)
+
+
+def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:
+    """Operands that are broadcast against one another: one grows along an axis only where it has the whole of it."""
+    result = graph.type(node.outputs[0]).shape
+    if result is None:
+        return None
+    total = [_NONE] * len(result)
+    for operand, strides in zip(node.inputs, given, strict=False):
+        own: Shape = graph.type(operand).shape
+        if strides is None or own is None or len(own) != len(strides) or len(own) > len(result):
+            return None
+        for axis, stride in enumerate(strides, len(result) - len(own)):
+            extent = own[axis - len(result)]
+            if extent == 1:
+                continue
+            both = total[axis].plus(stride)
+            if both is None or (stride.number and (extent is None or extent != result[axis])):
+                return None
+            total[axis] = both
+    return tuple(total)

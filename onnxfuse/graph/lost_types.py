@@ -1,0 +1,81 @@
+"""Where the types of a model are lost: the first values that nobody says anything of, and what depends on them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import custom_ops
+from onnxfuse.model.custom_ops import KNOWN_DOMAINS
+from onnxfuse.support.plurals import agreeing, plural
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A value of which no element type or no number of dimensions is known, while what it is computed from is known."""
+
+    value: str
+    missing: str
+    """What is not known of it."""
+    maker: str
+    """What it is, or who computes it."""
+    after: frozenset[str]
+    """Names of the nodes that read it, or what is computed from it."""
+    own: bool = False
+    """Whether an operator makes it that neither ONNX nor ONNX Runtime defines."""
+
+    @property
+    def fact(self) -> str:
+        """What is lost where, in words."""
+        return (
+            f"the {self.missing} of '{self.value}', {self.maker}, is not known; "
+            f"{plural(self.after, 'node')} {agreeing(self.after, 'depends', 'depend')} on it"
+        )
+
+    @property
+    def mend(self) -> str:
+        """What would restore the types."""
+        library = "name the library that has the operator (--custom-ops LIB.so), " if self.own else ""
+        return (
+            f"{library}say in the export what '{self.value}' is, or add it to the model: "
+            f"model.graph.value_info.append(onnx.helper.make_tensor_value_info('{self.value}', TYPE, SHAPE))"
+        )
+
+
+def lost(graph: Graph) -> list[Lost]:
+    """Return where types are lost in a graph, in its order; what is not known because of another loss is none."""
+    found: list[Lost] = []
+    after: set[str] = set()
+    for value in (v.name for v in graph.proto.input):
+        if (missing := _missing(graph, value)) and graph.readers(value):
+            found.append(Lost(value, missing, "an input of the graph", _after(graph, value)))
+    for loss in found:
+        after |= loss.after
+    for node in graph.nodes:
+        values = [] if node.name in after else [v for v in node.outputs if v and graph.readers(v)]
+        for value in values:
+            if missing := _missing(graph, value):
+                strange = f", an operator of {node.domain} that ONNX's inference does not know" if node.domain else ""
+                own = node.domain not in KNOWN_DOMAINS and not custom_ops.libraries()
+                found.append(Lost(value, missing, f"made by {node.op} {node.name}{strange}", _after(graph, value), own))
+                after |= found[-1].after
+    return found
+
+
+def _missing(graph: Graph, value: str) -> str:
+    known = graph.type(value)
+    return "element type" if not known.dtype else "shape" if known.shape is None else ""
+
+
+def _after(graph: Graph, value: str) -> frozenset[str]:
+    seen: dict[Node, None] = {}
+
+    def readers(of: str) -> Iterator[Node]:
+        return (r for r in graph.readers(of) if r not in seen)
+
+    waiting = [*readers(value)]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen[node] = None
+            waiting.extend(r for o in node.outputs if o for r in readers(o))
+    return frozenset(n.name for n in seen)

@@ -1,0 +1,294 @@
+"""Does a mask tell keys after their query from the others?
+
+Proven from its numbers, or from the comparison of positions that computes it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.shapes.types import Dim
+
+LOW = -5.9e4
+"""From here down, an addend leaves nothing of a float16 score: exp(LOW + score - maximum) is 0 up to scores of 5e3.
+
+-6e4 is -59904 in bfloat16.
+"""
+
+DEPTH = 40
+"""Nodes between a mask and its positions; exporters write a dozen."""
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Each element is its own index along one axis, counted from the end: -1 for keys, -2 for queries."""
+
+    axis: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A condition or an addend that depends on whether a key comes after its query, and on nothing else."""
+
+    before: float
+    """Its value where key <= query; conditions are 1 and 0."""
+    after: float
+
+
+_Known = _Position | Seen | float | None
+"""A number stands for a tensor that holds it everywhere."""
+
+
+def diagonal(graph: Graph, mask: str) -> Seen | None:
+    """Return what `mask` is on both sides of the diagonal, where it is known to depend on nothing else."""
+    found = _known(graph, mask, DEPTH)
+    return found if isinstance(found, Seen) else None
+
+
+def everywhere(graph: Graph, value: str) -> float | None:
+    """Return the number that `value` is known to hold everywhere; conditions are 1 and 0."""
+    found = _known(graph, value, DEPTH)
+    if isinstance(found, Seen):
+        return found.before if found.before == found.after else None
+    return found if isinstance(found, float) else None
+
+
+def covers(graph: Graph, mask: str, scores: str) -> bool:
+    """Return whether `mask` is known to have an element of its own for each query and key of `scores`."""
+    extents = graph.type(scores).shape or ()
+    return len(extents) > 1 and all(_spans(graph, mask, axis, extents[axis], DEPTH) for axis in (-2, -1))
+
+
+def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool:
+    shape, node = graph.type(value).shape, graph.producer(value)
+    if extent is None or shape is None or len(shape) < -axis:
+        return False
+    if shape[axis] == extent:
+        return True
+    if node is None or node.domain or depth == 0:
+        return False
+    if node.op != "Slice":
+        passing = node.op == "Cast" or node.op in _ELEMENTWISE
+        return passing and any(_spans(graph, v, axis, extent, depth - 1) for v in node.inputs)
+    axes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
+    table = graph.type(node.inputs[0]).shape
+    if axes is None or axes.size != 1 or table is None:
+        return False
+    if int(axes.reshape(-1)[0]) % len(table) != len(table) + axis:
+        return _spans(graph, node.inputs[0], axis, extent, depth - 1)
+    # A table that is too short does not fit to the scores at all; only one of a single row would be repeated.
+    longer = isinstance(table[axis], int) and table[axis] != 1
+    return longer and extent_of(graph, node.inputs[2]) == extent
+
+
+def _known(graph: Graph, value: str, depth: int) -> _Known:
+    if graph.is_constant(value):
+        return _of_constant(graph.constant(value))
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0:
+        return None
+    if node.op in ("Cast", "Identity", "Expand"):
+        inner = _known(graph, node.inputs[0], depth - 1) if _keeps_numbers(graph, node) else None
+        return inner if isinstance(inner, float) or node.op != "Expand" or _keeps_square(graph, node) else None
+    if node.op in ("Unsqueeze", "Range"):
+        return _position(graph, node, depth)
+    if node.op == "ConstantOfShape":
+        filled = graph.attributes(node).get("value")
+        return _of_constant(numpy_helper.to_array(filled) if isinstance(filled, TensorProto) else np.zeros(1))
+    if node.op == "Trilu":
+        return _triangle(graph, node, depth)
+    if node.op == "Slice":
+        inner = _known(graph, node.inputs[0], depth - 1)
+        return (
+            inner if isinstance(inner, float) or (isinstance(inner, Seen) and _from_the_corner(graph, node)) else None
+        )
+    if node.op not in _ELEMENTWISE and node.op not in _COMPARISONS:
+        return None
+    given: list[_Known] = []
+    for operand in node.inputs:
+        given.append(_known(graph, operand, depth - 1))
+        if given[-1] is None:  # what one operand tells is enough: others may hang on the whole model
+            return None
+    return _computed(node.op, given)
+
+
+def _keeps_numbers(graph: Graph, node: Node) -> bool:
+    """A Cast of positions to a floating type may round them; of a condition it may not."""
+    whole = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+    return (
+        node.op != "Cast"
+        or graph.type(node.inputs[0]).dtype not in whole[:2]
+        or graph.type(node.outputs[0]).dtype in whole
+    )
+
+
+def _keeps_square(graph: Graph, node: Node) -> bool:
+    """An Expand along queries or keys repeats one position: what comes out are positions no more."""
+    before, after = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+    if before is None or after is None:
+        return False
+    ends = zip(reversed(before[-2:]), reversed(after[-2:]), strict=False)
+    return all(a == b for a, b in ends)
+
+
+def _from_the_corner(graph: Graph, node: Node) -> bool:
+    """A Slice that begins with the first query and the first key leaves the diagonal where it is."""
+    steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else None
+    return len(node.inputs) > 2 and (steps is None or bool((steps == 1).all())) and _is_zero(graph, node.inputs[1])
+
+
+def _is_zero(graph: Graph, value: str) -> bool:
+    """Return whether an index is 0: a constant, or the difference of two equal extents, as of keys and queries."""
+    constant, node = graph.constant(value), graph.producer(value)
+    if constant is not None:
+        return not constant.any()
+    if node is None or node.domain:
+        return False
+    if node.op == "Sub":
+        first, second = (extent_of(graph, v) for v in node.inputs)
+        return first is not None and first == second
+    return node.op in _PASSING and _is_zero(graph, node.inputs[0])
+
+
+def extent_of(graph: Graph, value: str) -> Dim:
+    """Return the extent that a number is, read from a shape."""
+    node = graph.producer(value)
+    while node is not None and node.op in _PASSING and not node.domain:
+        node = graph.producer(node.inputs[0])
+    source = graph.producer(node.inputs[0]) if node is not None and node.op == "Gather" and not node.domain else None
+    index = graph.constant(node.inputs[1]) if node is not None and source is not None else None
+    if source is None or source.op != "Shape" or source.proto.attribute or index is None or index.size != 1:
+        return None
+    shape = graph.type(source.inputs[0]).shape or ()
+    place = int(index.reshape(-1)[0])
+    return shape[place] if -len(shape) <= place < len(shape) else None
+
+
+def constant_axes(graph: Graph, node: Node) -> list[int] | None:
+    """Return the axes that a Squeeze or an Unsqueeze is given, None where they are not known."""
+    axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
+    return None if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
+
+
+def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | None:
+    """Return which axis of an Unsqueeze's operand of this rank each of the result's is, None for one that is put in.
+
+    None where it is not known which are.
+    """
+    axes = constant_axes(graph, node)
+    if axes is None:
+        return None
+    whole, old = rank + len(axes), iter(range(rank))
+    new = {a % whole for a in axes}
+    return [None if axis in new else next(old) for axis in range(whole)]
+
+
+_PASSING = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze"})
+"""What stands between an extent and its use."""
+
+
+def _of_constant(array: np.ndarray | None) -> _Known:
+    if array is None or array.size == 0:
+        return None
+    numbers = array.astype(np.float64)
+    if (numbers == numbers.reshape(-1)[0]).all():
+        return float(numbers.reshape(-1)[0])
+    long = [axis for axis, extent in enumerate(array.shape) if extent != 1]
+    if len(long) == 1 and (numbers.reshape(-1) == np.arange(array.size)).all():
+        return _Position(long[0] - array.ndim, array.ndim)
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+        return None
+    lower = np.tril(np.ones(array.shape[-2:], bool))
+    before, after = numbers[..., lower], numbers[..., ~lower]
+    uniform = (before == before.flat[0]).all() and (after == after.flat[0]).all()
+    return Seen(float(before.flat[0]), float(after.flat[0])) if uniform else None
+
+
+def _triangle(graph: Graph, node: Node, depth: int) -> _Known:
+    """Trilu of a number everywhere: the lower triangle has the diagonal, with k = 1 the upper one leaves it out."""
+    inside = _known(graph, node.inputs[0], depth - 1)
+    shift = graph.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(())
+    upper = int(bool(graph.attributes(node).get("upper", 1)))
+    if not isinstance(inside, float) or shift is None or int(shift.reshape(-1)[0]) != upper:
+        return None
+    return Seen(0, inside) if upper else Seen(inside, 0)
+
+
+def _position(graph: Graph, node: Node, depth: int) -> _Known:
+    if node.op == "Range":
+        start, _, step = (graph.constant(v) for v in node.inputs)
+        counts = start is not None and step is not None and not start.any() and (step == 1).all()
+        return _Position(-1, 1) if counts else None
+    inner = _known(graph, node.inputs[0], depth - 1)
+    if not isinstance(inner, _Position):
+        return inner if isinstance(inner, float) else None
+    axes = unsqueezed_axes(graph, node, inner.rank)
+    return None if axes is None else _Position(axes.index(inner.axis % inner.rank) - len(axes), len(axes))
+
+
+def _computed(op: str, given: list[_Known]) -> _Known:
+    if isinstance(given[0], _Position) and len(given) == 2 and isinstance(given[1], _Position):
+        return _COMPARED.get((op, given[0].axis, given[1].axis))
+    if op == "Add" and 0.0 in given:
+        return given[1] if given[0] == 0.0 else given[0]
+    if len(given) == 2 and isinstance(given[0], _Position) and isinstance(given[1], float):
+        return _counted(op, given[1])
+    if len(given) == 2 and isinstance(given[1], _Position) and isinstance(given[0], float):
+        return _counted(_MIRRORED.get(op, ""), given[0])
+    if any(isinstance(g, _Position) for g in given) or op not in _ELEMENTWISE:
+        return None
+    befores = [g.before if isinstance(g, Seen) else g for g in given]
+    afters = [g.after if isinstance(g, Seen) else g for g in given]
+    act = _ELEMENTWISE[op]
+    if all(isinstance(g, float) for g in given):
+        return act(*befores)
+    return Seen(act(*befores), act(*afters))
+
+
+def _counted(op: str, number: float) -> float | None:
+    """Return what a comparison of positions with a number is, where it is one thing for all: they count from 0."""
+    if (op == "GreaterOrEqual" and number <= 0) or (op == "Greater" and number < 0):
+        return 1.0
+    return 0.0 if (op == "Less" and number <= 0) or (op == "LessOrEqual" and number < 0) else None
+
+
+_MIRRORED = {
+    "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Greater": "Less", "Less": "Greater",
+}  # fmt: skip
+"""The same comparison, its operands exchanged."""
+
+_COMPARED = {
+    ("LessOrEqual", -1, -2): Seen(1, 0), ("GreaterOrEqual", -2, -1): Seen(1, 0),
+    ("Greater", -1, -2): Seen(0, 1), ("Less", -2, -1): Seen(0, 1),
+}  # fmt: skip
+"""What a comparison of the positions along two axes is; the others put the diagonal on the wrong side."""
+
+_COMPARISONS = frozenset(op for op, _, _ in _COMPARED)
+
+_ELEMENTWISE: dict[str, Callable[..., float]] = {
+    "And": lambda a, b: float(a and b), "Or": lambda a, b: float(a or b), "Not": lambda a: float(not a),
+    "Equal": lambda a, b: float(a == b), "Where": lambda c, a, b: a if c else b, "Add": lambda a, b: a + b,
+    "Mul": lambda a, b: a * b,
+}  # fmt: skip
+
+
+def is_finite(graph: Graph, value: str, depth: int = 20) -> bool:
+    """Return whether every element of `value` is known to be a number, not infinite: it masks no row for good."""
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return array is not None and bool(np.isfinite(array.astype(np.float64)).all())
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0:
+        return False
+    if node.op == "Where":
+        return all(is_finite(graph, v, depth - 1) for v in node.inputs[1:])
+    if node.op == "Cast":
+        return graph.type(node.inputs[0]).dtype == TensorProto.BOOL
+    return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
+
+
+_PASSING = frozenset({"Expand", "Unsqueeze", "Identity", "Slice", "Reshape"})

@@ -1,0 +1,119 @@
+"""Bring a model into the form that the rules expect, changing nothing that it computes."""
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.inliner
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from onnxfuse.files.io import without_weights
+from onnxfuse.graph.redefined import keep_last_definitions
+from onnxfuse.model import schema
+from onnxfuse.model.functions import bind_attributes
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import bodies, in_order, nodes_of
+from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError
+
+LONG_NAME = "ai.onnx"
+
+NEWEST = onnx.defs.onnx_opset_version()
+
+OF_ONNX = ("", "ai.onnx.ml")
+"""Domains that ONNX Runtime takes in its newest version where a model imports none."""
+
+OF_ONNX_RUNTIME = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "com.ms.internal.nhwc": 17}
+"""Domains that ONNX Runtime brings itself, and their versions."""
+
+FUNCTIONS_IR = 8
+"""The first IR version with model-local functions."""
+
+
+def normalize(model: ModelProto, *, freeze: bool = False) -> None:
+    """Make the model one that ONNX's own tools take, where ONNX Runtime is less strict, and inline foreign functions.
+
+    Weights become constants where an old IR lists them as inputs, nodes come after what they read, and what the model
+    uses is imported. With `freeze` weights that a caller may replace are constants, too.
+    """
+    if freeze or model.ir_version < LISTED_BEFORE_IR:
+        keep_initializers(model)
+    if model.ir_version < LISTED_BEFORE_IR:
+        model.ir_version = FUNCTIONS_IR
+    keep_last_definitions(model)
+    _use_one_name_of_the_default_domain(model)
+    _sort(model.graph)
+    for function in model.functions:
+        _sort(function)
+    _import_what_is_used(model)
+    _inline_functions(model)
+
+
+def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
+    """The default domain is written "" or "ai.onnx": the checker knows the first alone, ONNX Runtime both."""
+    for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
+        for one in imports:
+            if one.domain == LONG_NAME:
+                one.domain = ""
+    for node in _every_node(model):
+        if node.domain == LONG_NAME:
+            node.domain = ""
+    versions = {o.domain: o.version for o in model.opset_import}
+    if len(versions) < len(model.opset_import):  # of several versions ONNX Runtime takes the last
+        del model.opset_import[:]
+        model.opset_import.extend(onnx.helper.make_opsetid(*one) for one in versions.items())
+
+
+def _every_node(model: ModelProto) -> Iterator[NodeProto]:
+    yield from nodes_of(model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield node
+            for body in bodies(node):
+                yield from nodes_of(body)
+
+
+def _sort(graph: GraphProto | FunctionProto) -> None:
+    """Put the nodes of a graph, and of the bodies in it, after those that compute what they read."""
+    nodes = list(graph.node)
+    for node in nodes:
+        for body in bodies(node):
+            _sort(body)
+    found = in_order(nodes)
+    if found != nodes:
+        del graph.node[:]
+        graph.node.extend(found)
+
+
+def _import_what_is_used(model: ModelProto) -> None:
+    """Add the imports that ONNX Runtime does without: those of the domains that it brings itself, and of ONNX's own."""
+    have = {o.domain for o in model.opset_import} | {f.domain for f in model.functions}
+    used: dict[str, set[str]] = {}
+    for node in _every_node(model):
+        used.setdefault(node.domain, set()).add(node.op_type)
+    for domain, ops in sorted(used.items()):
+        if domain in have:
+            continue
+        if domain in OF_ONNX:
+            newest = [schema.find(op, domain, NEWEST) for op in ops]
+            model.opset_import.add(domain=domain, version=max((s.since_version for s in newest if s), default=1))
+        elif domain in OF_ONNX_RUNTIME:
+            model.opset_import.add(domain=domain, version=OF_ONNX_RUNTIME[domain])
+
+
+def _inline_functions(model: ModelProto) -> None:
+    if all(f.domain == DOMAIN for f in model.functions):
+        return
+    light = without_weights(model, lambda _: None)
+    bind_attributes(light)
+    foreign = [(f.domain, f.name) for f in light.functions if f.domain != DOMAIN]
+    try:
+        inlined = onnx.inliner.inline_selected_functions(light, foreign)
+    except (RuntimeError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"its local functions cannot be inlined: {first_line(error)}", "Export it again.") from None
+    del model.graph.node[:]
+    model.graph.node.extend(inlined.graph.node)
+    del model.functions[:]
+    model.functions.extend(inlined.functions)
+    del model.opset_import[:]
+    model.opset_import.extend(inlined.opset_import)

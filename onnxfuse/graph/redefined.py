@@ -1,0 +1,51 @@
+"""Constants that a graph defines more than once under one name: ONNX Runtime takes the last, and so does the rest here.
+
+Its own optimizers write such files. ONNX allows none; a value that two other nodes compute is refused by both.
+"""
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from onnxfuse.graph.concrete_shapes import every_graph
+
+CONSTANT = "Constant"
+
+
+def redefined(model: ModelProto) -> list[str]:
+    """Return the names that constants share, those of bodies included, in order."""
+    return [name for graph in every_graph(model.graph) for name in _shared(graph)]
+
+
+def keep_last_definitions(model: ModelProto) -> None:
+    """Leave of the constants of one name the last, in place: a Constant comes after what is no node.
+
+    Those of several types or shapes stay: ONNX Runtime refuses them.
+    """
+    for graph in every_graph(model.graph):
+        alike = [places for places in _shared(graph).values() if len({_form(graph, *p) for p in places}) == 1]
+        for node, index in sorted((p for places in alike for p in places[:-1]), reverse=True):
+            if node:
+                del graph.node[index]
+            else:
+                del graph.initializer[index]
+
+
+def _shared(graph: GraphProto) -> dict[str, list[tuple[bool, int]]]:
+    """Return by name where constants that share one are: whether a node, and the position."""
+    found: dict[str, list[tuple[bool, int]]] = {}
+    for index, tensor in enumerate(graph.initializer):
+        found.setdefault(tensor.name, []).append((False, index))
+    for index, node in enumerate(graph.node):
+        if _is_constant(node):
+            found.setdefault(node.output[0], []).append((True, index))
+    return {name: places for name, places in found.items() if places[1:]}
+
+
+def _form(graph: GraphProto, node: bool, index: int) -> tuple[int, ...]:
+    """Return the element type and the shape of a constant; nothing of one that is no tensor."""
+    tensor = graph.node[index].attribute[0].t if node and graph.node[index].attribute else None
+    tensor = tensor if node else graph.initializer[index]
+    return () if tensor is None else (tensor.data_type, *tensor.dims)
+
+
+def _is_constant(node: NodeProto) -> bool:
+    return node.op_type == CONSTANT and node.domain in ("", "ai.onnx") and len(node.output) == 1

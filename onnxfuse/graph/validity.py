@@ -1,0 +1,137 @@
+"""Whether a model is valid: as ONNX's checker says, and where that says no, as ONNX Runtime does.
+
+ONNX Runtime takes more than the checker: operators of its own without an import, older ones under a newer name,
+declarations that contradict the operators.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+from onnx import ModelProto
+
+from onnxfuse.files import io
+from onnxfuse.model import custom_ops
+from onnxfuse.model.functions import called, functions_of
+from onnxfuse.model.schema import opset_of
+from onnxfuse.shapes.inference import inferred, shell
+from onnxfuse.shapes.onnx_inference import NOT_VALID
+from onnxfuse.shapes.stand_ins import StandIns
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why ONNX Runtime does not open a model."""
+
+    why: str
+    """ONNX Runtime's words."""
+    lacking: bool
+    """An operator or a kernel is not there, which another provider or a library of the user's may bring: the model may
+    well be valid."""
+
+    @property
+    def next_step(self) -> str:
+        """What a user can do. Exporters leave float32 beside half types, and half types where no kernel is."""
+        if any(f"tensor({half})" in self.why for half in ("float16", "bfloat16")):
+            return (
+                "ONNX Runtime does not take it: export the module in float32, and convert the file with "
+                "--precision float16 or bfloat16."
+            )
+        return "ONNX Runtime does not take it: mend the export."
+
+
+Opens = Callable[[ModelProto], Refused | None]
+"""Returns why ONNX Runtime does not open a model, None where it does."""
+
+
+class Judge:
+    """Says of what is made of a model whether it is valid, by those who said that the model itself is."""
+
+    def __init__(self, model: ModelProto, opens: Opens | None) -> None:
+        """Raises ModelError for a model that is not valid itself: `opens` decides, without it ONNX's checker."""
+        self.opens = opens
+        self.said = complaint(model)
+        """What ONNX's checker says against the model as it came: then it is not asked of what is made of it."""
+        if self.said is not None and opens is None:
+            raise ModelError(f"the model is not valid: {self.said}", "Check it with onnx.checker.")
+        refused = opens(model) if self.said is not None and opens is not None else None
+        if refused is not None and not refused.lacking:
+            raise ModelError(f"the model is not valid: {refused.why}", refused.next_step)
+        self._source = shell(model)
+        self._shapes = {o.name: o.type for o in inferred(model).graph.output if self.said is None}
+        """What the outputs are, by the inference of the model as it came, for those that it does not declare."""
+        self.neither = False
+        """Whether ONNX Runtime opened neither the model nor what was made of it, when it was last asked."""
+
+    def wrong(self, made: ModelProto) -> str | None:
+        """Return what is wrong with a model that was made of it, None where nothing is."""
+        found = unreadable(made) or (complaint(self._declared(made)) if self.said is None else None)
+        if found is not None or self.opens is None:
+            return found
+        refused = self.opens(made)
+        self.neither = refused is not None and self.unopened is not None
+        return None if refused is None or self.neither else refused.why
+
+    def _declared(self, made: ModelProto) -> ModelProto:
+        """Return a model, without its weights, with the shapes of outputs that the file does not declare.
+
+        ONNX's checker asks for them. What inference tells of an operator it need not tell of the function that has
+        taken its place; it goes on to check what it does tell.
+        """
+        if all(o.type.tensor_type.HasField("shape") for o in made.graph.output):
+            return made
+        light = shell(made)
+        for output in light.graph.output:
+            if output.name in self._shapes and not output.type.tensor_type.HasField("shape"):
+                output.type.CopyFrom(self._shapes[output.name])
+        return light
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of it."""
+        found = []
+        if self.said is not None:
+            found.append(
+                f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
+            )
+        functions = functions_of(self._source)
+        strange = (n for n in self._source.graph.node if n.domain not in custom_ops.KNOWN_DOMAINS)
+        own = [n for n in strange if called(n) not in functions]
+        if self.neither and own and not custom_ops.libraries():
+            found.append(
+                f"ONNX Runtime opens neither the model nor what was made of it: operator {own[0].op_type} of domain "
+                f"'{own[0].domain}' is not its own. {custom_ops.NAME_IT}"
+            )
+        return found
+
+    @cached_property
+    def unopened(self) -> Refused | None:
+        """Why ONNX Runtime does not open the model as it came here, as one of operators of the user's own."""
+        return None if self.opens is None else self.opens(self._source)
+
+
+def unreadable(model: ModelProto) -> str | None:
+    """Return why a file with `model` would not be read, None where it would."""
+    try:
+        io.check(model)
+    except ModelError as error:
+        return f"{error}"
+    return None
+
+
+def complaint(model: ModelProto) -> str | None:
+    """Return what `onnx.checker` with its full check says against `model`, whose weights are not looked at.
+
+    Nor are operators of ONNX's that its own inference stumbles on: of a MeanVarianceNormalization beside a function of
+    the model it says that there is a Constant without a value.
+    """
+    try:
+        checked = ModelProto()
+        checked.CopyFrom(inferred(model))
+        StandIns(checked.graph, opset_of(checked), of_onnx=True)
+        onnx.checker.check_model(checked, full_check=True)
+    except NOT_VALID as error:
+        return first_line(error)
+    return None

@@ -1,1 +1,0 @@
-"""The typed program that a body is: its values, types and operators, and the passes over it."""

@@ -1,0 +1,163 @@
+"""What a file says of the precision that it was converted to: what was asked, what stayed, and why."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onnx import ModelProto, TensorProto
+
+from onnxfuse.support.bounded_text import read_json
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import agreeing, plural
+
+METADATA = "onnxfuse.precision"
+"""A key of `metadata_props`."""
+
+TYPES: dict[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16, "float32": TensorProto.FLOAT}
+"""Element types by the names that options and files have for them."""
+
+NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
+
+PRECISIONS = ("float16", "bfloat16", "mixed")
+"""What can be asked for: all in one type, or in float16 where that holds, else bfloat16, else float32."""
+
+ROUNDINGS = 20.0
+"""Times the type's unit roundoff that the relative RMS error of an output may be: independent roundings add up as the
+root of their number, so these are four hundred in a row, more than any of the sample models has on its deepest path."""
+
+UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "mixed": 2.0**-11}
+"""Half the distance from 1 to the next number: the largest relative error of one rounding."""
+
+
+@dataclass(frozen=True)
+class HighPrecisionNode:
+    """A node that does not compute in the type that was asked for."""
+
+    node: str
+    """Its name, or its first output's."""
+    op: str
+    type: str
+    """What it computes in: `float32`, or `bfloat16` in a mixed model."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class PrecisionRecord:
+    """How a model was converted."""
+
+    precision: str
+    """`float16`, `bfloat16` or `mixed`."""
+    tolerance: float
+    """The largest relative RMS error that an output may have, unless the original's own is larger."""
+    inputs: str
+    """What it was measured on."""
+    truth: str
+    """`float64` or `float32`."""
+    nodes: int
+    """Nodes that compute with floats."""
+    kept: tuple[HighPrecisionNode, ...] = ()
+    fixed: tuple[HighPrecisionNode, ...] = ()
+    """Nodes that have no form in a lower type, or decide on shapes and branches: they never were to be converted."""
+    clamped: tuple[str, ...] = ()
+    """Constants of masks that were brought into the type's range, where that changes nothing."""
+    doubled: tuple[str, ...] = ()
+    """Weights that are there in two types."""
+    error: float = 0.0
+    """The largest relative RMS error that an output had, each value rounded behind its node."""
+    out_of_time: bool = False
+    """Whether the search for the fewest nodes that have to stay ended before it was done."""
+    plain_error: float = 0.0
+    """Where nodes stay though none of them stands out: the tolerance with which they need not; else 0."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no node computes in a lower type."""
+        return len(self.kept) == self.nodes and all(k.type == "float32" for k in self.kept)
+
+    @property
+    def summary(self) -> str:
+        """What was done, in one line."""
+        if self.nothing:
+            stay = agreeing(self.nodes, "the only one stays", f"all {self.nodes} stay")
+            return (
+                f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
+                f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
+            )
+        kept = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
+        return (
+            f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
+            f"{self.inputs}{kept}"
+        )
+
+    @property
+    def hint(self) -> str:
+        """What would convert more of it; empty where nothing is known to."""
+        hints = []
+        if self.kept and self.tolerance < UNIT[self.precision]:
+            hints.append(
+                f"the tolerance is less than one rounding of the type, {UNIT[self.precision]:.2g}: allow more with "
+                "--tolerance"
+            )
+        if self.plain_error:
+            hints.append(
+                f"many small roundings add up, no node stands out: with --tolerance {self.plain_error:.2g} none would "
+                "stay for that"
+            )
+        if self.out_of_time:
+            hints.append("the time was up before the fewest nodes were found: give more with --time")
+        return "; ".join(hints)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {"summary": self.summary, "hint": self.hint, **asdict(self)}
+
+
+def tolerance_of(precision: str) -> float:
+    """Return the relative RMS error that is allowed where nobody says otherwise."""
+    return ROUNDINGS * UNIT[precision]
+
+
+def write(model: ModelProto, lowered: PrecisionRecord) -> None:
+    """Let `model` say how it was converted."""
+    for known in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(known)
+    model.metadata_props.add(key=METADATA, value=json.dumps(asdict(lowered), sort_keys=True))
+
+
+def read(model: ModelProto) -> PrecisionRecord | None:
+    """Return how `model` was converted, None where it was not. Raises ModelError for what we did not write."""
+    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    if text is None:
+        return None
+    try:
+        return _read(read_json(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(
+            f"the metadata {METADATA} is not as onnxfuse writes it: {error}",
+            "A tool that rewrote the file changed it; convert the original model again.",
+        ) from None
+
+
+def _read(facts: Any) -> PrecisionRecord:
+    if not isinstance(facts, Mapping):
+        raise ValueError("no object")
+    texts = {key: str(facts[key]) for key in ("precision", "inputs", "truth")}
+    if texts["precision"] not in PRECISIONS:
+        raise ValueError(f"precision is {texts['precision']!r}")
+    return PrecisionRecord(
+        **texts,
+        tolerance=float(facts["tolerance"]),
+        nodes=int(facts["nodes"]),
+        error=float(facts["error"]),
+        kept=_kept(facts["kept"]),
+        fixed=_kept(facts["fixed"]),
+        clamped=tuple(map(str, facts["clamped"])),
+        doubled=tuple(map(str, facts["doubled"])),
+        out_of_time=bool(facts.get("out_of_time", False)),
+        plain_error=float(facts.get("plain_error", 0.0)),
+    )
+
+
+def _kept(rows: Any) -> tuple[HighPrecisionNode, ...]:
+    return tuple(HighPrecisionNode(**{k: str(v) for k, v in row.items()}) for row in rows)

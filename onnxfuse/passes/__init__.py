@@ -1,0 +1,1 @@
+"""The optimization pipeline and the passes in it that need no rule."""

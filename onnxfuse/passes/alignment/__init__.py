@@ -1,0 +1,1 @@
+"""Passes that pad weights to sizes that kernels take."""

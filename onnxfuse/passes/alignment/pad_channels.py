@@ -1,0 +1,280 @@
+"""Axes of values that get zeros, in the weights that make and read them: what is computed stays the same.
+
+Along an axis there may be several runs of elements, as heads are, one behind the other: each gets zeros behind it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.passes.shapes.constant_reshape_targets import reshaped, retarget
+from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.types import Dim, ValueType
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """Where runs of elements lie in a value."""
+
+    axis: int
+    runs: int
+    """So many, one behind the other, along the axis."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Values in which there are runs of one size, all that make or read each of them among the nodes around."""
+
+    places: Mapping[str, RunLayout]
+    size: int
+    width: int
+    """To be made as wide as this."""
+
+    def widened(self, value: str, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Return the shape of a value with wider runs."""
+        place = self.places[value]
+        return tuple(place.runs * self.width if axis == place.axis else n for axis, n in enumerate(shape))
+
+    def padded(self, array: np.ndarray, axis: int) -> np.ndarray:
+        """Return an array with zeros behind each run along an axis."""
+        apart = np.moveaxis(array, axis, -1)
+        apart = apart.reshape(*apart.shape[:-1], -1, self.size)
+        wide = np.pad(apart, [(0, 0)] * (apart.ndim - 1) + [(0, self.width - self.size)])
+        return np.moveaxis(wide.reshape(*wide.shape[:-2], -1), -1, axis)
+
+
+Beside = Callable[[Graph, Node, str, RunLayout, int], Mapping[str, RunLayout] | None]
+"""Returns where in other values of a node the runs of one of its values are; None where that is not to be said."""
+
+
+# ---- looking
+
+
+def reached(
+    graph: Graph, starts: Mapping[str, RunLayout], size: int, width: int, also: Mapping[str, Beside] | None = None
+) -> Runs | None:
+    """Return all values in which these runs are, from the products that make them to those that read them.
+
+    None where something else makes or reads one of them. `also`: what they pass through beside, by operator.
+    """
+    through = {**_THROUGH, **(also or {})}
+    found: dict[str, RunLayout] = {}
+    waiting = list(starts.items())
+    while waiting:
+        value, place = waiting.pop()
+        shape, maker = graph.type(value).shape, graph.producer(value)
+        if value in found:
+            if found[value] != place:
+                return None
+            continue
+        if shape is None or maker is None or graph.is_output(value) or shape[place.axis] != place.runs * size:
+            return None
+        found[value] = place
+        for node in (maker, *graph.readers(value)):
+            if node.domain or node.op not in through or value in node.captures or node.inputs.count(value) > 1:
+                return None
+            beside = through[node.op](graph, node, value, place, size)
+            if beside is None:
+                return None
+            waiting += beside.items()
+    runs = Runs(found, size, width)
+    reshapes = [n for n in _around(graph, runs) if n.op == "Reshape"]
+    return None if any(_target(graph, node, runs) is None for node in reshapes) else runs
+
+
+def _around(graph: Graph, runs: Runs) -> list[Node]:
+    """Return all nodes that make or read values with such runs, in order."""
+    nodes = {n for v in runs.places for n in (graph.producer(v), *graph.readers(v)) if n is not None}
+    return sorted(nodes, key=lambda n: n.order)
+
+
+def _of_product(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """A product by a weight makes runs, or reads them; one of two values sums over their elements, or keeps them."""
+    del size
+    left, right, result = *node.inputs, node.outputs[0]
+    ranks = {v: graph.type(v).rank or 0 for v in (left, right, result)}
+    behind = place.axis - ranks[value]  # counted from the end
+    if graph.is_constant(right):
+        there = graph.constant(right) is not None  # and its numbers not left in their file
+        return {} if there and behind == -1 and ranks[right] == 2 and value != right else None
+    pairs = (((left, -1), (right, -2)), ((right, -1), (result, -1)), ((left, -2), (result, -2)))
+    for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
+        if one == (value, behind) and ranks[other[0]] >= -other[1] and not graph.is_constant(other[0]):
+            return {other[0]: replace(place, axis=ranks[other[0]] + other[1])}
+    return None
+
+
+def of_elements(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """What is added to each element, or multiplied with it, gets zeros, too; one factor for all stays."""
+    at = one_constant(graph, node)
+    if at is None:
+        return None
+    constant, other = node.inputs[at], node.inputs[1 - at]
+    dims = graph.type(constant).shape or ()
+    one = graph.element_count(constant) == 1 and (node.op == "Mul" or (node.op == "Div" and at == 1))
+    along = graph.element_count(constant) == place.runs * size == (dims or (0,))[-1] and node.op != "Div"
+    along = along and graph.constant(constant) is not None
+    last = place.axis == (graph.type(value).rank or 0) - 1
+    if not (one or (along and last)) or graph.type(other).rank != graph.type(node.outputs[0]).rank:
+        return None
+    return {node.outputs[0] if value == other else other: place}
+
+
+def one_constant(graph: Graph, node: Node) -> int | None:
+    """Return which of two inputs alone is a constant."""
+    which = [i for i, v in enumerate(node.inputs) if graph.is_constant(v)]
+    return which[0] if len(which) == 1 else None
+
+
+def _of_axes(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """What puts axes in, takes them out or turns them leaves the runs along theirs."""
+    del size
+    source, result = node.inputs[0], node.outputs[0]
+    axes = _axes(graph, node)
+    if axes is None or place.axis not in (axes if value == source else range(len(axes))):
+        return None
+    axis = axes.index(place.axis) if value == source else axes[place.axis]
+    return None if axis is None else {result if value == source else source: replace(place, axis=axis)}
+
+
+def _axes(graph: Graph, node: Node) -> list[int | None] | None:
+    """Return which axis of the first input each one of the result is; None where that is not known."""
+    rank = graph.type(node.inputs[0]).rank
+    if rank is None:
+        return None
+    match node.op:
+        case "Transpose":
+            order = order_of(graph, node)
+            return None if order is None else [*order]
+        case "Unsqueeze":
+            return unsqueezed_axes(graph, node, rank)
+        case "Squeeze":
+            gone = constant_axes(graph, node)
+            return None if gone is None else [a for a in range(rank) if a not in {g % rank for g in gone}]
+        case "Gather":
+            taken, at = graph.type(node.inputs[1]).rank, int(str(graph.attributes(node)["axis"])) % rank
+            return None if taken is None else [*range(at), *[None] * taken, *range(at + 1, rank)]
+        case _:  # Slice
+            cut = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
+            return None if cut is None else [None if a in {int(c) % rank for c in cut} else a for a in range(rank)]
+
+
+def _of_reshape(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """Runs stay behind one another, with the axes before theirs joined or split, and those behind it as they are."""
+    other = node.outputs[0] if value == node.inputs[0] else node.inputs[0]
+    mine, theirs = graph.type(value).shape, graph.type(other).shape
+    if mine is None or theirs is None:
+        return None
+    behind = mine[place.axis + 1 :]
+    axis = len(theirs) - len(behind) - 1
+    if axis < 0 or None in behind or theirs[axis + 1 :] != behind:
+        return None
+    extent = theirs[axis]
+    whole = isinstance(extent, int) and extent > 0 and extent % size == 0 and _alike(mine, place.axis, theirs, axis)
+    return {other: RunLayout(axis, extent // size)} if whole and isinstance(extent, int) else None
+
+
+def _alike(mine: tuple[Dim, ...], at: int, theirs: tuple[Dim, ...], other: int) -> bool:
+    """Return whether axes up to these two, from some on, have as many elements."""
+    count, counted = mine[at], theirs[other]
+    while isinstance(count, int) and isinstance(counted, int) and count != counted:
+        if count < counted:
+            at -= 1
+            count = count * step if at >= 0 and isinstance(step := mine[at], int) else None
+        else:
+            other -= 1
+            counted = counted * step if other >= 0 and isinstance(step := theirs[other], int) else None
+    return isinstance(count, int) and count == counted
+
+
+def _of_split(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """Parts along another axis have the same runs; parts along theirs have whole ones."""
+    rank = graph.type(node.inputs[0]).rank
+    axis = None if rank is None else int(str(graph.attributes(node)["axis"])) % rank
+    if axis != place.axis:
+        return {v: place for v in (node.inputs[0], *node.outputs) if v and v != value}
+    found, count = dict[str, RunLayout](), 0
+    for part in node.outputs:
+        extent = (graph.type(part).shape or (None,) * (axis + 1))[axis]
+        if not isinstance(extent, int) or extent % size:
+            return None
+        found[part] = RunLayout(axis, extent // size)
+        count += extent // size
+    found[node.inputs[0]] = RunLayout(axis, count)
+    return {v: p for v, p in found.items() if v != value} if found[value] == place else None
+
+
+_THROUGH: Mapping[str, Beside] = {
+    "MatMul": _of_product,
+    **dict.fromkeys(("Add", "Mul", "Div"), of_elements),
+    **dict.fromkeys(("Transpose", "Squeeze", "Unsqueeze", "Gather", "Slice"), _of_axes),
+    "Reshape": _of_reshape,
+    "Split": _of_split,
+}
+"""What runs pass through: zeros stay zeros in all of it."""
+
+
+def _target(graph: Graph, reshape: Node, runs: Runs) -> list[int] | None:
+    """Return the constant target of a Reshape of wider runs; None where there is none."""
+    shapes = [graph.type(v).shape or () for v in (reshape.inputs[0], reshape.outputs[0])]
+    source, result = (runs.widened(v, s) for v, s in zip((reshape.inputs[0], reshape.outputs[0]), shapes, strict=True))
+    return reshaped(source, result)
+
+
+# ---- changing
+
+
+def pad_runs(graph: Graph, runs: Runs) -> None:
+    """Put zeros behind each run."""
+    for node in _around(graph, runs):
+        if node.op == "Reshape":
+            target = graph.fresh(f"{node.inputs[1]}.padded")
+            graph.add_constant(target, np.asarray(_target(graph, node, runs), np.int64))
+            retarget(graph, node, target)
+        elif node.op == "Split":
+            _cut_elsewhere(graph, node, runs)
+        elif node.op in ("MatMul", "Add", "Sub", "Mul"):
+            _pad(graph, node, runs)
+    for value in runs.places:
+        known = graph.type(value)
+        assert known.shape is not None
+        graph.retype(value, ValueType(known.dtype, runs.widened(value, known.shape)))
+
+
+def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
+    """Let a Split between runs that is told sizes make parts of the new ones."""
+    axis, rank = int(str(graph.attributes(node)["axis"])), graph.type(node.inputs[0]).rank
+    if rank is None or axis % rank != runs.places[node.inputs[0]].axis:
+        return
+    sizes = [runs.places[v].runs * runs.width for v in node.outputs]
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    if "split" in node.written:
+        set_attribute(new, "split", sizes)
+    elif len(node.inputs) > 1:
+        new.input[1] = graph.fresh(f"{node.inputs[1]}.padded")
+        graph.add_constant(new.input[1], np.asarray(sizes, np.int64))
+    graph.replace([node], [Node(new)])
+
+
+def _pad(graph: Graph, node: Node, runs: Runs) -> None:
+    """Give a node zeros beside those of its other operand, or its result, where it has a constant for each element."""
+    at = 1 if node.op == "MatMul" else one_constant(graph, node)  # what a weight multiplies may be one, too
+    array = None if at is None else graph.constant(node.inputs[at])
+    if at is None or array is None or array.size == 1:
+        return
+    if node.op == "MatMul":
+        for value, axis in ((node.inputs[0], 0), (node.outputs[0], 1)):
+            array = runs.padded(array, axis) if value in runs.places else array
+    else:
+        array = runs.padded(array, -1)
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    new.input[at] = graph.fresh(f"{node.inputs[at]}.padded")
+    graph.add_constant(new.input[at], array)
+    graph.replace([node], [Node(new)])

@@ -1,0 +1,79 @@
+"""Products whose columns end off a boundary of the kernels get zeros, in their weights and in those of the next ones.
+
+Squeeze-and-excite nets squeeze to 6 or 10 channels: such a product, and the next one, would be the library's, and what
+stands behind each a launch of its own. What the columns become on their way, a sigmoid of 0 for one, zeros in the rows
+of the next weights meet.
+"""
+
+from collections.abc import Mapping
+
+from onnx import TensorProto
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.passes.alignment.pad_channels import Beside, RunLayout, of_elements, one_constant, pad_runs, reached
+
+ALIGNED = 8
+"""Columns and terms of the products that kernels take are a multiple of so many."""
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+MOST_TIMES = 2
+"""Columns grow to so many times their number at most."""
+
+FINITE = (
+    "Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip", "Elu", "Selu", "Softplus", "Softsign",
+    "Gelu", "Mish", "Erf", "Abs", "Neg",
+)  # fmt: skip
+"""What makes a finite number of 0, and of that again."""
+
+
+def pad_columns(graph: Graph) -> bool:
+    """Let products by weights have as many columns as kernels take, where products by weights alone read them.
+
+    Return whether any have more.
+    """
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "MatMul" and not n.domain]:
+        (result,) = node.outputs
+        known, weight = graph.type(result), graph.type(node.inputs[1]).shape
+        columns = weight[-1] if weight is not None and graph.is_constant(node.inputs[1]) else None
+        if known.dtype not in FLOATS or not known.rank or not isinstance(columns, int) or columns % ALIGNED == 0:
+            continue
+        width = -(-columns // ALIGNED) * ALIGNED
+        place = RunLayout(known.rank - 1, 1)
+        runs = None if width > MOST_TIMES * columns else reached(graph, {result: place}, columns, width, ALSO)
+        if runs is not None:
+            pad_runs(graph, runs)
+            changed = True
+    return changed
+
+
+def _of_each(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """An activation is of each element by itself, and of no others but numbers for all."""
+    del size
+    alike = all(graph.element_count(v) == 1 for v in node.inputs[1:] if v)
+    return {node.outputs[0] if value == node.inputs[0] else node.inputs[0]: place} if alike else None
+
+
+def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """Two values with the same columns make one; a number for all may do what it does to the new columns, too."""
+    at = one_constant(graph, node)
+    if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == "Div" and at == 0):
+        other = node.inputs[1 - at]
+        alike = graph.type(other).rank == graph.type(node.outputs[0]).rank
+        return {node.outputs[0] if value == other else other: place} if alike else None
+    if at is not None or node.op == "Div":
+        return of_elements(graph, node, value, place, size)
+    values = (*node.inputs, node.outputs[0])
+    shapes = [graph.type(v).shape or (None,) for v in values]
+    alike = all(len(s) == len(shapes[0]) and s[-1] == size for s in shapes) and place == RunLayout(
+        len(shapes[0]) - 1, 1
+    )
+    return {v: place for v in values if v != value} if alike else None
+
+
+ALSO: Mapping[str, Beside] = {
+    **dict.fromkeys(FINITE, _of_each),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _of_two),
+}
+"""What columns pass through: no sum is over them but those of products by weights."""

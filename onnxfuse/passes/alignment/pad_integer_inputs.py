@@ -1,0 +1,171 @@
+"""Whole numbers that are padded by an amount computed from their length are put beside the padding.
+
+F.pad(ids, (0, (w - length % w) % w), value=pad_id) stands before attention in windows. ONNX Runtime (1.31) has no CUDA
+kernel for a Pad of whole numbers: it runs on the CPU, and the ids, the mask and all that is made of them are copied,
+which no CUDA graph takes. Side by side (Concat) they stay on the GPU; of the amounts alone the CPU knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfuse.graph.constant_folding import ask_extent
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.index_facts import WHOLE
+from onnxfuse.graph.mask_facts import constant_axes
+from onnxfuse.passes.rewriting.node_replacement import replace_each
+
+SINCE = 11
+"""The operator set from which Pad reads its amounts."""
+DEPTH = 20
+"""Nodes between amounts and the numbers that they are."""
+MOST = 64
+"""Amounts that are looked at: a Pad has two for each axis."""
+
+Entries = np.ndarray
+"""Of each element the number that it is, or the name of the value of one element that it is."""
+
+
+def pad_integer_inputs(graph: Graph) -> bool:
+    """Put whole numbers beside what is put before and behind them; return whether any were.
+
+    A Pad by numbers alone stays: kernels that move data take it.
+    """
+    return graph.opset >= SINCE and replace_each(graph, {"Pad": _beside})
+
+
+def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
+    data, amounts, value, *axes = (*node.inputs, "", "")
+    kind = graph.type(data)
+    if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or any(axes):
+        return None
+    try:
+        found = _entries(graph, amounts, DEPTH)
+    except (IndexError, ValueError):  # a node that its inputs do not fit: it does not run, and need not in a branch
+        return None
+    if found is None or found.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in found):
+        return None
+    if not all(_is_no_cut(graph, e) for e in found):
+        return None
+    if not value:
+        value = graph.fresh(f"{node.outputs[0]}.value")
+        graph.add_constant(value, np.zeros((), helper.tensor_dtype_to_np_dtype(kind.dtype)))
+    ends = {axis: (found[axis], found[kind.rank + axis]) for axis in range(kind.rank)}
+    padded = [axis for axis, both in ends.items() if both != (0, 0)]
+    nodes, inner = list[NodeProto](), data
+    for axis in padded:
+        output = node.outputs[0] if axis == padded[-1] else graph.fresh(f"{node.outputs[0]}.axis_{axis}")
+        nodes += _along(graph, inner, axis, kind.rank, ends[axis], value, output)
+        inner = output
+    return nodes
+
+
+def _along(
+    graph: Graph, data: str, axis: int, rank: int, ends: Sequence[int | str], value: str, output: str
+) -> list[NodeProto]:
+    """Return the nodes that put `value` before and behind the data along an axis, so often as `ends` say."""
+    nodes, parts, extents = list[NodeProto](), [data], [""] * rank
+    for other in (a for a in range(rank) if a != axis):
+        extents[other] = graph.fresh(f"{output}.extent_{other}")
+        nodes += ask_extent(graph, (data, other), extents[other], whole=True)
+    for side, amount in zip(("before", "behind"), ends, strict=True):
+        if amount == 0:
+            continue
+        many, one, target, padding = (graph.fresh(f"{output}.{side}{of}") for of in ("_many", "_one", "_shape", ""))
+        if isinstance(amount, int):
+            graph.add_constant(many, np.array([amount], np.int64))
+        else:
+            graph.add_constant(one, np.array([1], np.int64))
+            nodes.append(helper.make_node("Reshape", [amount, one], [many], many))
+        shape = [*extents[:axis], many, *extents[axis + 1 :]]
+        nodes.append(helper.make_node("Concat", shape, [target], target, axis=0))
+        nodes.append(helper.make_node("Expand", [value, target], [padding], padding))
+        parts.insert(0 if side == "before" else len(parts), padding)
+    return [*nodes, helper.make_node("Concat", parts, [output], output, axis=axis)]
+
+
+def _is_no_cut(graph: Graph, entry: int | str) -> bool:
+    """Return whether an amount is known not to be negative: a Pad by -1 takes one place away."""
+    if isinstance(entry, int):
+        return entry >= 0
+    node = graph.producer(entry)
+    if node is None or node.domain or node.op not in ("Mod", "Max"):
+        return False
+    if node.op == "Mod":  # the remainder has the divisor's sign
+        divisor = graph.constant(node.inputs[1])
+        return not node.written.get("fmod") and divisor is not None and divisor.size == 1 and bool(divisor > 0)
+    least = [c for v in node.inputs if (c := graph.constant(v)) is not None]
+    return any(c.size == 1 and bool(c >= 0) for c in least)
+
+
+# ---- which numbers a tensor holds
+
+
+def _entries(graph: Graph, value: str, depth: int) -> Entries | None:
+    """Return what the elements of a tensor of whole numbers are, None where that is not known."""
+    if graph.type(value).dtype not in WHOLE:
+        return None
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return array.astype(object) if array is not None and array.size <= MOST else None
+    node = graph.producer(value)
+    if node is not None and not node.domain and node.op in _READ and depth:
+        return _READ[node.op](graph, node, depth - 1)
+    shape = graph.type(value).shape
+    return np.full(shape, value, object) if shape in ((), (1,)) else None
+
+
+def _joined(graph: Graph, node: Node, depth: int) -> Entries | None:
+    each = [found for v in node.inputs if (found := _entries(graph, v, depth)) is not None]
+    axis = int(str(graph.attributes(node)["axis"]))
+    return np.concatenate(each, axis) if len(each) == len(node.inputs) and all(e.ndim for e in each) else None
+
+
+def _passed(graph: Graph, node: Node, depth: int) -> Entries | None:
+    return _entries(graph, node.inputs[0], depth)
+
+
+def _reshaped(graph: Graph, node: Node, depth: int) -> Entries | None:
+    found, target = _entries(graph, node.inputs[0], depth), graph.constant(node.inputs[1])
+    if found is None or target is None or 0 in target or not found.size:
+        return None
+    return found.reshape([int(n) for n in target])
+
+
+def _with_axes(graph: Graph, node: Node, depth: int) -> Entries | None:
+    found = _entries(graph, node.inputs[0], depth)
+    axes = constant_axes(graph, node)
+    if found is None or axes is None:
+        return None
+    return (np.expand_dims if node.op == "Unsqueeze" else np.squeeze)(found, tuple(axes))
+
+
+def _turned(graph: Graph, node: Node, depth: int) -> Entries | None:
+    found = _entries(graph, node.inputs[0], depth)
+    perm = node.written.get("perm")
+    return None if found is None else np.transpose(found, None if perm is None else np.asarray(perm).tolist())
+
+
+def _cut(graph: Graph, node: Node, depth: int) -> Entries | None:
+    found = _entries(graph, node.inputs[0], depth)
+    numbers = [graph.constant(v) for v in node.inputs[1:]]
+    if found is None or any(n is None for n in numbers):
+        return None
+    starts, ends, *more = ([int(i) for i in n.reshape(-1)] for n in numbers if n is not None)
+    axes = more[0] if more else range(len(starts))
+    steps = more[1] if len(more) > 1 else [1] * len(starts)
+    places = [slice(None)] * found.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        # From the end backwards ONNX ends below all that there is, where Python would count from the end again.
+        places[axis] = slice(start, None if step < 0 and end < -found.shape[axis] else end, step)
+    return found[tuple(places)]
+
+
+_READ: Mapping[str, Callable[[Graph, Node, int], Entries | None]] = {
+    "Cast": _passed, "Concat": _joined, "Identity": _passed, "Reshape": _reshaped, "Slice": _cut,
+    "Squeeze": _with_axes, "Transpose": _turned, "Unsqueeze": _with_axes,
+}  # fmt: skip
+"""What moves numbers and computes none."""

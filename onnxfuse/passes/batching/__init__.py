@@ -1,0 +1,1 @@
+"""Passes that split, merge or reorder matrix products and their batch axes."""

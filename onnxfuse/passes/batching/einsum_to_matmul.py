@@ -1,0 +1,162 @@
+"""An Einsum of two operands that is a matrix product once their axes are in order: it is one.
+
+Attention is written so, in letters of all kinds and any order, and projections to heads and back. A MatMul between
+Transposes, and Reshapes where several axes are one of a matrix, is what the rules know.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.shapes.types import Dim, differ
+
+FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
+"""What ONNX Runtime's CUDA provider multiplies."""
+
+Axes = tuple[str | int, ...]
+"""The axes of a term: letters, and what three dots stand for as numbers, counted from the right."""
+
+
+Groups = list[list[str | int]]
+"""Axes, those together that are one axis of a matrix."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How an operand becomes matrices: its axes in an order, then a Reshape; the result the other way round."""
+
+    value: str
+    order: list[int]
+    target: list[int]
+    """Of the Reshape; empty where each axis is one by itself."""
+
+
+def einsum_to_matmul(graph: Graph) -> bool:
+    """Write each Einsum that is a product of matrices, one for each of a batch, as one; return whether any was."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "Einsum" and not n.domain and len(n.inputs) == 2]:
+        product = _product(graph, node)
+        if product is not None:
+            graph.replace([node], _written(graph, node, product))
+            changed = True
+    return changed
+
+
+# ---- looking
+
+
+def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
+    """Return the forms of both factors and of the result."""
+    equation, types = node.written["equation"], [graph.type(v) for v in node.inputs]
+    assert isinstance(equation, bytes)
+    shapes = [t.shape for t in types if t.shape is not None]
+    terms = _terms(equation.decode(), [len(s) for s in shapes]) if len(shapes) == 2 else None
+    if types[0].dtype not in FLOATS or terms is None:
+        return None
+    *operands, result = terms
+    sizes = [dict(zip(axes, shape, strict=True)) for axes, shape in zip(operands, shapes, strict=True)]
+    both = set(operands[0]) & set(operands[1])
+    alone = [[a for a in result if a in own and a not in both] for own in operands]
+    summed = [a for a in operands[0] if a not in result]
+    batch = [a for a in result if a in both]
+    if not all(alone) or not summed or set(summed) != (set(operands[0]) | set(operands[1])) - set(result):
+        return None
+    if not both.issuperset(summed) or any(differ(sizes[0][a], sizes[1][a]) for a in both):  # 1, and repeated
+        return None
+    first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # what comes first in the result: the rows
+    rows, columns = alone[first], alone[1 - first]
+    apart = [rows] if batch else [[a] for a in rows]  # MatMul takes any axes of rows by one matrix
+    extents = sizes[0] | sizes[1]
+    forms = []
+    for value, axes, groups in (
+        (node.inputs[first], operands[first], [*apart, summed]),
+        (node.inputs[1 - first], operands[1 - first], [summed, columns]),
+        (node.outputs[0], result, [*apart, columns]),
+    ):
+        target = _target(len(batch), groups, extents, joins=axes is not result)
+        if target is None:
+            return None
+        matrix = [*batch, *(a for group in groups for a in group)]
+        order = [matrix.index(a) for a in axes] if axes is result else [axes.index(a) for a in matrix]
+        forms.append(_Form(value, order, target))
+    return forms[0], forms[1], forms[2]
+
+
+def _target(batch: int, groups: Groups, extents: Mapping[str | int, Dim], *, joins: bool) -> list[int] | None:
+    """Return the target of a Reshape that joins the axes of each group, or takes them apart; None where it has none."""
+    several = [len(group) > 1 for group in groups]
+    target = [0] * batch
+    for n, group in enumerate(groups):
+        if True in several[: n + 1]:
+            target += [_number([extents[a] for a in one]) for one in ([group] if joins else [[a] for a in group])]
+        else:
+            target.append(0)  # it is where it was
+    if True not in several:
+        return []
+    return target if target.count(-1) <= 1 else None
+
+
+def _number(extents: Sequence[Dim]) -> int:
+    known = [n for n in extents if isinstance(n, int) and n > 0]
+    return prod(known) if len(known) == len(extents) else -1
+
+
+def _terms(equation: str, ranks: Sequence[int]) -> list[Axes] | None:
+    """Return the axes of both operands and of the result; None for an axis that is taken twice in a term."""
+    equation, has_result, result = equation.replace(" ", "").partition("->")
+    written = equation.split(",")
+    if len(written) != len(ranks):
+        return None
+    dots = [rank - len(term.replace("...", "")) for term, rank in zip(written, ranks, strict=True)]
+    if any(n < 0 or (n > 0 and "..." not in term) for term, n in zip(written, dots, strict=True)):
+        return None
+    if not has_result:
+        letters = "".join(written).replace(".", "")
+        result = "..." + "".join(a for a in sorted(letters) if letters.count(a) == 1)
+    found = [_axes(term, n) for term, n in zip((*written, result), (*dots, max(dots)), strict=True)]
+    return None if any(len(set(axes)) < len(axes) for axes in found) else found
+
+
+def _axes(term: str, dots: int) -> Axes:
+    before, _, after = term.partition("...")
+    return (*before, *(range(dots, 0, -1) if "..." in term else ()), *after)
+
+
+# ---- changing
+
+
+def _written(graph: Graph, node: Node, product: tuple[_Form, _Form, _Form]) -> list[Node]:
+    *factors, result = product
+    nodes, names = list[onnx.NodeProto](), list[str]()
+    for form in factors:
+        turned = _turned(graph, form.value, form.order, nodes)
+        names.append(_reshaped(graph, turned, form.target, nodes))
+    nodes.append(onnx.helper.make_node("MatMul", names, [graph.fresh(f"{result.value}.product")], node.proto.name))
+    _turned(graph, _reshaped(graph, nodes[-1].output[0], result.target, nodes), result.order, nodes)
+    nodes[-1].output[0] = result.value
+    return [Node(n) for n in nodes]
+
+
+def _turned(graph: Graph, value: str, order: list[int], nodes: list[onnx.NodeProto]) -> str:
+    """Return `value` with its axes in an order, by a Transpose more where they are not in it."""
+    if order == sorted(order):
+        return value
+    name = graph.fresh(f"{value}.turned")
+    nodes.append(onnx.helper.make_node("Transpose", [value], [name], name))
+    set_attribute(nodes[-1], "perm", order)
+    return name
+
+
+def _reshaped(graph: Graph, value: str, target: list[int], nodes: list[onnx.NodeProto]) -> str:
+    if not target:
+        return value
+    name, shape = graph.fresh(f"{value}.matrix"), graph.fresh(f"{value}.target")
+    graph.add_constant(shape, np.asarray(target, np.int64))
+    nodes.append(onnx.helper.make_node("Reshape", [value, shape], [name], name))
+    return name

@@ -1,0 +1,216 @@
+"""Rows of several tables that are put side by side are rows of one table: one Gather reads them all.
+
+Recommenders and nets on records of columns look up a row of a table of its own for each column and concatenate them: a
+launch or two for each. Here the tables stand under one another, and an index is raised by the rows above its own table.
+One outside its table is outside of the whole one, too: what ONNX Runtime does then (an error on the CPU, zeros on CUDA)
+stays what it does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxfuse.files.io import tensor_bytes
+from onnxfuse.graph.graph import Graph, Node
+
+SINCE = 13
+"""The first opset whose Unsqueeze has its axes as an input."""
+
+FEWEST = 3
+"""Of two tables the rows are read as soon by themselves."""
+
+LARGEST = 1 << 30
+"""Bytes of the whole table: a file of more than 2 GB keeps its weights beside it, and one weight is one piece there."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Rows of a table among what a Concat puts side by side."""
+
+    value: str
+    nodes: tuple[Node, ...]
+    """The Gather, and the Unsqueeze behind it."""
+    table: str
+    ids: str
+    wide: int | None
+    """The extent of the indices along the axis of the Concat; None where they have no such axis."""
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """A Concat, the rows side by side in it, and the axis of the indices along which they are."""
+
+    concat: Node
+    rows: tuple[_Row, ...]
+    axis: int
+    flat: bool
+    """They are side by side along their last axis, that of a table's columns."""
+
+
+def merge_embedding_tables(graph: Graph) -> bool:
+    """Read rows that are put side by side from one table; return whether there were any."""
+    if graph.opset < SINCE:
+        return False
+    found = [joint for n in graph.nodes if n.op == "Concat" and not n.domain for joint in _joints(graph, n)]
+    for joint in found:
+        _join(graph, joint)
+    return bool(found)
+
+
+def _joints(graph: Graph, concat: Node) -> Iterator[_Joint]:
+    """Yield the longest run of rows of tables of one width among what a Concat reads."""
+    rank = graph.type(concat.outputs[0]).rank
+    if rank is None:
+        return
+    axis = int(str(graph.attributes(concat)["axis"])) % rank
+    rows = [_row(graph, value, axis, rank) for value in concat.inputs]
+    runs = [tuple(run) for kind, run in groupby(rows, key=lambda row: _kind(graph, row)) if kind is not None]
+    longest = max(runs, key=len, default=())
+    found = tuple(row for row in longest if row is not None)
+    if len(found) < FEWEST or sum(_bytes(graph, row) for row in found) > LARGEST:
+        return
+    if all(graph.constant(row.table) is not None for row in found):
+        yield _Joint(concat, found, axis, flat=axis == rank - 1)
+
+
+def _bytes(graph: Graph, row: _Row) -> int:
+    tensor = graph.constant_tensor(row.table)
+    assert tensor is not None
+    return tensor_bytes(tensor)
+
+
+def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
+    """Return what `value` is if it is rows of a table that nothing else reads, else None."""
+    node = graph.producer(value)
+    if node is None or graph.only_reader(value) is None:
+        return None
+    nodes: tuple[Node, ...] = (node,)
+    apart = node.op == "Unsqueeze" and not node.domain
+    if apart:
+        axes, gather = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
+        if axes is None or axes.size != 1 or int(axes.reshape(-1)[0]) % rank != axis or axis == rank - 1:
+            return None
+        if gather is None or graph.only_reader(node.inputs[0]) is None:
+            return None
+        nodes = (gather, node)
+    gather = nodes[0]
+    if gather.op != "Gather" or gather.domain or graph.attributes(gather)["axis"] != 0:
+        return None
+    table, ids = gather.inputs[0], graph.type(gather.inputs[1])
+    if not graph.is_let_go(table) or graph.type(table).rank != 2:
+        return None
+    if ids.shape is None or ids.dtype not in (TensorProto.INT64, TensorProto.INT32):
+        return None
+    if apart or axis == rank - 1:
+        return _Row(value, nodes, table, gather.inputs[1], None)
+    wide = ids.shape[axis]
+    return _Row(value, nodes, table, gather.inputs[1], wide) if isinstance(wide, int) else None
+
+
+def _kind(graph: Graph, row: _Row | None) -> object:
+    """Return what rows of one table have in common."""
+    if row is None:
+        return None
+    ids, table = graph.type(row.ids), graph.type(row.table)
+    return (table.shape or ())[1:], table.dtype, ids.dtype, len(row.nodes), row.wide is None, ids.rank
+
+
+# ---- writing
+
+
+@dataclass
+class _Written:
+    """Nodes and weights in the place of a run, called after its first value."""
+
+    graph: Graph
+    base: str
+    nodes: list[NodeProto] = field(default_factory=list)
+
+    def constant(self, what: str, array: np.ndarray) -> str:
+        name = self.graph.fresh(f"{self.base}.{what}")
+        self.graph.add_constant(name, array)
+        return name
+
+    def node(self, what: str, op: str, *inputs: str, **attributes: Any) -> str:
+        output = self.graph.fresh(f"{self.base}.{what}")
+        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+
+def _join(graph: Graph, joint: _Joint) -> None:
+    rows, new = joint.rows, _Written(graph, joint.rows[0].value)
+    arrays = [table for row in rows if (table := graph.constant(row.table)) is not None]
+    heights = np.asarray([len(table) for table in arrays])
+    ids = _ids(graph, joint, new)
+    place = _places(graph, joint, new, ids, heights)
+    tables = new.constant("tables", np.concatenate(arrays))
+    joined = new.node("joined", "Gather", tables, place, axis=0)
+    if joint.flat:
+        target = np.asarray([*[0] * joint.axis, len(rows) * arrays[0].shape[1]], np.int64)
+        joined = new.node("flat", "Reshape", joined, new.constant("side_by_side", target))
+    first, run = joint.concat.inputs.index(rows[0].value), len(rows)
+    side_by_side = [*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]]
+    concat = NodeProto()
+    concat.CopyFrom(joint.concat.proto)
+    del concat.input[:]
+    concat.input.extend(side_by_side)
+    if len(side_by_side) == 1:
+        concat.op_type = "Identity"
+        del concat.attribute[:]
+    old = [n for row in rows for n in row.nodes]
+    graph.replace([*old, joint.concat], [Node(n) for n in (*new.nodes, concat)])
+
+
+def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
+    """Return the indices of all rows side by side: columns of what they are columns of, or put together."""
+    rows, axis = joint.rows, joint.axis
+    columns = [_column(graph, row, axis) for row in rows]
+    sources = {column[0] for column in columns if column is not None}
+    if None in columns or len(sources) != 1:
+        axes = new.constant("axis", np.asarray([axis], np.int64))
+        each = [
+            row.ids if row.wide is not None else new.node(f"apart_{n}", "Unsqueeze", row.ids, axes)
+            for n, row in enumerate(rows)
+        ]
+        return new.node("ids", "Concat", *each, axis=axis)
+    (source,) = sources
+    places = [column[1] for column in columns if column is not None]
+    shape = graph.type(source).shape
+    if shape is not None and shape[axis] == len(places) and places == list(range(len(places))):
+        return source
+    return new.node("ids", "Gather", source, new.constant("columns", np.asarray(places, np.int64)), axis=axis)
+
+
+def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
+    """Return of what indices are a column along `axis`, and which; None where they are none."""
+    gather = graph.producer(row.ids)
+    if row.wide is not None or gather is None or gather.op != "Gather" or gather.domain:
+        return None
+    place, rank = graph.constant(gather.inputs[1]), graph.type(gather.inputs[0]).rank
+    if place is None or place.ndim or rank is None:
+        return None
+    return (gather.inputs[0], int(place)) if int(str(graph.attributes(gather)["axis"])) % rank == axis else None
+
+
+def _places(graph: Graph, joint: _Joint, new: _Written, ids: str, heights: np.ndarray) -> str:
+    """Return where the rows are in the whole table; what is outside of its own is outside of that, too."""
+    rows = joint.rows
+    element = helper.tensor_dtype_to_np_dtype(graph.type(rows[0].ids).dtype)
+    behind = (graph.type(rows[0].ids).rank or 0) - joint.axis - (rows[0].wide is not None)
+
+    def each(what: str, numbers: np.ndarray) -> str:
+        repeated = np.repeat(numbers.astype(element), [row.wide or 1 for row in rows])
+        return new.constant(what, repeated.reshape(-1, *[1] * behind))
+
+    height = each("rows", heights)
+    nought, end = (new.constant(what, np.asarray(n, element)) for what, n in (("nought", 0), ("end", heights.sum())))
+    from_end = new.node("from_end", "Add", ids, height)
+    counted = new.node("counted", "Where", new.node("below", "Less", ids, nought), from_end, ids)
+    within = new.node("within", "Less", counted, height)
+    inside = new.node("inside", "And", within, new.node("known", "Not", new.node("before", "Less", counted, nought)))
+    raised = new.node("raised", "Add", counted, each("above", np.cumsum(heights) - heights))
+    return new.node("place", "Where", inside, raised, end)

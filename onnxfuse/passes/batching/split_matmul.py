@@ -1,0 +1,354 @@
+"""A product that is cut apart behind its columns: one product for each part, of its columns of the weight.
+
+Exporters write several projections of one input as one, and cut its result: queries, keys and values; a gate and what
+it gates; shifts and scales. The cut copies every number once more. Products of the parts stand where their readers want
+them, and what multiplies several weights by one input in one launch (the rule gemm) finds them side by side. Rules that
+know more of what is cut than that it is (packed_qkv, packed_kv, packed_heads) go first.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
+from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.types import Dim, ValueType, differ
+
+SINCE = 13
+"""The first opset whose Split and Squeeze have their numbers as an input."""
+
+ALIGNED = 8
+"""A product of a part has a multiple of so many terms and columns: the rule gemm leaves others to the library, where
+each reads the input once more."""
+
+MOST_TERMS = 4096
+"""The terms of a sum up to which the rule gemm takes products: of longer ones none would stand side by side."""
+
+FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+"""What the rule gemm multiplies."""
+
+Axes = tuple[int | None, ...]
+"""For each axis of a value which axis of the columns it is; None for an axis of rows."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one cut keeps."""
+
+    value: str
+    start: int
+    size: int
+    gone: bool
+    """One place was chosen, and the axis of the cut is gone."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A Reshape or Transpose between product and cut."""
+
+    node: Node
+    before: Axes
+    after: Axes
+
+
+@dataclass
+class _View:
+    """Where the columns are in a value, and how they came there."""
+
+    axes: Axes
+    extents: tuple[int, ...]
+    """Of the axes that the columns were split into."""
+    steps: list[_Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A product, its bias where that is a node of its own, the view of it that is cut, and what cuts it into what."""
+
+    product: Node
+    add: Node | None
+    view: _View
+    axis: int
+    """Of the columns' axes."""
+    nodes: tuple[Node, ...]
+    parts: tuple[_Part, ...]
+
+
+def split_matmul(graph: Graph) -> bool:
+    """Make each product whose columns go apart behind it one product for each part; return whether there was any."""
+    if graph.opset < SINCE:
+        return False
+    found = [cut for n in graph.nodes if n.op in ("MatMul", "Gemm") and (cut := _cut(graph, n)) is not None]
+    for cut in found:
+        _apart(graph, cut)
+    return bool(found)
+
+
+# ---- looking
+
+
+def _cut(graph: Graph, product: Node) -> _Cut | None:
+    columns, rank = _columns_beside(graph, product), graph.type(product.outputs[0]).rank
+    if columns is None or rank is None:
+        return None
+    add = _bias(graph, product, columns)
+    value = (add or product).outputs[0]
+    view = _View((*[None] * (rank - 1), 0), (columns,))
+    while not graph.is_output(value):
+        readers = graph.readers(value)
+        cuts = [_cutting(graph, reader, value, view) for reader in readers]
+        if cuts and all(cuts):
+            return _whole(graph, product, add, view, [c for c in cuts if c is not None])
+        if len(readers) != 1 or not _follow(graph, readers[0], value, view):
+            return None
+        value = readers[0].outputs[0]
+    return None
+
+
+def _columns_beside(graph: Graph, product: Node) -> int | None:
+    """Return how many columns a product has; None for one whose parts would not be multiplied side by side."""
+    if product.domain or not all(map(graph.is_let_go, product.inputs[1:])):
+        return None
+    weight, axis = graph.type(product.inputs[1]), _columns_of(graph, product)
+    if weight.dtype not in FLOATS or weight.rank != 2 or graph.attributes(product).get("transA"):
+        return None
+    size = _size(weight.shape or ())
+    if not size:
+        return None
+    columns = int(str((weight.shape or ())[axis]))
+    terms = size // columns
+    biases = [graph.type(v).shape or () for v in product.inputs[2:]]
+    if terms % ALIGNED or terms > MOST_TERMS or any(b[-1:] != (columns,) for b in biases):
+        return None
+    return columns
+
+
+def _columns_of(graph: Graph, product: Node) -> int:
+    """Return the axis of the weight that is the product's columns."""
+    return 0 if product.op == "Gemm" and graph.attributes(product)["transB"] == 1 else 1
+
+
+def _size(extents: Sequence[Dim]) -> int | None:
+    return prod(int(str(n)) for n in extents) if all(isinstance(n, int) for n in extents) else None
+
+
+def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
+    """Return the Add of one number a column that alone reads a product."""
+    add = graph.only_reader(product.outputs[0])
+    if add is None or add.op != "Add" or add.domain:
+        return None
+    (bias,) = (v for v in add.inputs if v != product.outputs[0])
+    return add if graph.type(bias).shape == (columns,) and graph.is_let_go(bias) else None
+
+
+def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:
+    """Go through a Reshape or Transpose of a value; return whether it could be told where the columns are then."""
+    if node.domain or not _reads_first(node, value):
+        return False
+    before = view.axes
+    if node.op == "Transpose":
+        order = order_of(graph, node)
+        if order is None:
+            return False
+        view.axes = tuple(before[axis] for axis in order)
+    elif node.op == "Reshape":
+        extents = _split_into(graph, node, view)
+        if extents is None:
+            return False
+        rows = len(graph.type(node.outputs[0]).shape or ()) - len(extents)
+        view.extents, view.axes = extents, (*[None] * rows, *range(len(extents)))
+    else:
+        return False
+    view.steps.append(_Step(node, before, view.axes))
+    return True
+
+
+def _reads_first(node: Node, value: str) -> bool:
+    return node.reads.count(value) == 1 and node.inputs[0] == value
+
+
+def _split_into(graph: Graph, reshape: Node, view: _View) -> tuple[int, ...] | None:
+    """Return the extents of the last axes of a Reshape that are the columns; None where they cannot be told.
+
+    The target's numbers ahead of them say what the rows become, whatever the columns are.
+    """
+    after = graph.type(reshape.outputs[0]).shape
+    if after is None or len(view.extents) != 1 or view.axes[-1] != 0:
+        return None
+    count = next((n for n in range(1, len(after) + 1) if _size(after[-n:]) == view.extents[0]), None)
+    if count is None:
+        return None
+    target, rows, place = graph.constant(reshape.inputs[1]), len(after) - count, len(view.axes) - 1
+    written = target is not None and bool(target[place : place + 1].all())
+    may_copy = rows > place and not (written or reshape.written.get("allowzero"))
+    if may_copy and not differ(after[place], view.extents[0]):  # a zero there would be the number of columns
+        return None
+    return tuple(int(str(n)) for n in after[rows:])
+
+
+Cutting = tuple[int, list[Node], list[_Part]]
+"""The axis of a value, what cuts it there, and what that keeps."""
+
+
+def _cutting(graph: Graph, node: Node, value: str, view: _View) -> Cutting | None:
+    if node.op not in _KEPT or node.domain or not _reads_first(node, value):
+        return None
+    found = _KEPT[node.op](graph, node, view)
+    if found is None or view.axes[found[0]] is None:
+        return None
+    axis, parts = found
+    nodes, kept = [node], list[_Part]()
+    for part in parts:
+        dropping = _dropping(graph, part, axis)
+        nodes += dropping
+        kept += [_Part(n.outputs[0], part.start, 1, gone=True) for n in dropping] or [part]
+    return axis, nodes, kept
+
+
+def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
+    """Return the Squeezes of the cut's axis that a part of one place goes through, where there is nothing else."""
+    readers, rank = graph.readers(part.value), graph.type(part.value).rank
+    if part.size != 1 or part.gone or graph.is_output(part.value) or rank is None:
+        return []
+    for node in readers:
+        axes = graph.constant(node.inputs[1]) if node.op == "Squeeze" and len(node.inputs) == 2 else None
+        if node.domain or axes is None or [int(a) % rank for a in axes.reshape(-1)] != [axis]:
+            return []
+    return readers if len(readers) == 1 else []
+
+
+def _split(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
+    axis = _axis(graph, node, view)
+    places = split_at(graph, node, axis)
+    if not all(node.outputs) or len(places) != len(node.outputs):
+        return None
+    return axis, [_Part(v, s, e - s, gone=False) for v, (s, e) in zip(node.outputs, places, strict=True)]
+
+
+def _slice(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
+    cut = slice_range(graph, node)
+    columns = None if cut is None else view.axes[cut[0]]
+    if cut is None or columns is None:
+        return None
+    axis, start, end = cut
+    first, last, _ = slice(start, end).indices(view.extents[columns])
+    return axis % len(view.axes), [_Part(node.outputs[0], first, last - first, gone=False)]
+
+
+def _gather(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
+    axis, index = _axis(graph, node, view), graph.constant(node.inputs[1])
+    columns = view.axes[axis]
+    if columns is None or index is None or index.size != 1 or index.ndim > 1:
+        return None
+    place = int(index.reshape(-1)[0]) % view.extents[columns]
+    return axis, [_Part(node.outputs[0], place, 1, gone=index.ndim == 0)]
+
+
+_KEPT = {"Split": _split, "Slice": _slice, "Gather": _gather}
+
+
+def _axis(graph: Graph, node: Node, view: _View) -> int:
+    return int(str(graph.attributes(node)["axis"])) % len(view.axes)
+
+
+def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Sequence[Cutting]) -> _Cut | None:
+    """Return the cut, where it is along one axis, into several parts, wide enough, and takes no column twice."""
+    axes = {axis for axis, _, _ in cuts}
+    parts = sorted((p for _, _, each in cuts for p in each), key=lambda p: p.start)
+    overlap = any(b.start < a.start + a.size for a, b in pairwise(parts))
+    if len(axes) != 1 or len(parts) < 2 or overlap or any(p.size < 1 for p in parts):
+        return None
+    columns = view.axes[axes.pop()]
+    assert columns is not None
+    each = prod(view.extents) // view.extents[columns]
+    constants = [v for node in (product, add) if node is not None for v in node.inputs if graph.is_constant(v)]
+    if any(p.size * each % ALIGNED for p in parts) or any(graph.constant(v) is None for v in constants):
+        return None
+    return _Cut(product, add, view, columns, tuple(n for _, nodes, _ in cuts for n in nodes), tuple(parts))
+
+
+# ---- changing
+
+
+def _apart(graph: Graph, cut: _Cut) -> None:
+    new = [Node(n) for part in cut.parts for n in _computed(graph, cut, part)]
+    steps = [step.node for step in cut.view.steps]
+    graph.replace([cut.product, *([cut.add] if cut.add else []), *steps, *cut.nodes], new)
+
+
+def _computed(graph: Graph, cut: _Cut, part: _Part) -> Iterator[onnx.NodeProto]:
+    """Yield what computes a part as a product of its own."""
+    kept = {a: part.size if a == cut.axis else n for a, n in enumerate(cut.view.extents)}
+    columns = prod(kept.values())
+    if part.gone:
+        del kept[cut.axis]
+    products = [cut.product, *([cut.add] if cut.add else [])]
+    chain = [*products, *(step.node for step in cut.view.steps)]
+    names = {node.outputs[0]: graph.fresh(f"{part.value}.{node.op.lower()}") for node in chain[:-1]}
+    names[chain[-1].outputs[0]] = part.value
+
+    def copied(node: Node, shape: Sequence[Dim]) -> onnx.NodeProto:
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node.proto)
+        proto.input[:] = [names.get(v, v) for v in node.inputs]
+        proto.name = proto.output[0] = names[node.outputs[0]]
+        graph.types[proto.output[0]] = ValueType(graph.type(node.outputs[0]).dtype, tuple(shape))
+        return proto
+
+    for node in products:
+        proto = copied(node, [*(graph.type(node.outputs[0]).shape or ())[:-1], columns])
+        for position, value in enumerate(node.inputs):
+            if graph.is_constant(value):
+                axis = _columns_of(graph, node) if (node, position) == (cut.product, 1) else -1
+                proto.input[position] = _columns(graph, cut, part, value, axis)
+        yield proto
+    for step in cut.view.steps:
+        split = sum(a is not None for a in step.after) > 1
+        extents = kept if split else {0: columns}
+        shape = graph.type(step.node.outputs[0]).shape or (None,) * len(step.after)
+        lasting = [
+            n if a is None else extents[a] for n, a in zip(shape, step.after, strict=True) if a in (None, *extents)
+        ]
+        proto = copied(step.node, lasting)
+        if step.node.op == "Transpose":
+            left = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
+            order = order_of(graph, step.node) or []
+            set_attribute(proto, "perm", [left.index(axis) for axis in order if axis in left])
+        else:
+            rows = sum(a is None for a in step.after)
+            yield from _target(graph, proto, rows, list(extents.values()))
+        yield proto
+
+
+def _columns(graph: Graph, cut: _Cut, part: _Part, value: str, axis: int) -> str:
+    """Return a new constant: the columns of a part of one of the product's constants, of which they are one axis."""
+    whole = graph.constant(value)
+    assert whole is not None
+    axis %= whole.ndim
+    apart = whole.reshape(*whole.shape[:axis], *cut.view.extents, *whole.shape[axis + 1 :])
+    taken = np.take(apart, range(part.start, part.start + part.size), axis + cut.axis)
+    name = graph.fresh(f"{part.value}.{value}")
+    graph.add_constant(name, taken.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 1 :]))
+    return name
+
+
+def _target(graph: Graph, reshape: onnx.NodeProto, rows: int, columns: Sequence[int]) -> Iterator[onnx.NodeProto]:
+    """Let a Reshape make these last axes of the columns; yield what computes its target, where that is no constant."""
+    known, name = graph.constant(reshape.input[1]), graph.fresh(f"{reshape.output[0]}.target")
+    if known is not None:
+        graph.add_constant(name, np.asarray([*known[:rows], *columns], np.int64))
+    else:
+        names = {n: graph.fresh(f"{reshape.output[0]}.{n}") for n in ("start", "end", "rows", "columns")}
+        for which, numbers in (("start", [0]), ("end", [rows]), ("columns", columns)):
+            graph.add_constant(names[which], np.asarray(numbers, np.int64))
+        ahead = [reshape.input[1], names["start"], names["end"]]
+        yield onnx.helper.make_node("Slice", ahead, [names["rows"]], names["rows"])
+        yield onnx.helper.make_node("Concat", [names["rows"], names["columns"]], [name], name, axis=0)
+    reshape.input[1] = name

@@ -1,0 +1,290 @@
+"""Batch axes that were merged for matrix products alone: the products run over the axes themselves.
+
+`torch.bmm` and `baddbmm` take one batch axis, so [batch, heads, s, d] becomes [batch * heads, s, d] before them and
+comes apart behind them. MatMul takes any number of batch axes; apart from the start, scores meet masks of
+[batch, 1, s, s] and biases by head where every other attention has them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from onnxfuse.cuda import is_pointwise
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
+from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.types import Dim, ValueType
+
+SINCE = 13
+"""The first opset whose Softmax has one axis, and whose Unsqueeze has its axes as an input."""
+
+MATRICES = 3
+"""Axes of a batch of matrices. One axis more, [batch, heads, s, d], is what every attention has; windows, which are
+merged with the batch beside an axis of heads, stay so."""
+
+ALONG_AN_AXIS = frozenset({"Softmax", "LogSoftmax"})
+
+MOVES = frozenset({"Reshape", "Transpose"})
+
+
+@dataclass(frozen=True)
+class _Merge:
+    parts: tuple[Dim, ...]
+    """The extents of the two axes that were merged, the first ones of their values."""
+    whole: Dim
+    """The extent of the axis that they became."""
+
+    def apart(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*self.parts, *shape[1:])
+
+
+def unmerge_batches(graph: Graph) -> bool:
+    """Let products run over the axes that were merged for them, where what they compute comes apart again.
+
+    Returns whether any did.
+    """
+    if graph.opset < SINCE:
+        return False
+    changed = False
+    for merge in dict.fromkeys(_merges(graph)):
+        values = _worth_it(graph, merge, _between(graph, merge))
+        if values:
+            _apart(graph, merge, values)
+            changed = True
+    return changed
+
+
+def _merges(graph: Graph) -> Iterator[_Merge]:
+    for node in graph.nodes:
+        if is_reshape(node):
+            before, after = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
+            if before is None or after is None or (len(before), len(after)) != (MATRICES + 1, MATRICES):
+                continue
+            parts = before[:2]
+            several = None not in parts and parts[1] != 1  # an axis of 1 may have been merged with the next one
+            if several and before[2:] == after[1:] and after[0] not in (None, 1):
+                yield _Merge(parts, after[0])
+
+
+def _between(graph: Graph, merge: _Merge) -> set[str]:
+    """Return the values with the merged axis that can have its parts: what makes them and what reads them allows it."""
+    shapes = {v: graph.type(v).shape or () for n in graph.nodes for v in n.outputs[:1] if not graph.is_output(v)}
+    values = {v for v, shape in shapes.items() if 1 < len(shape) <= MATRICES and shape[0] == merge.whole}
+    order = [n for n in graph.nodes if n.outputs and n.outputs[0] in values]
+    left = len(values) + 1
+    while len(values) < left:
+        left = len(values)
+        order.reverse()
+        for node in order:
+            value = node.outputs[0]
+            if value in values and not (
+                _is_made_apart(graph, merge, node, values)
+                and all(_reads_apart(graph, merge, r, value, values) for r in graph.readers(value))
+            ):
+                values.remove(value)
+    return values
+
+
+def _is_made_apart(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> bool:
+    if is_reshape(node):
+        return _comes_apart(graph, merge, node, values)
+    return _operands(graph, merge, node, values) is not None
+
+
+def _reads_apart(graph: Graph, merge: _Merge, node: Node, value: str, values: Set[str]) -> bool:
+    if node.op == "Shape" and not node.domain:
+        return not node.written
+    if not is_reshape(node):
+        return len(node.outputs) == 1 and node.outputs[0] in values
+    return value == node.inputs[0] and value not in node.inputs[1:] and _comes_apart(graph, merge, node, values)
+
+
+def _comes_apart(graph: Graph, merge: _Merge, reshape: Node, values: Set[str]) -> bool:
+    """Return whether a Reshape can still be one with what it reads or writes, or both, apart."""
+    before, after = (_shape(graph, merge, v, values) for v in (reshape.inputs[0], reshape.outputs[0]))
+    return _form(before, after) is not None
+
+
+def _shape(graph: Graph, merge: _Merge, value: str, values: Set[str]) -> tuple[Dim, ...] | None:
+    """Return the shape that a value will have."""
+    shape = graph.type(value).shape
+    return shape if shape is None or value not in values else merge.apart(shape)
+
+
+def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list[bool | None] | None:
+    """Return of each input whether it comes apart (True), needs axes of 1 (False) or stays as it is (None).
+
+    None where the node does something else with its first axis than keep it.
+    """
+    rank = graph.type(node.outputs[0]).rank
+    if rank is None or len(node.outputs) != 1 or node.captures or not _keeps_first_axis(graph, node, rank):
+        return None
+    found: list[bool | None] = []
+    for value in node.inputs:
+        shape = graph.type(value).shape if value else ()
+        if shape is None:
+            return None
+        if len(shape) == rank and shape[0] == merge.whole and value in values:
+            found.append(True)
+        elif len(shape) == rank and shape[0] == 1 and value not in values:
+            found.append(False)
+        elif len(shape) < rank and value not in values and (node.op != "MatMul" or len(shape) == 2):
+            found.append(None)
+        else:
+            return None
+    return found if True in found else None
+
+
+def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
+    if node.domain or is_pointwise(node.op):
+        return is_pointwise(node.op, node.domain)
+    if node.op == "MatMul":
+        return rank >= MATRICES
+    if node.op == "Transpose":
+        order = order_of(graph, node)
+        return order is not None and order[0] == 0
+    return node.op in ALONG_AN_AXIS and _axis(graph, node, rank) != -rank
+
+
+def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
+    """Return those of the values that hang together with an axis never merged, and with a product of two of them.
+
+    Or that are only turned between the Reshapes: so torch's exporter transposes the keys of its attention.
+    """
+    kept = set[str]()
+    waiting = set(values)
+    while waiting:
+        together, ahead = set[str](), [next(iter(waiting))]
+        while ahead:
+            value = ahead.pop()
+            if value in waiting:
+                waiting.remove(value)
+                together.add(value)
+                around = [*graph.readers(value), *filter(None, [graph.producer(value)])]
+                ahead += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
+        makers = [n for v in together if (n := graph.producer(v)) is not None]
+        product = any(n.op == "MatMul" and together.issuperset(n.inputs) for n in makers)
+        turned = any(n.op == "Transpose" for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
+        never = any(is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
+        kept |= together if never and (product or turned) else set()
+    return kept
+
+
+def _is_apart(graph: Graph, merge: _Merge, node: Node) -> bool:
+    shape = graph.type(node.outputs[0]).shape
+    return shape is not None and graph.type(node.inputs[0]).shape == merge.apart(shape)
+
+
+def _apart(graph: Graph, merge: _Merge, values: Set[str]) -> None:
+    names: dict[str, str] = {}
+    for node in [n for n in graph.nodes if not values.isdisjoint((*n.inputs, *n.outputs))]:
+        value, known = node.outputs[0], graph.type(node.outputs[0])
+        if value in values:
+            if is_reshape(node) and node.inputs[0] not in values and _is_apart(graph, merge, node):
+                names[value] = node.inputs[0]
+                graph.replace([node], [])
+                continue
+            names[value] = graph.fresh(f"{value}.apart")
+            assert known.shape is not None
+            graph.types[names[value]] = ValueType(known.dtype, merge.apart(known.shape))
+        source, made = (names.get(v, v) for v in (node.inputs[0], value))
+        if is_reshape(node):
+            graph.replace([node], _reshape(graph, node, source, made))
+        elif value in values:
+            graph.replace([node], _computed(graph, merge, node, names, values))
+        else:
+            graph.replace([node], _shape_of_merged(graph, merge, node, source))
+
+
+def _computed(graph: Graph, merge: _Merge, node: Node, names: Mapping[str, str], values: Set[str]) -> list[Node]:
+    operands = _operands(graph, merge, node, values)
+    assert operands is not None
+    before: list[Node] = []
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    new.output[0] = names[node.outputs[0]]
+    for position, (value, apart) in enumerate(zip(node.inputs, operands, strict=True)):
+        if apart is not None:
+            new.input[position] = names[value] if apart else _widened(graph, value, before)
+    if node.op == "Transpose":
+        set_attribute(new, "perm", [0, *(axis + 1 for axis in order_of(graph, node) or ())])
+    elif node.op in ALONG_AN_AXIS:
+        set_attribute(new, "axis", _axis(graph, node, len(graph.type(node.outputs[0]).shape or ())))
+    return [*before, Node(new)]
+
+
+def _widened(graph: Graph, value: str, before: list[Node]) -> str:
+    """Return `value` with an axis of extent 1 more in front."""
+    axes, name = graph.fresh(f"{value}.axes"), graph.fresh(f"{value}.apart")
+    graph.add_constant(axes, np.asarray([0], np.int64))
+    known = graph.type(value)
+    graph.types[name] = ValueType(known.dtype, (1, *(known.shape or ())))
+    before.append(Node(onnx.helper.make_node("Unsqueeze", [value, axes], [name], name)))
+    return name
+
+
+def _reshape(graph: Graph, node: Node, source: str, value: str) -> list[Node]:
+    """Return what computes `value` from `source` in the place of a Reshape."""
+    form = _form(graph.type(source).shape, graph.type(value).shape)
+    assert form is not None
+    op, numbers = form
+    inputs = [source]
+    if op != "Identity":
+        inputs.append(graph.fresh(f"{value}.{op.lower()}"))
+        graph.add_constant(inputs[1], np.asarray(numbers, np.int64))
+    return [Node(onnx.helper.make_node(op, inputs, [value], node.proto.name))]
+
+
+def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tuple[str, list[int]] | None:
+    """Return the operator, and its constant operand, that makes one shape of the other; None where there is none."""
+    if before is None or after is None:
+        return None
+    ones = _added(before, after)
+    if ones is not None:
+        return ("Unsqueeze", ones) if ones else ("Identity", [])
+    target = reshaped(before, after)
+    return None if target is None else ("Reshape", target)
+
+
+def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
+    """Return the axes of extent 1 that `after` has more, None where they are not all that it has more."""
+    left, ones = list(before), list[int]()
+    for axis, extent in enumerate(after):
+        if left and left[0] == extent:
+            del left[0]
+        elif extent == 1:
+            ones.append(axis)
+        else:
+            return None
+    return None if left else ones
+
+
+def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> list[Node]:
+    """Return what tells the shape of the merged form of `source`: the product of the first extents, and the rest."""
+    (told,) = node.outputs
+    names = {n: graph.fresh(f"{told}.{n}") for n in ("apart", "parts", "whole", "rest", "start", "split", "end")}
+    for name, numbers in (("start", [0]), ("split", [len(merge.parts)]), ("end", [2**31 - 1])):
+        graph.add_constant(names[name], np.asarray(numbers, np.int64))
+
+    def made(op: str, inputs: list[str], output: str) -> onnx.NodeProto:
+        return onnx.helper.make_node(op, inputs, [output], node.proto.name if output == told else output)
+
+    concat = made("Concat", [names["whole"], names["rest"]], told)
+    set_attribute(concat, "axis", 0)
+    nodes = [
+        made("Shape", [source], names["apart"]),
+        made("Slice", [names["apart"], names["start"], names["split"]], names["parts"]),
+        made("Slice", [names["apart"], names["split"], names["end"]], names["rest"]),
+        made("ReduceProd", [names["parts"]], names["whole"]),  # an axis of 1 is kept, as it does by default
+        concat,
+    ]
+    return [Node(n) for n in nodes]
+
+
+def _axis(graph: Graph, node: Node, rank: int) -> int:
+    """Return the axis that a node works along, from the end."""
+    axis = int(str(graph.attributes(node)["axis"]))
+    return axis if axis < 0 else axis - rank

@@ -1,0 +1,1 @@
+"""Passes that resolve If, Loop and sequences known ahead of time."""

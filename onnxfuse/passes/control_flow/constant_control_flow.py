@@ -1,0 +1,180 @@
+"""Control flow that is known ahead: an If whose condition is a constant, a Loop of a known few trips.
+
+torch's tracer writes a Loop for what it has no operator for (`tensor_split`: of one trip), and torch.jit an If for each
+question about a shape. ONNX Runtime runs a body by itself: its nodes fuse with nothing outside, no type is known of
+what it gives, and no CUDA graph takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper
+
+from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.model.nested import defined, nodes_of
+from onnxfuse.passes.rewriting.node_replacement import along_one, replace_each
+from onnxfuse.shapes.types import UNKNOWN, ValueType
+
+MOST = 1000
+"""Nodes that a Loop may become: each of its trips has its own."""
+
+
+def constant_control_flow(graph: Graph) -> bool:
+    """Put the branch that an If takes, and the trips of a Loop, in their place; return whether there was any."""
+    return replace_each(graph, _FLATTENED)
+
+
+def _branch(graph: Graph, node: Node) -> list[NodeProto] | None:
+    """Return the nodes of the branch that an If takes, None where that is not known."""
+    condition = _flag(graph, node.inputs[0])
+    if condition is None:
+        return None
+    branch = node.written["then_branch" if condition else "else_branch"]
+    assert isinstance(branch, GraphProto)
+    if branch.sparse_initializer:
+        return None
+    copy = _Copy(graph)
+    given = copy.of(branch, {}, "")
+    return copy.nodes + _passed(node.outputs, given)
+
+
+def _trips(graph: Graph, node: Node) -> list[NodeProto] | None:
+    """Return the nodes of all trips of a Loop, None where they are not known, or too many."""
+    body, trips = node.written["body"], _known_trips(graph, node)
+    assert isinstance(body, GraphProto)
+    if trips is None or body.sparse_initializer or trips * sum(1 for _ in nodes_of(body)) > MOST:
+        return None
+    place, going, *carried = (i.name for i in body.input)
+    collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
+    if collected and not trips:
+        return None  # of what was never computed no shape is known
+    copy, values = _Copy(graph), list(node.inputs[2:])
+    for trip in range(trips):
+        number = np.full([1] * len(body.input[0].type.tensor_type.shape.dim), trip, np.int64)
+        given = {place: copy.constant(place, number), going: copy.constant(going, np.array(True))}
+        _, *found = copy.of(body, given | dict(zip(carried, values, strict=True)), f"_{trip}" if trips > 1 else "")
+        values = found[: len(carried)]
+        for all_trips, value in zip(collected, found[len(carried) :], strict=True):
+            all_trips.append(value)
+    stacked = [
+        copy.stacked(name, all_trips) for name, all_trips in zip(node.outputs[len(values) :], collected, strict=True)
+    ]
+    return copy.nodes + _passed(node.outputs, [*values, *stacked])
+
+
+def _known_trips(graph: Graph, node: Node) -> int | None:
+    """Return how often a Loop goes round, None where that depends on what is computed."""
+    body = node.written["body"]
+    assert isinstance(body, GraphProto)
+    count = graph.constant(node.inputs[0])
+    begins = _flag(graph, node.inputs[1]) if node.inputs[1] else True
+    if count is None or count.size != 1 or begins is None:
+        return None
+    trips = max(int(count.reshape(-1)[0]), 0) if begins else 0
+    return trips if trips <= 1 or _goes_on(graph, body) else None
+
+
+def _goes_on(graph: Graph, body: GraphProto) -> bool:
+    """Return whether the condition that a trip gives is true, whatever it computes."""
+    producers = {o: n for n in body.node for o in n.output}
+    value = body.output[0].name
+    while (node := producers.get(value)) is not None and node.op_type == "Identity" and not node.domain:
+        value = node.input[0]
+    if value == body.input[1].name:
+        return True
+    if value in producers or any(t.name == value for t in body.initializer):
+        inside = GraphProto()
+        inside.CopyFrom(body)
+        return bool(_flag(Graph(inside, inside, graph.opset, graph), value))
+    return bool(_flag(graph, value))
+
+
+def _flag(graph: Graph, value: str) -> bool | None:
+    """Return a condition that is a constant, None where it is none."""
+    array = graph.constant(value)
+    return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+_FLATTENED = {"If": _branch, "Loop": _trips}
+
+
+def _passed(outputs: tuple[str, ...], values: list[str]) -> list[NodeProto]:
+    """Return what passes `values` on under the names that they are read by."""
+    pairs = zip(outputs, values, strict=False)
+    return [helper.make_node("Identity", [value], [name], name) for name, value in pairs if name]
+
+
+class _Copy:
+    """Nodes of bodies, written out in the graph that holds them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[NodeProto] = []
+        self._named = {n.proto.name for n in graph.nodes}
+
+    def constant(self, base: str, array: np.ndarray) -> str:
+        """Return the name of a new constant."""
+        name = self.graph.fresh(base)
+        self.graph.add_constant(name, array)
+        return name
+
+    def of(self, body: GraphProto, given: Mapping[str, str], suffix: str) -> list[str]:
+        """Write the nodes of a body that reads `given` for its inputs; return its outputs. `suffix` tells a trip."""
+        names = dict(given)
+        for tensor in [t for t in body.initializer if t.name not in given]:  # a default that the Loop replaces
+            copy = TensorProto()
+            copy.CopyFrom(tensor)
+            names[tensor.name] = copy.name = self._claimed(tensor.name)
+            self.graph.initializers[copy.name] = copy
+            self.graph.types[copy.name] = ValueType(copy.data_type, tuple(copy.dims))
+        for node in body.node:
+            names |= {o: self._claimed(o) for o in node.output if o}
+        for node in body.node:
+            proto = NodeProto()
+            proto.CopyFrom(node)
+            proto.name = self._name(node.name + suffix) if node.name else ""
+            _read(proto, names)
+            proto.output[:] = [names.get(o, o) for o in node.output]
+            self.nodes.append(proto)
+        return [names.get(o.name, o.name) for o in body.output]
+
+    def stacked(self, base: str, values: list[str]) -> str:
+        """Return values side by side along a new first axis."""
+        nodes, apart = along_one(self.graph, "Unsqueeze", values, 0, base)
+        joined = self._claimed(f"{base}.all")
+        self.nodes += [*nodes, helper.make_node("Concat", apart, [joined], joined, axis=0)]
+        return joined
+
+    def _claimed(self, base: str) -> str:
+        """Return a name that nothing else gets, though no node gives it yet."""
+        name = self.graph.fresh(base)
+        self.graph.types[name] = UNKNOWN
+        return name
+
+    def _name(self, base: str) -> str:
+        """Return a node's name that no other node has."""
+        name = next(n for n in _counted(base) if n not in self._named)
+        self._named.add(name)
+        return name
+
+
+def _counted(base: str) -> Iterator[str]:
+    yield base
+    number = 1
+    while True:
+        yield f"{base}_{number}"
+        number += 1
+
+
+def _read(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Let a node, and the bodies in it, read what values are called now."""
+    node.input[:] = [names.get(v, v) for v in node.input]
+    for body in bodies(node):
+        own = {*defined(body)}
+        outer = {old: new for old, new in names.items() if old not in own}
+        for inner in body.node:
+            _read(inner, outer)
+        for output in body.output:
+            output.name = outer.get(output.name, output.name)

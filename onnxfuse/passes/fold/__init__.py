@@ -1,0 +1,1 @@
+"""Common subexpressions and constant patterns."""

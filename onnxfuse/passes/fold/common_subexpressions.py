@@ -1,0 +1,28 @@
+"""Nodes that compute the same of the same values are one: extents and positions from the start, others later.
+
+Elementwise ones before kernels grow: an exporter writes a Cast for each reader, and an Unsqueeze before it. What moves
+data, or calls it another shape, stays each reader's own: where layouts meet, or heads begin, a kernel takes it in.
+"""
+
+from onnx import TensorProto
+
+from onnxfuse import cuda
+from onnxfuse.graph.constant_folding import common_subexpressions
+from onnxfuse.graph.graph import Graph, Node
+
+AXES = frozenset({"Squeeze", "Unsqueeze"})
+
+
+def common_position_subexpressions(graph: Graph) -> bool:
+    """Compute extents and positions once: values that are one have the same extents, and more is equal then."""
+    return common_subexpressions(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
+
+
+def common_elementwise_subexpressions(graph: Graph) -> None:
+    """Compute once what several such nodes compute."""
+    if common_subexpressions(graph, _is_elementwise):
+        graph.eliminate_dead_code()
+
+
+def _is_elementwise(node: Node) -> bool:
+    return cuda.is_pointwise(node.op, node.domain) or (not node.domain and node.op in AXES)

@@ -1,0 +1,43 @@
+"""Weights that are standardized by their own statistics in every run are standardized weights.
+
+BiT and NFNet write their weight standardization as a BatchNormalization in training mode over the weights of each
+convolution. ONNX Runtime 1.31 has none on CUDA from operator set 14 on: as exported such a model does not open there.
+"""
+
+import numpy as np
+
+from onnxfuse.graph.constant_folding import SMALL, frees
+from onnxfuse.graph.graph import Graph, Node
+
+SINCE = 14
+"""The operator set from which an attribute asks for the statistics of what is normalized."""
+
+
+def standardize_weights(graph: Graph) -> bool:
+    """Compute each BatchNormalization of constants by their own statistics; return whether there was one."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "BatchNormalization" and not n.domain and graph.opset >= SINCE]:
+        weights = _standardized(graph, node) if graph.attributes(node)["training_mode"] else None
+        if weights is not None:
+            graph.replace([node], [])
+            graph.add_constant(node.outputs[0], weights)
+            changed = True
+    return changed
+
+
+def _standardized(graph: Graph, node: Node) -> np.ndarray | None:
+    """Return the first output of a node, in float64 on the way; None where more is read of it, or not all is known."""
+    output, *statistics = node.outputs
+    if graph.is_output(output) or any(v and (graph.is_output(v) or graph.readers(v)) for v in statistics):
+        return None
+    x, scale, bias = (graph.constant(v) for v in node.inputs[:3])
+    if x is None or scale is None or bias is None or x.ndim < 2 or not x.size:
+        return None
+    if x.nbytes > SMALL and not frees(graph, node, x.nbytes):
+        return None
+    wide, around = x.astype(np.float64), tuple(a for a in range(x.ndim) if a != 1)
+    each = (-1, *(1,) * (x.ndim - 2))
+    centred = wide - wide.mean(around, keepdims=True)
+    deviation = np.sqrt((centred**2).mean(around, keepdims=True) + float(str(graph.attributes(node)["epsilon"])))
+    scaled = centred / deviation * scale.astype(np.float64).reshape(each) + bias.astype(np.float64).reshape(each)
+    return np.asarray(scaled.astype(x.dtype))

@@ -1,0 +1,1 @@
+"""Channels-last layout: which regions, and how each operator is written there."""

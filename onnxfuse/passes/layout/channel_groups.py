@@ -1,0 +1,88 @@
+"""How operators on groups of channels are written channels last: group normalization, and the shuffle of channels."""
+
+import numpy as np
+from onnx import NodeProto
+from onnx.helper import make_node
+
+from onnxfuse.graph.channels import FIRST, LAST, perm_of
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.passes.layout.writer import (
+    ChannelsLastWriter,
+    Form,
+    between,
+    channels_last_type,
+    images,
+    inner,
+    integer,
+    like,
+    named,
+    read_twice,
+    transpose,
+)
+from onnxfuse.shapes.types import ValueType, is_unknown
+
+
+def group_norm(graph: Graph, node: Node) -> Form | None:
+    groups = integer(graph.attributes(node), "num_groups", 0)
+    return between(graph, node) if groups > 0 else None
+
+
+def grouped_norm(graph: Graph, node: Node) -> Form | None:
+    """Group normalization as [N, C, H, W] -> [N, groups, rest] -> InstanceNormalization -> [N, C, H, W]."""
+    norm = graph.producer(node.inputs[0])
+    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == "InstanceNormalization" else None
+    if norm is None or grouped is None or grouped.op != "Reshape" or any(n.domain for n in (norm, grouped)):
+        return None
+    x, y = grouped.inputs[0], node.outputs[0]
+    if not images(graph, x, y) or graph.type(x).shape != graph.type(y).shape or graph.type(norm.outputs[0]).rank != 3:
+        return None
+    target = graph.constant(grouped.inputs[1])
+    groups = int(target.reshape(-1)[1]) if target is not None and target.size == 3 else 0
+    if any(read_twice(graph, n) for n in (grouped, norm)) or groups < 1:
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        first, made = inner(to, x), inner(to, y)
+        return [
+            transpose(to.last(x), first, FIRST),
+            like(grouped, [first, *grouped.inputs[1:]], [grouped.outputs[0]]),
+            norm.proto,
+            like(node, [norm.outputs[0], *node.inputs[1:]], [made]),
+            transpose(made, to.last(y), LAST),
+        ]
+
+    return Form((x,), (y,), write, inner=(grouped, norm))
+
+
+def channel_shuffle(graph: Graph, node: Node) -> Form | None:
+    """[N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]: the channels of `a` groups dealt out."""
+    swap = graph.producer(node.inputs[0])
+    apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
+    if swap is None or apart is None or apart.op != "Reshape" or apart.domain:
+        return None
+    x, y = apart.inputs[0], node.outputs[0]
+    before, split, after = (graph.type(v).shape for v in (x, apart.outputs[0], y))
+    if before is None or split is None or after is None or len(before) != 4 or before[1:] != after[1:]:
+        return None
+    if split[3:] != before[2:] or any(is_unknown(extent) for extent in before[1:]):
+        return None
+    groups = split[1:3]
+    if not all(isinstance(g, int) for g in groups) or any(read_twice(graph, n) for n in (apart, swap)):
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        rows = channels_last_type(graph.type(x))
+        assert rows.shape is not None, x
+        lead, c = rows.shape[:3], rows.shape[3]
+        parts = to.fresh(f"{y}.groups", ValueType(rows.dtype, (*lead, *groups)))
+        dealt = to.fresh(f"{y}.dealt", ValueType(rows.dtype, (*lead, *reversed(groups))))
+        # 0 takes over batch, height and width.
+        apart_to = to.constant(y, "groups", lambda: np.asarray([0, 0, 0, *groups], np.int64))
+        joined_to = to.constant(y, "channels", lambda: np.asarray([0, 0, 0, c], np.int64))
+        return [
+            make_node("Reshape", [to.last(x), apart_to], [parts]),
+            transpose(parts, dealt, (0, 1, 2, 4, 3)),
+            named(make_node("Reshape", [dealt, joined_to], [to.last(y)]), node),
+        ]
+
+    return Form((x,), (y,), write, inner=(apart, swap))

@@ -1,0 +1,147 @@
+"""How convolutions are written channels last: products of pixels, or convolutions with weights laid out anew."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import onnx
+from onnx import NodeProto
+from onnx.helper import make_node
+
+from onnxfuse import cuda
+from onnxfuse.graph.channels import FIRST, LAST, to_first, to_last, with_row
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import schema
+from onnxfuse.passes.layout import conv3d_as_conv2d
+from onnxfuse.passes.layout.subpixel import subpixel
+from onnxfuse.passes.layout.symmetric_pads import pads_evenly
+from onnxfuse.passes.layout.writer import (
+    ChannelsLastWriter,
+    Form,
+    channels_last_type,
+    inner,
+    integers,
+    like,
+    named,
+    read_twice,
+    spatial,
+    transpose,
+)
+
+
+def _conv(graph: Graph, node: Node) -> Form | None:
+    w, y = node.inputs[1], node.outputs[0]
+    attributes = graph.attributes(node)
+    pad, pads = _padding(graph, node, attributes)
+    x = node.inputs[0] if pad is None else pad.inputs[0]
+    if not spatial(graph, x, y, w) or not graph.is_constant(w):
+        return None
+    rank = len(graph.type(x).shape or ())
+    # Only the library's own op takes volumes, and it has no bfloat16.
+    if rank == 5 and graph.type(x).dtype == onnx.TensorProto.BFLOAT16:
+        return None
+    if pad is not None:
+        attributes = {**attributes, "pads": pads}
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        weight = graph.constant(w)
+        assert weight is not None, w
+        product, rest = _apart(to, node)
+        if _is_product(attributes, weight.shape):
+            # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
+            packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
+            return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
+        if pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
+            return [*conv3d_as_conv2d.write(to, node, weight, product), *rest]
+        depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
+        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels. Of larger
+        # windows there is no such kernel.
+        by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= cuda.MOST_TAPS
+        order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
+        oihw = weight.reshape(with_row(weight.shape, 1))
+        packed = to.constant(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))
+        first, kernel, convolved = inner(to, x), inner(to, w), inner(to, y)
+        changes = _over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
+        return [
+            transpose(to.last(x), first, to_first(rank)),
+            transpose(packed, kernel, back),
+            like(node, [first, kernel], [convolved], **changes),
+            transpose(convolved, product, to_last(rank)),
+            *rest,
+        ]
+
+    return Form((x,), (y,), write, saves=True, inner=() if pad is None else (pad,))
+
+
+def _padding(
+    graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]
+) -> tuple[Node | None, list[int]]:
+    """Return the Pad before a Conv that can be the convolution's own, and the padding of both together."""
+    pad = graph.producer(node.inputs[0])
+    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or read_twice(graph, pad):
+        return None, []
+    value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
+    widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
+    zeros = not value or (number is not None and not number.any())
+    if widths is None or widths.size != 8 or axes or not zeros or (widths < 0).any():
+        return None, []
+    constant = graph.attributes(pad).get("mode", b"constant") == b"constant"
+    if not constant or widths.reshape(2, 4)[:, :2].any() or attributes.get("auto_pad") not in (b"NOTSET", b"VALID"):
+        return None, []
+    own = integers(attributes, "pads") if attributes.get("auto_pad") == b"NOTSET" else []
+    added = widths.reshape(2, 4)[:, 2:].reshape(-1)
+    return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
+
+
+def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int) -> dict[str, list[int]]:
+    """Return what a convolution over signals says as one over images of one row; nothing for other ranks."""
+    if rank != 3:
+        return {}
+    ends = integers(attributes, "pads")
+    along = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
+    changes = {name: [one, *told] for name, one in along.items() if (told := integers(attributes, name))}
+    return {**changes, **({"pads": [0, ends[0], 0, ends[1]]} if ends else {})}
+
+
+def _conv_transpose(graph: Graph, node: Node) -> Form | None:
+    x, w = node.inputs[:2]
+    y = node.outputs[0]
+    rank = graph.type(x).rank
+    if not spatial(graph, x, y, w) or not graph.is_constant(w):
+        return None
+    over_blocks = subpixel(graph, node)
+    # Of volumes the library's own takes channels first alone.
+    if over_blocks is not None or rank not in (3, 4) or not pads_evenly(graph, node):
+        return over_blocks
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        weight = graph.constant(w)
+        assert weight is not None, w
+        kernel = w if rank == 4 else to.constant(w, "row", lambda: weight.reshape(with_row(weight.shape, 1)))
+        product, rest = _apart(to, node)
+        first, convolved = inner(to, x), inner(to, y)
+        return [
+            transpose(to.last(x), first, FIRST),
+            like(node, [first, kernel], [convolved], **_over_rows(graph.attributes(node), rank)),
+            transpose(convolved, product, LAST),
+            *rest,
+        ]
+
+    return Form((x,), (y,), write, saves=True, same_op=rank == 4 and not any(node.inputs[2:]))
+
+
+def _apart(to: ChannelsLastWriter, node: Node) -> tuple[str, list[NodeProto]]:
+    """Return the name of the convolution without its bias, and the nodes that add the bias: [O] to [N,H,W,O]."""
+    y = node.outputs[0]
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return to.last(y), []
+    product = to.fresh(f"{y}.product", channels_last_type(to.graph.type(y)))
+    return product, [make_node("Add", [product, node.inputs[2]], [to.last(y)])]
+
+
+def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
+    """Return whether a convolution is a matrix product over the channels, pixel by pixel."""
+    plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
+    return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
+
+
+CONVOLUTIONS = {"Conv": _conv, "ConvTranspose": _conv_transpose}

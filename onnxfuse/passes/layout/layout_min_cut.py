@@ -1,0 +1,283 @@
+"""The layout phase: regions of convolutions run channels last inside, with Transposes at their edges alone.
+
+A convolution on tensor cores works on [batch, height, width, channels]. Given channels first, the library turns its
+input and its output around each time. So a node channels last saves what it would turn around, an edge between the two
+layouts costs one Transpose, and the cheapest choice for all nodes of a graph at once is a minimum cut of a network
+whose two sides are the layouts.
+
+What the file then says is plain ONNX, which knows convolutions channels first alone: Conv stands between a Transpose of
+its input, one of its weight and one of its output. Fused ops and the library's own take the four as one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+from onnx.helper import make_node
+
+from onnxfuse.graph.channels import (
+    LAST_ROW,
+    ROW,
+    is_nchw_to_nhwc,
+    is_nhwc_to_nchw,
+    is_signal_transpose,
+    to_first,
+    to_last,
+    with_row,
+)
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.passes.layout.all_axes import names_some_axes
+from onnxfuse.passes.layout.ops import form
+from onnxfuse.passes.layout.writer import ChannelsLastWriter, Form, inner, stands_still, transpose
+from onnxfuse.rules.language import order
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Refusal
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.shapes.types import Dim
+
+LAUNCH = 2_000_000
+"""Elements that are read and written in the time of one launch, 2 us at 4 TB/s, in 16 bit: what any Transpose costs."""
+
+UNKNOWN_EXTENT = 32
+"""Counted for an extent that is open until run time: costs are compared with each other, so any number will do."""
+
+RESHAPE = 1
+"""Where nothing is to be turned around a Reshape does, which moves no data; but it parts what could be one kernel."""
+
+QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "ConvInteger")
+
+
+def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> None:
+    """Write the convolutions of `graph` and what stands between them channels last, where a rule asks for it."""
+    rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
+    if rule is None or rule.layout is None or any(n.op in QUANTIZED for n in graph.nodes):
+        return
+    in_the_way = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
+    if in_the_way is not None:
+        reason = "names some axes alone: ONNX Runtime does not open the Transposes of channels-last regions beside it"
+        refusal = Refusal(in_the_way.name, Cause("layout", seen=reason), 1, 1)
+        report.stopped.append(Near(rule.name, f"{in_the_way.op} {in_the_way.name}", refusal))
+        return
+    found = {
+        n: f
+        for n in graph.nodes
+        if (f := form(graph, n, rule.layout.types)) is not None
+        # That of a constant, as RAFT's first flow, is one: ONNX Runtime computes it when it opens the model.
+        and not any(graph.is_constant(v) for v in f.reads)
+    }
+    inner = {i for f in found.values() for i in f.inner}
+    found = {n: f for n, f in found.items() if n not in inner}
+    saving = [n for n, f in found.items() if f.saves]
+    if not saving:
+        return
+    chosen = _cheapest(graph, found)
+    for node in saving:
+        if node not in chosen:
+            reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
+            refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
+            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
+    taken = _taken_last(rules)
+    chosen = {n: f for n, f in chosen.items() if not _lies_last(graph, n, f, taken)}
+    if chosen:
+        replaced = names(list(chosen))
+        _write(graph, chosen)
+        report.applied.append(Applied(rule.name, "", replaced))
+
+
+# ---- the choice
+
+_LAST, _FIRST = "channels last", "channels first"
+"""The two ends of the network."""
+
+
+def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
+    """Return the nodes whose channels-last form makes the graph cheapest; of two choices alike the smaller."""
+    import networkx
+
+    network = networkx.DiGraph()
+    network.add_nodes_from((_LAST, _FIRST))
+    outer = {inner: node for node, its in found.items() for inner in its.inner}
+
+    def charge(one: object, other: object, cost: int | None) -> None:
+        """Add a cost for `one` channels first and `other` channels last; None: that cannot be."""
+        if cost is None:
+            network.add_edge(one, other)
+        else:
+            network.add_edge(one, other, capacity=cost)
+
+    for node, its in found.items():
+        if its.saves:
+            charge(node, _LAST, sum(_cost(graph.type(v).shape) for v in (*its.reads, *its.makes)))
+    for value in dict.fromkeys(v for f in found.values() for v in (*f.reads, *f.makes)):
+        cost = _cost(graph.type(value).shape)
+        maker = _maker(graph, found, value)
+        readers = _readers(graph, found, outer, value)
+        # One Transpose serves all readers on the other side.
+        to_first, to_last = ("to first", value), ("to last", value)
+        charge(to_first, maker, cost)
+        charge(maker, to_last, cost)
+        for reader in readers:
+            charge(reader, to_first, None)
+            charge(to_last, reader, None)
+    _, (_, last) = networkx.minimum_cut(network, _FIRST, _LAST)
+    return {n: f for n, f in found.items() if n in last}
+
+
+def _maker(graph: Graph, found: Mapping[Node, Form], value: str) -> Node | str:
+    node = graph.producer(value)
+    if node is None:
+        return _FIRST
+    if is_nhwc_to_nchw(node) or is_signal_transpose(node):
+        return _LAST
+    return node if node in found and value in found[node].makes else _FIRST
+
+
+def _readers(graph: Graph, found: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> list[Node | str]:
+    readers: list[Node | str] = [_FIRST] if graph.is_output(value) else []
+    for node in (outer.get(n, n) for n in graph.readers(value)):
+        if is_nchw_to_nhwc(node) or is_signal_transpose(node):
+            readers.append(_LAST)
+        else:
+            readers.append(node if node in found and value in found[node].reads else _FIRST)
+    return readers
+
+
+def _cost(shape: tuple[Dim, ...] | None) -> int:
+    if shape is None or stands_still(shape):
+        return RESHAPE
+    return LAUNCH + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
+
+
+def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
+    """Return the operators that some kernel, or the library's own op, takes between Transposes."""
+    patterns = (anchor.pattern for rule in rules if rule.fuse is not None for anchor in rule.fuse.anchors)
+    nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and "Transpose" in p.root.operators]
+    return frozenset(op for each in nodes for node in each for op in node.operators)
+
+
+def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> bool:
+    """Return whether a node stands between the Transposes of its channels-last form: no rule fused it since.
+
+    Where nothing takes it there (the library's own ConvTranspose has no bfloat16), the Transposes behind it may have
+    become a part of the kernel that reads it; written again, they would once more.
+    """
+    makers = [graph.producer(v) for v in its.reads]
+    if not its.same_op or not all(maker is not None and is_nhwc_to_nchw(maker) for maker in makers):
+        return False
+    if node.op not in taken or (its.saves and graph.type(its.makes[0]).dtype == TensorProto.BFLOAT16):
+        return True
+    readers = [graph.readers(v) for v in its.makes]
+    return all(each and all(map(is_nchw_to_nhwc, each)) for each in readers) and not any(
+        map(graph.is_output, its.makes)
+    )
+
+
+# ---- the writing
+
+
+def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
+    """Replace the chosen nodes by their channels-last forms, and what else reads their values by what it needs."""
+    to = ChannelsLastWriter(graph)
+    made = [v for f in chosen.values() for v in f.makes]
+    for value in made:
+        _take_over(graph, to, value)
+    have = set(made)
+    outer = {inner: node for node, its in chosen.items() for inner in its.inner}
+    for node, its in chosen.items():
+        new: list[NodeProto] = []
+        for value in its.reads:
+            if value in have:
+                continue
+            have.add(value)
+            maker = graph.producer(value)
+            if maker is not None and is_nhwc_to_nchw(maker):
+                to.names[value] = maker.inputs[0]
+            elif maker is not None and is_signal_transpose(maker):
+                new.append(_with_row(to, "Unsqueeze", maker.inputs[0], to.last(value), LAST_ROW))
+            else:
+                new += _turned(to, value)
+        new += its.write(to)
+        for value in its.makes:
+            if _wanted_first(graph, chosen, outer, value):
+                new += _turned_back(to, value)
+        graph.replace([*its.inner, node], [Node(p) for p in new])
+    graph.eliminate_dead_code()
+
+
+def _take_over(graph: Graph, to: ChannelsLastWriter, value: str) -> None:
+    """Let the channels-last form of a value have the name of the Transpose that computed it so far."""
+    for node in graph.readers(value):
+        if is_signal_transpose(node):
+            graph.replace([node], [Node(_with_row(to, "Squeeze", to.last(value), node.outputs[0], LAST_ROW))])
+        if not is_nchw_to_nhwc(node):
+            continue
+        output = node.outputs[0]
+        if value not in to.names:
+            to.names[value] = output
+            graph.replace([node], [])
+        else:
+            graph.replace([node], [Node(make_node("Identity", [to.names[value]], [output]))])
+
+
+def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> bool:
+    """Return whether something that stays channels first reads a value that is made channels last."""
+    if graph.is_output(value):
+        return True
+    readers = (outer.get(n, n) for n in graph.readers(value))
+    return any(n not in chosen or value not in chosen[n].reads for n in readers)
+
+
+def _turned(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
+    """Return the nodes at an edge into a region: a Transpose, after a signal has got its row.
+
+    A Reshape where the numbers lie in memory alike either way.
+    """
+    graph, output = to.graph, to.last(value)
+    shape = graph.type(value).shape or ()
+    rank, perm = len(shape), to_last(len(shape))
+    if stands_still(shape) and (numbers := _numbers([with_row(shape, 1)[a] for a in perm])):
+        return [_reshape(graph, value, output, numbers)]
+    if rank != 3:
+        return [transpose(value, output, perm)]
+    row = inner(to, value)
+    return [_with_row(to, "Unsqueeze", value, row), transpose(row, output, perm)]
+
+
+def _turned_back(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
+    """Return the nodes at an edge out of a region."""
+    graph, source = to.graph, to.last(value)
+    shape = graph.type(value).shape or ()
+    rank, perm = len(shape), to_first(len(shape))
+    if stands_still(shape) and (numbers := _numbers(shape)):
+        return [_reshape(graph, source, value, numbers)]
+    if rank != 3:
+        return [transpose(source, value, perm)]
+    row = inner(to, value)
+    return [transpose(source, row, perm), _with_row(to, "Squeeze", row, value)]
+
+
+def _numbers(shape: Sequence[Dim]) -> list[int]:
+    """Return what a Reshape to this shape of the same batch is told; nothing where that may not tell all extents.
+
+    A -1 is what the elements leave: two of them are refused, and so is one where the batch may be empty.
+    """
+    batch, *image = shape
+    left_open = sum(not isinstance(extent, int) for extent in image)
+    if left_open > 1 or (left_open and not (isinstance(batch, int) and batch > 0)):
+        return []
+    return [0, *(extent if isinstance(extent, int) else -1 for extent in image)]
+
+
+def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> NodeProto:
+    name = graph.fresh(f"{output}.shape")
+    graph.add_constant(name, np.asarray(numbers, np.int64))
+    return make_node("Reshape", [source, name], [output])
+
+
+def _with_row(to: ChannelsLastWriter, op: str, source: str, output: str, row: int = ROW) -> NodeProto:
+    """Return the Unsqueeze or Squeeze of a signal's row."""
+    if to.graph.opset < 13:
+        return make_node(op, [source], [output], axes=[row])
+    return make_node(op, [source, to.constant("", f"row{row}", lambda: np.asarray([row], np.int64))], [output])

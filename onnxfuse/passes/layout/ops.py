@@ -1,0 +1,321 @@
+"""How each operator is written channels last: [batch, height, width, channels] in place of [batch, channels, ...].
+
+An operator that is not in the table below, or not in the way that it is used, stays channels first.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import NodeProto
+from onnx.helper import make_node
+
+from onnxfuse import cuda
+from onnxfuse.graph.channels import FIRST, LAST, channels_last_axis, has_form
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import schema
+from onnxfuse.passes.layout.channel_groups import channel_shuffle, group_norm, grouped_norm
+from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
+from onnxfuse.passes.layout.writer import (
+    ChannelsLastWriter,
+    Form,
+    between,
+    both_ends,
+    channels_last_type,
+    entries,
+    images,
+    integer,
+    integers,
+    like,
+    many_outputs,
+    named,
+    operand,
+    spatial,
+    stands_still,
+    whole_image,
+)
+from onnxfuse.shapes.types import ValueType
+
+
+def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
+    """Return the channels-last form of `node`, None where it has none; convolutions only of these element types."""
+    if node.domain or node.captures:
+        return None
+    if node.op in CONVOLUTIONS:
+        return CONVOLUTIONS[node.op](graph, node) if graph.type(node.inputs[0]).dtype in types else None
+    make = _FORMS.get(node.op, _pointwise if cuda.is_pointwise(node.op) else None)
+    return None if make is None else make(graph, node)
+
+
+def _pointwise(graph: Graph, node: Node) -> Form | None:
+    y = node.outputs[0]
+    whole = graph.type(y).rank
+    if whole is None or not has_form(whole) or many_outputs(node):
+        return None
+    reads = []
+    for value in node.inputs:
+        rank = graph.type(value).rank if value else 0
+        if not value or rank == 0 or graph.is_constant(value):
+            continue
+        if rank != whole:
+            return None
+        reads.append(value)
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        return [like(node, [operand(to, v, whole) for v in node.inputs], [to.last(y)])]
+
+    return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads else None
+
+
+def _batch_normalization(graph: Graph, node: Node) -> Form | None:
+    """(x - mean) * (scale / sqrt(var + epsilon)) + shift, with weights along the last axis."""
+    x, scale, shift, mean, variance = node.inputs
+    y = node.outputs[0]
+    attributes = graph.attributes(node)
+    parameters = (scale, shift, mean, variance)
+    if not spatial(graph, x, y) or many_outputs(node) or not all(graph.is_constant(v) for v in parameters):
+        return None
+    if attributes.get("training_mode") or attributes.get("spatial") == 0:
+        return None
+    epsilon = np.float64(attributes["epsilon"])  # type: ignore[arg-type]
+    element = onnx.helper.tensor_dtype_to_np_dtype(graph.type(x).dtype)
+    a, b, m, v = (np.asarray(graph.constant(p)).astype(np.float64) for p in parameters)
+    factor = (a / np.sqrt(v + epsilon)).astype(element)
+    if not np.isfinite(factor.astype(np.float64)).all():
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        inner = [to.fresh(f"{y}.{step}", channels_last_type(graph.type(y))) for step in ("centred", "scaled")]
+        return [
+            make_node("Sub", [to.last(x), to.constant(mean, "mean", lambda: m.astype(element))], [inner[0]]),
+            make_node("Mul", [inner[0], to.constant(scale, "factor", lambda: factor)], [inner[1]]),
+            make_node("Add", [inner[1], to.constant(shift, "shift", lambda: b.astype(element))], [to.last(y)]),
+        ]
+
+    return Form((x,), (y,), write)
+
+
+def _along_axis(graph: Graph, node: Node) -> Form | None:
+    """Concat, Split, Softmax: one attribute names the axis."""
+    outputs = tuple(o for o in node.outputs if o)
+    axis = graph.attributes(node).get("axis")
+    if not spatial(graph, *outputs) or not isinstance(axis, int):
+        return None
+    rank = len(graph.type(outputs[0]).shape or ())
+    if node.op in ("Softmax", "LogSoftmax") and graph.opset < 13:  # over all axes from this one on
+        return None
+    data, others = (node.inputs, ()) if node.op == "Concat" else (node.inputs[:1], node.inputs[1:])
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        inputs = [*(whole_image(to, v) for v in data), *others]
+        return [
+            like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=channels_last_axis(rank, axis))
+        ]
+
+    reads = tuple(dict.fromkeys(v for v in data if not graph.is_constant(v)))
+    return Form(reads, outputs, write) if reads else None
+
+
+def _slice(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    if not spatial(graph, x, y):
+        return None
+    rank = len(graph.type(x).shape or ())
+    if graph.opset < 10:
+        attributes = graph.attributes(node)
+        axes = integers(attributes, "axes") or range(len(integers(attributes, "starts")))
+
+        def write_attributes(to: ChannelsLastWriter) -> list[NodeProto]:
+            return [like(node, [to.last(x)], [to.last(y)], axes=[channels_last_axis(rank, a) for a in axes])]
+
+        return Form((x,), (y,), write_attributes)
+    given = node.inputs[3] if len(node.inputs) > 3 else ""
+    array = graph.constant(given)
+    if array is None:
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        moved = np.asarray([channels_last_axis(rank, int(a)) for a in array.reshape(-1)], array.dtype)
+        axes = to.constant(given, f"nhwc{rank}", lambda: moved)
+        return [like(node, [to.last(x), *node.inputs[1:3], axes, *node.inputs[4:]], [to.last(y)])]
+
+    return Form((x,), (y,), write)
+
+
+def _pad(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    if not images(graph, x, y):
+        return None
+    if graph.opset < 11:
+        written = graph.attributes(node)["pads"]
+
+        def write_attribute(to: ChannelsLastWriter) -> list[NodeProto]:
+            return [like(node, [to.last(x)], [to.last(y)], pads=both_ends(np.asarray(written)).tolist())]
+
+        return Form((x,), (y,), write_attribute)
+    pads = node.inputs[1]
+    if any(node.inputs[3:]) or graph.element_count(pads) not in (None, 8):
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        widths, before = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
+        return [*before, like(node, [to.last(x), widths, *node.inputs[2:]], [to.last(y)])]
+
+    return Form((x,), (y,), write)
+
+
+def _resize(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    attributes = graph.attributes(node)
+    if attributes.get("mode") == b"linear":
+        return _interpolated(graph, node)
+    modes = (attributes.get("mode", b"nearest"), attributes.get("coordinate_transformation_mode", b""))
+    if not images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
+        return None
+    sizes = [i for i, v in enumerate(node.inputs) if i > 0 and v and graph.element_count(v) != 0]
+    if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) or attributes.get("axes"):
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        inputs, before = [to.last(x), *node.inputs[1:]], []
+        for i in sizes:
+            inputs[i], gather = entries(to, node.inputs[i], LAST, f"{y}.sizes")
+            before += gather
+        return [*before, like(node, inputs, [to.last(y)])]
+
+    return Form((x,), (y,), write)
+
+
+def _interpolated(graph: Graph, node: Node) -> Form | None:
+    """Between two Transposes, for a kernel: ONNX Runtime's wants the channels before height and width."""
+    x, attributes = node.inputs[0], graph.attributes(node)
+    known = attributes.get("coordinate_transformation_mode", b"") in {c.encode() for c in cuda.CENTRES}
+    others = ("axes", "antialias", "exclude_outside")
+    whole = attributes.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
+    if not known or not whole or any(attributes.get(o) for o in others) or graph.opset < 11:
+        return None
+    told = [graph.constant(v) for v in node.inputs[2:] if v and graph.element_count(v) != 0]
+    numbers = told[0] if len(told) == 1 else None
+    if numbers is None or numbers.size != 4 or not np.all(numbers > 0):
+        return None
+    kept = (1, 1) if np.issubdtype(numbers.dtype, np.floating) else (graph.type(x).shape or (None,) * 2)[:2]
+    return between(graph, node) if tuple(numbers[:2]) == tuple(kept) else None
+
+
+def _reduce(graph: Graph, node: Node) -> Form | None:
+    x, y = node.inputs[0], node.outputs[0]
+    attributes = graph.attributes(node)
+    as_input = "axes" not in schema.moved(node.op, "", graph.opset)
+    given = node.inputs[1] if as_input and len(node.inputs) > 1 else ""
+    array = graph.constant(given) if as_input else np.asarray(attributes.get("axes", []))
+    rank = graph.type(x).rank
+    if rank is None or not has_form(rank) or array is None or array.size == 0:
+        return None
+    axes, keep = {int(a) % rank for a in array}, attributes.get("keepdims", 1) == 1
+    turned_axes = {channels_last_axis(rank, a) for a in axes}
+    # Without keepdims the axes that are left must stand in the same order either way, and a signal's row goes, too.
+    left = [channels_last_axis(rank, a) for a in range(rank) if a not in axes]
+    if not keep and left != sorted(left):
+        return None
+    if not keep and rank == 3:
+        turned_axes.add(1)
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        output = to.last(y) if keep else y
+        moved = np.asarray(sorted(turned_axes), np.int64)
+        if as_input:
+            return [like(node, [to.last(x), to.constant(given, f"nhwc{rank}", lambda: moved)], [output])]
+        return [like(node, [to.last(x)], [output], axes=moved.tolist())]
+
+    return Form((x,), (y,) if keep else (), write)
+
+
+_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
+
+def _reshape(graph: Graph, node: Node) -> Form | None:
+    return channel_shuffle(graph, node) or grouped_norm(graph, node) or _flat(graph, node)
+
+
+def _flat(graph: Graph, node: Node) -> Form | None:
+    """Flatten or Reshape of numbers that lie in memory alike either way."""
+    x, y = node.inputs[0], node.outputs[0]
+    if not spatial(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
+        return None
+    if node.op == "Flatten" and graph.attributes(node)["axis"] != 1:
+        return None
+    if node.op == "Reshape":
+        target = graph.constant(node.inputs[1])
+        # A 0 takes an extent over, and those of the axes after the batch are others.
+        if target is None or 0 in target.reshape(-1)[1:] or graph.attributes(node).get("allowzero"):
+            return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        return [like(node, [to.last(x), *node.inputs[1:]], [y])]
+
+    return Form((x,), (), write)
+
+
+def _global_pool(graph: Graph, node: Node) -> Form | None:
+    # GlobalAveragePool(x) -> ReduceMean(x) over height and width
+    x, y = node.inputs[0], node.outputs[0]
+    if not spatial(graph, x, y):
+        return None
+    op, places = _GLOBAL[node.op], list(range(1, len(channels_last_type(graph.type(x)).shape or ()) - 1))
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        if "axes" in schema.moved(op, "", graph.opset):
+            return [named(make_node(op, [to.last(x)], [to.last(y)], axes=places, keepdims=1), node)]
+        axes = to.constant(y, "axes", lambda: np.asarray(places, np.int64))
+        return [named(make_node(op, [to.last(x), axes], [to.last(y)], keepdims=1), node)]
+
+    return Form((x,), (y,), write)
+
+
+def _shape(graph: Graph, node: Node) -> Form | None:
+    # Shape(x) -> Gather(Shape(x channels last), where each extent stands)
+    x, y = node.inputs[0], node.outputs[0]
+    if graph.type(x).rank != 4 or graph.is_constant(x):
+        return None
+    attributes = graph.attributes(node)
+    wanted = FIRST[integer(attributes, "start", 0) : integer(attributes, "end", 4)]
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        extents = to.fresh(f"{y}.nhwc", ValueType(onnx.TensorProto.INT64, (4,)))
+        order = to.constant(y, "order", lambda: np.asarray(wanted, np.int64))
+        return [
+            make_node("Shape", [to.last(x)], [extents]),
+            named(make_node("Gather", [extents, order], [y], axis=0), node),
+        ]
+
+    return Form((x,), (), write)
+
+
+_FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
+    "MaxPool": between,
+    "AveragePool": between,
+    "DepthToSpace": between,
+    "SpaceToDepth": between,
+    "LRN": between,
+    "GroupNormalization": group_norm,
+    "InstanceNormalization": between,
+    "BatchNormalization": _batch_normalization,
+    "Concat": _along_axis,
+    "Split": _along_axis,
+    "Softmax": _along_axis,
+    "LogSoftmax": _along_axis,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Resize": _resize,
+    "Upsample": _resize,
+    "ReduceMean": _reduce,
+    "ReduceSum": _reduce,
+    "ReduceMax": _reduce,
+    "ReduceMin": _reduce,
+    "ReduceL2": _reduce,
+    "Flatten": _flat,
+    "Reshape": _reshape,
+    "GlobalAveragePool": _global_pool,
+    "GlobalMaxPool": _global_pool,
+    "Shape": _shape,
+}

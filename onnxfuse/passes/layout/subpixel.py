@@ -1,0 +1,256 @@
+"""A transposed convolution channels last as one of stride 1: all pixels of a block come from the same few places.
+
+Of stride s, y[s n + r - p] = sum over m of x[n - m] w[r + m s]: the s pixels of block n read the same k / s places of
+x, each by weights of its own. So it is a convolution over k / s places whose channels are the pixels of a block, which
+then stand beside each other; where the padding p ends inside of a block, its first pixels are cut off. Libraries
+compute the gradient of a convolution instead, for which few kernels are made: for 64 to 32 channels, 8192 places,
+kernel 8, stride 4, float16, cuDNN's search came to one of 7034 us on an H100, and others on other days (2026-11).
+
+Where the stride does not divide the kernel, pixels of a block read unlike numbers of places. Zeros in place of the
+weights that lack would turn an infinity of x into NaN where there was none: such ones stay.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+from onnx import NodeProto
+from onnx.helper import make_node
+
+from onnxfuse.graph.channels import FIRST, LAST
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import schema
+from onnxfuse.passes.layout.writer import (
+    ChannelsLastWriter,
+    Form,
+    channels_last_type,
+    inner,
+    integers,
+    named,
+    transpose,
+)
+from onnxfuse.shapes.extent_arithmetic import shifted, times
+from onnxfuse.shapes.types import Dim, ValueType
+
+ALIGNED = 8
+"""Of the channels before and after, a multiple: what the kernels of the rules gemm and implicit_gemm take."""
+
+END = 2**62
+"""Where a Slice ends that leaves nothing out: more than any extent, and no more than is taken for sound."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of the convolution over blocks."""
+
+    stride: int
+    """Pixels of a block."""
+    taps: int
+    """Places that a block reads."""
+    pads: tuple[int, int]
+    """Places before and after those of x, so that there is a block for each pixel."""
+    cut: tuple[int, int]
+    """Pixels of the first and of the last block that are none of y."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A ConvTranspose and its convolution over blocks."""
+
+    node: Node
+    axes: tuple[_Axis, ...]
+    blocks: ValueType
+    """What the convolution makes: [batch, places, pixels of a block and channels]."""
+    weight: np.ndarray
+    """As the model has it, [channels, filters, ...]."""
+
+    @property
+    def filters(self) -> int:
+        return int(self.weight.shape[1])
+
+    @property
+    def known(self) -> tuple[Dim, ...]:
+        """Batch and places of blocks."""
+        return (self.blocks.shape or ())[:-1]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether a block is made of one place."""
+        return all(a.taps == 1 and a.pads == (0, 0) for a in self.axes)
+
+
+def subpixel(graph: Graph, node: Node) -> Form | None:
+    """Return a ConvTranspose as a convolution over blocks, None where it is not known to be exact and no slower."""
+    x, w, *bias = (v for v in node.inputs if v)
+    weight, rows = graph.constant(w), channels_last_type(graph.type(x)).shape
+    axes = None if weight is None or rows is None else _axes(graph.attributes(node), weight.shape[2:], rows)
+    if weight is None or rows is None or axes is None or not all(graph.is_constant(b) for b in bias):
+        return None
+    pixels = prod(a.stride for a in axes)
+    channels, block = weight.shape[0], weight.shape[1] * pixels
+    known = [shifted(n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:-1], axes, strict=True)]
+    if pixels == 1 or channels % ALIGNED or block % ALIGNED or not _can_be_put(known, axes):
+        return None
+    layer = _Layer(node, axes, ValueType(graph.type(x).dtype, (rows[0], *known, block)), np.asarray(weight))
+    if len(axes) == 3 and not layer.is_product:  # no kernel of ours takes volumes
+        return None
+
+    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+        return _written(to, layer)
+
+    return Form((x,), (node.outputs[0],), write, saves=True)
+
+
+# ---- its size
+
+
+def _axes(
+    attributes: Mapping[str, schema.AttributeValue], kernel: Sequence[int], rows: Sequence[Dim]
+) -> tuple[_Axis, ...] | None:
+    count = len(kernel)
+    if attributes.get("group", 1) != 1 or any(d != 1 for d in integers(attributes, "dilations")):
+        return None
+    strides = integers(attributes, "strides") or [1] * count
+    more = integers(attributes, "output_padding") or [0] * count
+    found = [_Axis(1, 1, (0, 0), (0, 0))] if count == 1 else []  # a signal is one row
+    for at, extent in enumerate(rows[-1 - count : -1]):
+        padding = ends(attributes, at, count, extent, kernel[at] - strides[at] + more[at])
+        if padding is None or kernel[at] % strides[at]:
+            return None
+        taps, before, after = kernel[at] // strides[at], padding[0], padding[1] - more[at]
+        # Blocks count from the one in which pixel 0 would stand without padding.
+        pads = taps - 1 - before // strides[at], taps - 1 - after // strides[at]
+        if min(pads) < 0:
+            return None
+        found.append(_Axis(strides[at], taps, pads, (before % strides[at], after % strides[at])))
+    return tuple(found)
+
+
+def ends(
+    attributes: Mapping[str, schema.AttributeValue], at: int, count: int, extent: Dim, beyond: int
+) -> tuple[int, int] | None:
+    """Return the padding before and after; `beyond`: pixels that would be there more than a stride for each place."""
+    pads = integers(attributes, "pads") or [0] * 2 * count
+    asked, how = integers(attributes, "output_shape"), attributes.get("auto_pad", b"NOTSET")
+    if asked:
+        strides = integers(attributes, "strides") or [1] * count
+        total = extent * strides[at] + beyond - asked[at - count] if isinstance(extent, int) else -1
+    elif how in (b"SAME_UPPER", b"SAME_LOWER"):
+        total = beyond
+    else:
+        return (pads[at], pads[at + count]) if how == b"NOTSET" else (0, 0)
+    # Of an odd number, operator sets and libraries differ on where the one more goes.
+    return (total // 2, total // 2) if total >= 0 and total % 2 == 0 else None
+
+
+# ---- its nodes
+
+
+def _written(to: ChannelsLastWriter, layer: _Layer) -> list[NodeProto]:
+    y, known, filters = layer.node.outputs[0], layer.known, layer.filters
+    blocks = to.fresh(f"{y}.blocks", layer.blocks)
+    nodes = _convolution(to, layer, blocks)
+    for b in (v for v in layer.node.inputs[2:] if v):
+        numbers = to.graph.constant(b)
+        assert numbers is not None, b
+        pixels = prod(a.stride for a in layer.axes)
+        each = to.constant(b, f"each{pixels}", partial(np.tile, numbers, pixels))
+        biased = to.fresh(f"{y}.biased", layer.blocks)
+        nodes.append(make_node("Add", [blocks, each], [biased]))
+        blocks = biased
+    if not any(any(a.cut) for a in layer.axes):
+        return [*nodes, *_put(to, layer, blocks, to.last(y))]
+    size = (times(n, a.stride) for n, a in zip(known[1:], layer.axes, strict=True))
+    whole = to.fresh(f"{y}.whole", ValueType(layer.blocks.dtype, (known[0], *size, filters)))
+    return [*nodes, *_put(to, layer, blocks, whole), _cut(to, layer, whole)]
+
+
+def _convolution(to: ChannelsLastWriter, layer: _Layer, blocks: str) -> list[NodeProto]:
+    """Return the nodes that make all blocks."""
+    (x, w), axes, (channels, *_) = layer.node.inputs[:2], layer.axes, layer.weight.shape
+    packed = _packed(layer.weight, axes)
+    kind = f"blocks{'x'.join(str(a.stride) for a in axes)}"
+    if layer.is_product:
+        right = to.constant(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
+        return [named(make_node("MatMul", [to.last(x), right], [blocks]), layer.node)]
+    dtype, (batch, *places) = layer.blocks.dtype, layer.known
+    right = to.constant(w, kind, lambda: packed)
+    first, kernel = inner(to, x), to.fresh(f"{w}.nchw", ValueType(dtype, (len(packed), channels, *packed.shape[1:-1])))
+    convolved = to.fresh(f"{blocks}.nchw", ValueType(dtype, (batch, len(packed), *places)))
+    pads = [a.pads[end] for end in (0, 1) for a in axes]
+    return [
+        transpose(to.last(x), first, FIRST),
+        transpose(right, kernel, FIRST),
+        named(make_node("Conv", [first, kernel], [convolved], pads=pads), layer.node),
+        transpose(convolved, blocks, LAST),
+    ]
+
+
+def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
+    """Return [C, O, ...] as [pixels of a block and O, taps of each axis, C], the weights of its last place first."""
+    apart = weight.reshape(*weight.shape[:2], *(n for a in axes for n in (a.taps, a.stride)))
+    taps, pixels = range(2, apart.ndim, 2), range(3, apart.ndim, 2)
+    return np.flip(apart, tuple(taps)).transpose(*pixels, 1, *taps, 0).reshape(-1, *(a.taps for a in axes), len(weight))
+
+
+def _can_be_put(known: Sequence[Dim], axes: Sequence[_Axis]) -> bool:
+    """Return whether blocks can be put beside each other: a Reshape can be told one extent alone that is open."""
+    *outer, last = (a.stride for a in axes)
+    return _are_beside(axes) or _are_told(known) or outer == [last]
+
+
+def _are_beside(axes: Sequence[_Axis]) -> bool:
+    """Return whether the pixels of a block lie beside each other already."""
+    return all(a.stride == 1 for a in axes[:-1])
+
+
+def _are_told(known: Sequence[Dim]) -> bool:
+    return sum(not isinstance(n, int) for n in known) <= 1
+
+
+def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list[NodeProto]:
+    """Return the nodes that put the pixels of blocks beside each other."""
+    filters, (batch, *places), strides = layer.filters, layer.known, [a.stride for a in layer.axes]
+    size, count = [times(n, s) for n, s in zip(places, strides, strict=True)], len(places)
+
+    def target(step: str, *extents: Dim) -> str:
+        numbers = np.asarray([n if isinstance(n, int) else -1 for n in extents], np.int64)
+        return to.constant(layer.node.outputs[0], step, lambda: numbers)
+
+    def made(step: str, *shape: Dim) -> str:
+        return to.fresh(f"{whole}.{step}", ValueType(layer.blocks.dtype, shape))
+
+    if _are_beside(layer.axes):
+        return [make_node("Reshape", [blocks, target("pixels", *[0] * count, -1, filters)], [whole])]
+    if not _are_told(places):
+        first, put = made("first", batch, filters * prod(strides), *places), made("put", batch, filters, *size)
+        return [
+            transpose(blocks, first, FIRST),
+            make_node("DepthToSpace", [first], [put], blocksize=strides[0]),
+            transpose(put, whole, LAST),
+        ]
+    # [n, h, w, a, b c] -> [n, h, a, w, b c] -> [n, h a, w b, c]
+    *outer, last = strides
+    run = last * filters
+    axis_by_axis = [at for axis in range(1, count) for at in (axis, axis + count)]
+    apart = made("apart", batch, *places, *outer, run)
+    mixed = made("mixed", batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
+    return [
+        make_node("Reshape", [blocks, target("apart", *[0] * (count + 1), *outer, run)], [apart]),
+        transpose(apart, mixed, (0, *axis_by_axis, count, 2 * count)),
+        make_node("Reshape", [mixed, target("pixels", 0, *size, filters)], [whole]),
+    ]
+
+
+def _cut(to: ChannelsLastWriter, layer: _Layer, whole: str) -> NodeProto:
+    """Return the node that leaves out what is none of y."""
+    y = layer.node.outputs[0]
+    starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
+    axes = list(range(1, len(starts) + 1))
+    if to.graph.opset < 10:
+        return make_node("Slice", [whole], [to.last(y)], starts=starts, ends=ends, axes=axes)
+    told = {"starts": starts, "ends": ends, "axes": axes}
+    given = [to.constant(y, name, partial(np.asarray, numbers, np.int64)) for name, numbers in told.items()]
+    return make_node("Slice", [whole, *given], [to.last(y)])

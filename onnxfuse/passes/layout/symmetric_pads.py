@@ -1,0 +1,71 @@
+"""A ConvTranspose that cuts off more at one end than at the other cuts off as much at both, and a Slice the rest.
+
+cuDNN pads alike at both ends. ONNX Runtime has no CUDA kernel for any other ConvTranspose: it runs on the CPU, and its
+channels-last op not at all. Keras's "same" of an odd kernel by a stride of 2 is one: a pixel is cut off, at the end.
+"""
+
+import numpy as np
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.passes.layout.subpixel import END, ends, subpixel
+from onnxfuse.passes.layout.writer import channels_last_type, integers
+from onnxfuse.shapes.extent_arithmetic import shifted
+from onnxfuse.shapes.types import ValueType
+
+SINCE = 10
+"""The operator set from which Slice reads where it begins and ends."""
+
+
+def symmetric_pads(graph: Graph) -> bool:
+    """Let every ConvTranspose that is no convolution over blocks pad alike at both ends; return whether any did not."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "ConvTranspose" and not n.domain and graph.opset >= SINCE]:
+        attributes = graph.attributes(node)
+        pads = integers(attributes, "pads")
+        told = attributes.get("auto_pad", b"NOTSET") == b"NOTSET" and not integers(attributes, "output_shape")
+        first, last = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+        if told and first != last and subpixel(graph, node) is None:
+            _write(graph, node, first, last)
+            changed = True
+    return changed
+
+
+def pads_evenly(graph: Graph, node: Node) -> bool:
+    """Return whether a ConvTranspose of a constant weight is known to pad alike at both ends."""
+    attributes, weight = graph.attributes(node), graph.constant(node.inputs[1])
+    rows = channels_last_type(graph.type(node.inputs[0])).shape
+    if weight is None or rows is None:
+        return False
+    count = weight.ndim - 2
+    dilations, strides = (integers(attributes, name) or [1] * count for name in ("dilations", "strides"))
+    more = integers(attributes, "output_padding") or [0] * count
+    for at, extent in enumerate(rows[-1 - count : -1]):
+        beyond = dilations[at] * (weight.shape[2 + at] - 1) + 1 - strides[at] + more[at]
+        found = ends(attributes, at, count, extent, beyond)
+        if found is None or found[0] != found[1]:
+            return False
+    return True
+
+
+def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
+    image, known = node.outputs[0], graph.type(node.outputs[0])
+    both = [min(pair) for pair in zip(first, last, strict=True)]
+    cut = [(a - p, b - p) for a, b, p in zip(first, last, both, strict=True)]
+    whole = graph.fresh(f"{image}.whole")
+    if known.shape is not None:
+        places = (shifted(n, a + b) for n, (a, b) in zip(known.shape[2:], cut, strict=True))
+        graph.types[whole] = ValueType(known.dtype, (*known.shape[:2], *places))
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    new.output[0] = whole
+    set_attribute(new, "pads", [*both, *both])
+    told = {
+        "starts": [a for a, _ in cut], "ends": [-b or END for _, b in cut], "axes": list(range(2, 2 + len(cut))),
+    }  # fmt: skip
+    names = [graph.fresh(f"{image}.{name}") for name in told]
+    for name, numbers in zip(names, told.values(), strict=True):
+        graph.add_constant(name, np.asarray(numbers, np.int64))
+    cutting = onnx.helper.make_node("Slice", [whole, *names], [image], image)
+    graph.replace([node], [Node(new), Node(cutting)])

@@ -1,0 +1,135 @@
+"""A mask that is the same for all queries is not written out for each of them.
+
+Exporters give a padding mask a row for every query: the condition on keys meets one that always holds, or an Expand.
+What is added to scores, or chooses among them, is broadcast to their shape all the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.mask_facts import everywhere
+from onnxfuse.shapes.extent_arithmetic import broadcast
+from onnxfuse.shapes.types import ValueType
+
+DEPTH = 20
+"""Nodes between a mask and what it is made of; exporters write a handful."""
+
+
+def shrink_masks(graph: Graph) -> bool:
+    """Let masks be as small as they are known to be where scores have their full shape; return whether any was changed.
+
+    `Add(s, Where(And(always, keep), 0, low))` -> `Add(s, Where(keep, 0, low))`: `keep` is a row, `always` a column.
+    """
+    slim, changed = _Slim(graph), False
+    for node in list(graph.nodes):
+        if node.domain or node.op not in _MASKING:
+            continue
+        for position in _MASKING[node.op]:
+            value = node.inputs[position] if position < len(node.inputs) else ""
+            small = slim.of(value, DEPTH) if value else value
+            others = [v for i, v in enumerate(node.inputs) if v and i != position]
+            if small == value or not _keeps_shape(graph, small, value, others):
+                slim.waiting.clear()
+                continue
+            inputs = [small if i == position else v for i, v in enumerate(node.inputs)]
+            graph.replace([node], [*slim.made(small), _with_inputs(node, inputs, node.outputs)])
+            changed = True
+            break
+    return changed
+
+
+def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
+    """Return whether each axis and extent that `small` has no more is known to be there in another operand.
+
+    # Add([4, 8], s) -> Add([8], s) loses the 4; Add([1, 8], s) -> Add([8], s) the axis, which is part of the shape, too
+    """
+    new, old = graph.type(small).shape, graph.type(value).shape
+    if not new or not old:
+        return False
+    shapes = [s for v in others if (s := graph.type(v).shape) is not None]
+
+    def has(axis: int) -> bool:
+        """Whether another operand brings this axis of `old`, counted from the end, as long as it is there."""
+        long = [s for s in shapes if len(s) >= -axis]
+        return any(s[axis] == old[axis] for s in long) if old[axis] != 1 else bool(long)
+
+    lost = [axis for axis in range(-len(old), 0) if len(new) < -axis or new[axis] != old[axis]]
+    return all(old[axis] is not None and has(axis) for axis in lost)
+
+
+@dataclass
+class _Slim:
+    """Values of one graph, and smaller ones that are the same when they are broadcast."""
+
+    graph: Graph
+    known: dict[str, str] = field(default_factory=dict)
+    """What was found: a value that is in the graph, or that nothing smaller is known."""
+    waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
+    """Nodes that are not in the graph yet, by what they compute, with the value that it stands for."""
+
+    def of(self, value: str, depth: int) -> str:
+        """Return a value that is `value` when it is broadcast, itself where none is known."""
+        if value not in self.known:
+            found = self._search(value, depth)
+            if found in self.waiting:
+                return found
+            self.known[value] = found
+        return self.known[value]
+
+    def _search(self, value: str, depth: int) -> str:
+        node = self.graph.producer(value)
+        if node is None or node.domain or depth == 0 or node.op not in _ELEMENTWISE:
+            return value
+        if node.op == "Expand":
+            return self.of(node.inputs[0], depth - 1)
+        if node.op in _NEUTRAL:
+            for mine, other in (node.inputs, node.inputs[::-1]):
+                if everywhere(self.graph, mine) == _NEUTRAL[node.op]:
+                    return self.of(other, depth - 1)
+        inputs = [self.of(v, depth - 1) for v in node.inputs]
+        shape = broadcast([self.graph.type(v).shape for v in inputs])
+        if inputs == list(node.inputs) or shape is None or None in shape or shape == self.graph.type(value).shape:
+            return value
+        name = self.graph.fresh(f"{value}.row")
+        self.graph.types[name] = ValueType(self.graph.type(value).dtype, shape)
+        self.waiting[name] = value, _with_inputs(node, inputs, [name])
+        return name
+
+    def made(self, name: str) -> list[Node]:
+        """Return the nodes that `name` waits for, in order; they are in the graph from now on."""
+        nodes: dict[str, Node] = {}
+
+        def visit(name: str) -> None:
+            if name in self.waiting and name not in nodes:
+                value, node = self.waiting[name]
+                for read in node.inputs:
+                    visit(read)
+                nodes[name] = node
+                self.known[value] = name
+
+        visit(name)
+        self.waiting.clear()
+        return list(nodes.values())
+
+
+def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
+    proto = onnx.NodeProto()
+    proto.CopyFrom(node.proto)
+    proto.input[:] = inputs
+    proto.output[:] = outputs
+    if proto.name and tuple(outputs) != node.outputs:
+        proto.name += ".row"
+    return Node(proto)
+
+
+_MASKING = {"Add": (0, 1), "Where": (0,)}
+"""Where operators that mask scores read the mask. ONNX's own Attention is not among them: ONNX Runtime's kernels for it
+want a row for each query."""
+
+_NEUTRAL = {"And": 1.0, "Or": 0.0}
+"""The operand that changes nothing."""
+
+_ELEMENTWISE = frozenset({"Expand", "And", "Or", "Where", "Cast", "Not", "Identity", "Add", "Sub", "Mul"})

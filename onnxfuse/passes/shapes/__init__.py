@@ -1,0 +1,1 @@
+"""Passes on shape computations, reshape targets and extents."""

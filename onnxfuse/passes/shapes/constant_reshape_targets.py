@@ -1,0 +1,172 @@
+"""Targets that a model computes although they are known: what is read from shapes becomes a constant.
+
+Exporters write the target of a Reshape as a Concat of extents that they ask for on the way. Where each extent of the
+result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
+What torch writes for `expand` chooses between an extent and 1 by whether it was asked for -1; where each extent is
+known by name, it is read from the first value that has it, and nothing is chosen.
+`allowzero`, which torch's exporter of today writes on every Reshape, is for targets with an extent of no elements:
+without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from onnxfuse.graph.constant_folding import ask_extents, homes_of
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.shapes.extent_arithmetic import product
+from onnxfuse.shapes.types import Dim
+
+
+def constant_reshape_targets(graph: Graph) -> bool:
+    """Give every Reshape and Expand whose target is known by its types a constant one."""
+    changed = False
+    for node in list(graph.nodes):
+        if node.op not in TARGETS or node.domain or len(node.inputs) != 2:
+            continue
+        if graph.is_constant(node.inputs[1]):
+            changed |= _plain(graph, node)
+            continue
+        source, result = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape
+        if source is None or result is None:
+            continue
+        target = TARGETS[node.op](source, result)
+        if target is None:
+            changed |= node.op == "Expand" and _read_at_homes(graph, node, source, result)
+            continue
+        retarget(graph, node, write_target(graph, node.outputs[0], target))  # a 0 of the new target is a copy
+        changed = True
+    return changed
+
+
+def bypass_shared_reshapes(graph: Graph) -> bool:
+    """Let a Reshape read what a Reshape before it reads that is there for other operators; return whether any did.
+
+    For those it is then made alone. Where Reshapes alone read it, which axes they join and split the rules ask.
+    """
+    changed = False
+    for node in [n for n in graph.nodes if is_reshape(n)]:
+        before = graph.producer(node.inputs[0])
+        if before is None or not is_reshape(before) or all(map(is_reshape, graph.readers(node.inputs[0]))):
+            continue
+        source, result = graph.type(before.inputs[0]).shape, graph.type(node.outputs[0]).shape
+        target = None if source is None or result is None else reshaped(source, result)
+        if target is None:
+            continue
+        name = write_target(graph, node.outputs[0], target)
+        new = onnx.helper.make_node("Reshape", [before.inputs[0], name], node.outputs, node.name)
+        graph.replace([node], [Node(new)])
+        changed = True
+    return changed
+
+
+def is_reshape(node: Node) -> bool:
+    """Return whether a node is a Reshape, whatever allowzero says: types tell what it makes."""
+    return node.op == "Reshape" and not node.domain
+
+
+def write_target(graph: Graph, result: str, target: Sequence[int]) -> str:
+    """Add the constant target of what is reshaped to `result`, and return its name."""
+    name = graph.fresh(f"{result}.target")
+    graph.add_constant(name, np.asarray(target, np.int64))
+    return name
+
+
+def _plain(graph: Graph, node: Node) -> bool:
+    """Leave `allowzero` out where the constant target has no 0; return whether it did."""
+    target = graph.constant(node.inputs[1]) if node.written.get("allowzero") else None
+    if target is None or not target.all():
+        return False
+    retarget(graph, node, node.inputs[1])
+    return True
+
+
+def retarget(graph: Graph, node: Node, target: str) -> None:
+    """Let a Reshape or Expand read this target, in which a 0 is a copy."""
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    new.input[1] = target
+    if node.written.get("allowzero"):
+        set_attribute(new, "allowzero", None)
+    graph.replace([node], [Node(new)])
+
+
+def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """Return the target of a Reshape from one shape to another, None where it is no constant.
+
+    An extent of 0 copies the operand's; one may be -1, what is left, where no other can be 0.
+    """
+    target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
+    if target.count(None) == 1 and 0 not in target and _agree(source, result):
+        return [-1 if n is None else n for n in target]
+    known = [n for n in target if n is not None]
+    return known if len(known) == len(target) else None
+
+
+def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
+    """Return whether both are known to have as many elements by their names: what is left then still has its name.
+
+    Exporters bake the length of an example into one of two places: [s, b, 64] -> [16, 4*b, 16] says more than -1 would.
+    """
+    before, after = product(source), product(result)
+    return before is None or after is None or before == after
+
+
+def _extent(wanted: Dim, own: Dim) -> int | None:
+    if isinstance(wanted, int):
+        return wanted if wanted > 0 else None
+    return 0 if wanted is not None and wanted == own else None
+
+
+def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """An extent of 1 in the target leaves the operand's as it is."""
+    own = (1,) * (len(result) - len(source)) + source
+    target = [
+        n if isinstance(n, int) else 1 if n is not None and n == o else None for n, o in zip(result, own, strict=True)
+    ]
+    known = [n for n in target if n is not None]
+    return known if len(known) == len(target) else None
+
+
+def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
+    """Let an Expand whose target is chosen on the way read each extent at its home; return whether it can."""
+    if not _is_chosen(graph, node.inputs[1]):
+        return False
+    homes, own = homes_of(graph), (1,) * (len(result) - len(source)) + source
+    places = [
+        n if isinstance(n, int) else 1 if n is not None and n == o else homes.get(str(n))
+        for n, o in zip(result, own, strict=True)
+    ]  # fmt: skip
+    known = [p for p in places if p is not None]
+    if len(known) < len(places) or not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
+        return False
+    target = graph.fresh(f"{node.outputs[0]}.target")
+    expand = onnx.NodeProto()
+    expand.CopyFrom(node.proto)
+    expand.input[1] = target
+    graph.replace([node], [Node(n) for n in (*ask_extents(graph, known, target), expand)])
+    return True
+
+
+def _is_chosen(graph: Graph, target: str) -> bool:
+    """Return whether a Where is among what computes a target."""
+    waiting, seen = [target], set[str]()
+    while waiting:
+        node = graph.producer(waiting.pop())
+        if node is None or node.op == "Shape" or node.name in seen:
+            continue
+        if node.op == "Where":
+            return True
+        seen.add(node.name)
+        waiting += [v for v in node.inputs if v]
+    return False
+
+
+def _is_before(graph: Graph, value: str, node: Node) -> bool:
+    producer = graph.producer(value)
+    return producer is None or producer.order < node.order
+
+
+TARGETS = {"Reshape": reshaped, "Expand": _expand}

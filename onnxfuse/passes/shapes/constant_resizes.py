@@ -1,0 +1,134 @@
+"""What a Resize comes to is a constant where the types tell it, and one number whoever computes it.
+
+Decoders with skips interpolate to the size of another value: exporters ask for all extents of it where the batch is
+open. Where all others are numbers, so are the scales.
+
+An extent times a scale is rounded down: ONNX Runtime multiplies in float32, ONNX's inference in double. 10 pixels by
+0.7, a little less in float32, are 7 and 6. There the Resize is told sizes, computed where the batch is open, from which
+ONNX Runtime has the same scale; in types that do not show it the next number is the scale, for a kernel.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from onnxfuse.cuda import scaled_extent
+from onnxfuse.graph.constant_folding import ask_extents
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.shapes.types import Dim, ValueType
+
+SINCE = 11
+"""The operator set from which a Resize may be told sizes."""
+CROPPED = b"tf_crop_and_resize"
+SMOOTH = (b"linear", b"cubic")
+"""Modes in which a scale that is one step of float32 larger gives the same image, but for the last bits."""
+SHORT = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+"""Types that do not show these: linear, 160 -> 333 rows of noise, the relative error in float32 is 2.1e-5 by the next
+number and 8e-6 by the quotient."""
+
+Numbers = np.ndarray | list[int | None]
+"""What a Resize reads: scales, or sizes, None for an extent of its own image."""
+
+
+def constant_resizes(graph: Graph) -> bool:
+    """Give every Resize constant sizes or scales where the types tell them, and no unsafe scales; return if any."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
+        attributes = graph.attributes(node)
+        stretched = attributes.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
+        whole = not attributes.get("axes") and attributes["coordinate_transformation_mode"] != CROPPED
+        source, result = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+        if not stretched or not whole or source is None or result is None or len(source) != len(result):
+            continue
+        smooth = attributes["mode"] in SMOOTH and graph.type(node.inputs[0]).dtype in SHORT
+        if len(node.inputs) == 4 and not graph.is_constant(node.inputs[3]):
+            numbers = _told(source, result, smooth=smooth)
+        else:
+            numbers = _safe(graph, node, source, smooth=smooth)
+        if numbers is not None:
+            _write(graph, node, numbers)
+            changed = True
+    return changed
+
+
+def _told(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> Numbers | None:
+    """Return the sizes that types tell, or, where some have names, the scales."""
+    sizes = [n if isinstance(n, int) else None for n in result]
+    if None not in sizes:
+        return sizes
+    scales = [_scale(own, wanted, smooth=smooth) for own, wanted in zip(source, result, strict=True)]
+    known = [s for s in scales if s is not None]
+    return np.asarray(known, np.float32) if len(known) == len(scales) else None
+
+
+def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
+    """Return by what an extent is scaled to another: the quotient that a Resize to sizes takes, or the next number."""
+    if own is not None and own == wanted:
+        return np.float32(1)
+    if not isinstance(own, int) or not isinstance(wanted, int) or not own:
+        return None
+    scale = _quotient(wanted, own)
+    return next(
+        (
+            s
+            for s in (scale, _next(scale))[: 1 + smooth]
+            if scaled_extent(own, float(s)) == int(own * float(s)) == wanted
+        ),
+        None,
+    )
+
+
+def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> Numbers | None:
+    """Return what a Resize takes for scales of which one is not safe: the next ones, or sizes with the same scales."""
+    found = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    if found is None or found.size != len(source):
+        return None
+    scales = found.reshape(-1)
+    unsafe = [
+        isinstance(own, int) and scaled_extent(own, float(s)) > int(own * float(s))
+        for own, s in zip(source, scales, strict=True)
+    ]
+    if not any(unsafe):
+        return None
+    if smooth:
+        return np.asarray([_next(s) if so else s for s, so in zip(scales, unsafe, strict=True)], np.float32)
+    sizes = list[int | None]()
+    for own, scale in zip(source, scales, strict=True):
+        size = scaled_extent(own, float(scale)) if isinstance(own, int) and own else None
+        if scale != (1 if size is None else _quotient(size, own)):
+            return None
+        sizes.append(size)
+    return sizes
+
+
+def _quotient(size: Dim, own: Dim) -> np.float32:
+    """Return the scale that ONNX Runtime has from sizes."""
+    return np.float32(size) / np.float32(own)
+
+
+def _next(scale: np.float32) -> np.float32:
+    return np.float32(np.nextafter(scale, np.float32(np.inf)))
+
+
+def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
+    """Let a Resize read these."""
+    image, result = node.inputs[0], node.outputs[0]
+    made = list[onnx.NodeProto]()
+    if isinstance(numbers, list):
+        name, known = graph.fresh(f"{result}.sizes"), graph.type(result)
+        extents = zip(known.shape or (), numbers, strict=True)
+        graph.types[result] = ValueType(known.dtype, tuple(own if size is None else size for own, size in extents))
+        if None in numbers:
+            places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
+            made = ask_extents(graph, places, name)
+        else:
+            graph.add_constant(name, np.asarray(numbers, np.int64))
+    else:
+        name = graph.fresh(f"{result}.scales")
+        graph.add_constant(name, numbers)
+    new = onnx.NodeProto()
+    new.CopyFrom(node.proto)
+    del new.input[2:]
+    new.input.extend(["", name] if isinstance(numbers, list) else [name])
+    graph.replace([node], [Node(n) for n in (*made, new)])

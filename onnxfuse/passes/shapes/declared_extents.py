@@ -1,0 +1,54 @@
+"""What only the exporter's declarations tell of a Reshape is written into it: a session does not believe them.
+
+torch.export proves that the positions cut from a table are as many as the tokens of a batch, and declares it; what the
+nodes compute does not tell. The extent that a target leaves over, -1, is then, as far as a session sees, some multiple
+of the batch, and a rule that asks for the same batch of queries and of keys is refused there. 0 says that it is kept.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import ModelProto
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.passes.shapes.constant_reshape_targets import retarget
+from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.shapes.inference import inferred, shell
+from onnxfuse.shapes.types import UNKNOWN, ValueType, is_unknown, value_types
+
+
+def keep_declared_extents(model: ModelProto) -> None:
+    """Write 0 for the -1 of every Reshape where declarations alone tell that the extent is the operand's own.
+
+    A file with fused ops has been here: what it declares is what was inferred of the nodes that they stand for.
+    """
+    fused = any(f.domain == DOMAIN for f in model.functions)
+    if fused or not model.graph.value_info or not any(n.op_type == "Reshape" for n in nodes_of(model.graph)):
+        return
+    bare = shell(model)
+    del bare.graph.value_info[:]
+    computed = value_types(inferred(bare).graph)
+    for_every_graph(model, lambda graph: _keep(graph, computed))
+
+
+def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
+    for node in list(graph.nodes):
+        is_reshape = node.op == "Reshape" and not node.domain and len(node.inputs) == 2
+        target = graph.constant(node.inputs[1]) if is_reshape else None
+        if target is None or (target == -1).sum() != 1 or (node.written.get("allowzero") and 0 in target):
+            continue
+        axis = int((target.reshape(-1) == -1).argmax())
+        if _is_kept(node, axis, graph.types) and not _is_kept(node, axis, computed):
+            name = graph.fresh(f"{node.outputs[0]}.target")
+            graph.add_constant(name, np.where(np.arange(target.size) == axis, 0, target))
+            retarget(graph, node, name)
+
+
+def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
+    """Return whether a Reshape's result has the extent there that its operand has, by a name of the model's."""
+    source, result = (types.get(v, UNKNOWN).shape for v in (node.inputs[0], node.outputs[0]))
+    if source is None or result is None or axis >= min(len(source), len(result)):
+        return False
+    return isinstance(result[axis], str) and not is_unknown(result[axis]) and result[axis] == source[axis]

@@ -1,0 +1,262 @@
+"""Numbers computed from shapes that are data to a kernel: they reach the GPU as a launch's argument, not by a copy.
+
+ONNX Runtime computes on shapes on the CPU, and copies what the GPU reads of it; a copy refuses a CUDA graph
+(`runtime/session/capture.py`). Its Range reads start and limit on the CPU and writes on the GPU: Range(n, n + 1, 1) is
+n there, for every n but the greatest of its type.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.cuda import is_pointwise
+from onnxfuse.fusion.steps.pointwise import host_values
+from onnxfuse.graph.constant_folding import is_repeatable
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
+
+SINCE = 11
+"""The first opset with Range."""
+
+RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
+"""Element types of shapes that Range takes; what is computed from them in other types is computed on the GPU."""
+
+DATA: Mapping[str, Collection[int]] = {
+    "Expand": (0,), "Flatten": (0,), "Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "Reshape": (0,),
+    "ScatterElements": (0, 1, 2), "ScatterND": (0, 1, 2), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Tile": (0,),
+    "Transpose": (0,), "Unsqueeze": (0,),
+}  # fmt: skip
+"""Inputs that CUDA kernels read on the GPU, beside all of elementwise operators and Concat."""
+
+EITHER = frozenset({"Clip"})
+"""Elementwise operators with inputs that CUDA's kernels read on the GPU or on the CPU: the limits of ONNX Runtime
+1.31's are on the GPU, those of older ones on the CPU."""
+
+MOVING = frozenset({"Concat", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators beside the elementwise ones between integers and what is computed of them: RoPE's angles of a position."""
+
+VIEWS = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators behind which one number is the same number."""
+
+FARTHEST = 24
+"""Nodes between what a kernel reads, of another type or of several elements, and the integers that it is computed from,
+at most: ten where queries are scaled by the logarithm of their position (Ministral 3). One kernel computes them all."""
+
+
+def device_scalars(graph: Graph) -> bool:
+    """Give each kernel the numbers computed from shapes that it reads as data on the GPU; return whether any did.
+
+    `y = Mul(x, n)` -> `y = Mul(x, Range(n, n + 1, 1))`. A number that an input of the model has a part in stays as it
+    is: a replay of a CUDA graph would not see that input change. A model with If, Loop or Scan is captured by nobody.
+    """
+    if graph.opset < SINCE or graph.parent is not None or any(True for _ in graph.subgraphs()):
+        return False
+    there: dict[str, str] = {}
+    changed = False
+    while _one_round(graph, there):  # what is on the GPU now may read further numbers there
+        changed = True
+    return changed
+
+
+def _one_round(graph: Graph, there: dict[str, str]) -> bool:
+    host = host_values(graph)
+    numbers = _of_shapes_alone(graph, host)
+    changed = False
+    for node in list(graph.nodes):
+        wanted = [v for i, v in enumerate(node.inputs) if v in numbers and _is_data(graph, node, i, host)]
+        drawing = _Drawing(graph, numbers, there, node)
+        names = {v: name for v in wanted if (name := drawing.of(v, FARTHEST)) is not None}
+        if names:
+            graph.replace([node], [*drawing.new, _reading(node, names)])
+            changed = True
+    return changed
+
+
+def _of_shapes_alone(graph: Graph, host: frozenset[str]) -> frozenset[str]:
+    """Return those of the values on the CPU that no element of an input of the model has a part in."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        free = all(v in found if v in host else v not in graph.inputs for v in node.inputs if v)
+        if node.op in SHAPE_READERS or free:
+            found.update(v for v in node.outputs if v in host)
+    return frozenset(found)
+
+
+def _is_data(graph: Graph, node: Node, index: int, host: frozenset[str]) -> bool:
+    """Return whether a kernel on the GPU reads this input there, or would if it were there.
+
+    A node that reads the model's own input beside a number from shapes is kept on the CPU for that number alone.
+    """
+    if not _reads_data(node, index):
+        return False
+    if not any(o in host for o in node.outputs):
+        return True
+    large = any(_may_be_large(graph, v) for v in node.inputs if v in graph.inputs)
+    return large and not any(_is_argument(graph, v, host) for n in _and_after(graph, node, host) for v in n.outputs)
+
+
+def _reads_data(node: Node, index: int) -> bool:
+    """Return whether the operator's CUDA kernel reads this input on the GPU."""
+    if node.domain or node.op in EITHER:
+        return False
+    return is_pointwise(node.op) or node.op == "Concat" or index in DATA.get(node.op, ())
+
+
+def _may_be_large(graph: Graph, value: str) -> bool:
+    shape = graph.type(value).shape
+    known = [n for n in shape or () if isinstance(n, int)]
+    return shape is None or len(known) < len(shape) or math.prod(known) > SMALL
+
+
+def _and_after(graph: Graph, node: Node, host: frozenset[str]) -> Iterator[Node]:
+    """Yield the node and those that compute on the CPU with what it gives."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        yield (one := waiting.pop())
+        readers = (r for v in one.outputs for r in graph.readers(v) if any(o in host for o in r.outputs))
+        fresh = [r for r in readers if r not in seen]
+        seen.update(fresh)
+        waiting += fresh
+
+
+def _is_argument(graph: Graph, value: str, host: frozenset[str]) -> bool:
+    """Return whether a kernel may read it on the CPU: shapes, axes and counts stand behind an operator's data."""
+    return any(
+        v == value and not _reads_data(reader, i) and (i > 0 or i in READ_ON_HOST.get(reader.op, ()))
+        for reader in graph.readers(value)
+        if not any(o in host for o in reader.outputs)
+        for i, v in enumerate(reader.inputs)
+    )
+
+
+@dataclass
+class _Drawing:
+    """The nodes that write on the GPU what `reader` reads."""
+
+    graph: Graph
+    numbers: Collection[str]
+    """What is computed from shapes alone, on the CPU."""
+    there: dict[str, str]
+    """Numbers that are on the GPU already, and what they are called there."""
+    reader: Node
+    new: list[Node] = field(default_factory=list)
+    never: set[str] = field(default_factory=set)
+    """What cannot be computed there."""
+
+    def of(self, value: str, left: int) -> str | None:
+        """Return the name of `value` on the GPU, None where it cannot be computed there."""
+        known = self.there.get(value)
+        if known is not None and self._is_before(known):
+            return known
+        shape, dtype = self.graph.type(value).shape, self.graph.type(value).dtype
+        if shape is None or value in self.never:
+            return None
+        is_integer = dtype in RANGED and all(n == 1 for n in shape)
+        made = self._drawn(value, dtype, len(shape)) if is_integer else self._computed(value, left)
+        if made is None:
+            self.never.add(value)
+        else:
+            self.there[value], self.graph.types[made] = made, self.graph.type(value)
+        return made
+
+    def _is_before(self, name: str) -> bool:
+        producer = self.graph.producer(name)
+        return any(name in n.outputs for n in self.new) or (producer is not None and producer.order < self.reader.order)
+
+    def _computed(self, value: str, left: int) -> str | None:
+        """Compute on the GPU what is no integer, as a Cast or a square root, of numbers that are."""
+        graph, source = self.graph, self.graph.producer(value)
+        if source is None or not left or not _is_computed(graph, source):
+            return None
+        names = {v: self.of(v, left - 1) for v in _operands(source) if v in self.numbers}
+        known = {v: name for v, name in names.items() if name is not None}
+        if len(known) < len(names):
+            return None
+        made = graph.fresh(f"{value}.on_gpu")
+        self.new.append(_reading(source, known, made))
+        return made
+
+    def _drawn(self, value: str, dtype: int, rank: int) -> str:
+        """Write an integer on the GPU: of the same shape, `rank` axes of extent 1."""
+        graph, drawn = self.graph, self._in_list(_number(self.graph, value), dtype)
+        shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else self._scalar()
+        made = graph.fresh(f"{value}.on_gpu")
+        self.new.append(Node(onnx.helper.make_node("Reshape", [drawn, shape], [made], made)))
+        return made
+
+    def _in_list(self, number: str, dtype: int) -> str:
+        """Write an integer on the GPU as a list of one, once for all that are views of it."""
+        graph, name = self.graph, f"{number}.on_gpu"
+        known = self.there.get(f"{name}.drawn")
+        if known is not None and self._is_before(known):
+            return known
+        one = _constant(graph, "on_gpu.one", np.asarray(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
+        start = number if graph.type(number).rank == 0 else graph.fresh(f"{name}.number")
+        limit, drawn = graph.fresh(f"{name}.next"), graph.fresh(f"{name}.drawn")
+        if start != number:
+            self.new.append(Node(onnx.helper.make_node("Reshape", [number, self._scalar()], [start], start)))
+        self.new += [
+            Node(onnx.helper.make_node("Add", [start, one], [limit], limit)),
+            Node(onnx.helper.make_node("Range", [start, limit, one], [drawn], drawn)),
+        ]
+        self.there[f"{name}.drawn"] = drawn
+        return drawn
+
+    def _scalar(self) -> str:
+        return _constant(self.graph, "on_gpu.scalar", np.zeros(0, np.int64))
+
+
+def _number(graph: Graph, value: str) -> str:
+    """Return the value of which one is a view: the same number with other axes, or with 0 added."""
+    while (node := graph.producer(value)) is not None and not node.domain:
+        if node.op in VIEWS:
+            source = node.inputs[0]
+        elif node.op == "Add":
+            sides = (node.inputs, node.inputs[::-1])
+            source = next((x for x, zero in sides if (a := graph.constant(zero)) is not None and not a.any()), value)
+        else:
+            return value
+        shape = graph.type(source).shape
+        if source == value or shape is None or any(n != 1 for n in shape):
+            return value
+        value = source
+    return value
+
+
+def _is_computed(graph: Graph, node: Node) -> bool:
+    """Return whether a node may be computed on the GPU: its arguments, if it has any, are constants or a target."""
+    if is_pointwise(node.op, node.domain):
+        return is_repeatable(node)
+    if node.domain or node.op not in MOVING:
+        return False
+    return node.op in ("Concat", "Expand") or all(graph.is_constant(v) for v in node.inputs[1:] if v)
+
+
+def _operands(node: Node) -> tuple[str, ...]:
+    """Return what a node that may be computed on the GPU reads there."""
+    return node.inputs if is_pointwise(node.op, node.domain) or node.op == "Concat" else node.inputs[:1]
+
+
+def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:
+    """Return the node with other inputs, `names` by those that it has; one that gives `made` where that is named."""
+    copied = onnx.NodeProto()
+    copied.CopyFrom(node.proto)
+    copied.input[:] = [names.get(v, v) for v in node.inputs]
+    if made:
+        copied.name, copied.output[0] = made, made
+    return Node(copied)
+
+
+def _constant(graph: Graph, name: str, array: npt.NDArray[Any]) -> str:
+    """Return the name of a constant that all numbers share."""
+    name = f"{name}.{array.dtype}"
+    known = graph.constant(name)
+    if known is None or known.dtype != array.dtype or not np.array_equal(known, array):
+        graph.add_constant(name := graph.fresh(name), array)
+    return name

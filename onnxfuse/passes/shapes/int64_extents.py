@@ -1,0 +1,91 @@
+"""Extents that are counted in int32 are counted in int64, as ONNX has them.
+
+TensorFlow counts in int32: between a Shape and the Reshape that reads it exporters write a Cast to int32 and one back.
+Behind them nobody sees that an extent is one of a value's. What int32 does not hold is nothing that the model could
+compute with either.
+"""
+
+import numpy as np
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.passes.rewriting.node_replacement import passing_on
+from onnxfuse.shapes.types import ValueType
+
+NARROW, WIDE = onnx.TensorProto.INT32, onnx.TensorProto.INT64
+
+DEPTH = 20
+"""Nodes between an extent and its Shape."""
+
+COUNTING = {
+    "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "ReduceProd": 1, "Concat": None, "Mul": None, "Add": None,
+}  # fmt: skip
+"""What is computed of extents, and how many of an operator's inputs are such; None for all."""
+
+
+def int64_extents(graph: Graph) -> bool:
+    """Let what reads extents that are cast to int32 read them as they are, and cast what it makes; return whether any.
+
+    A Cast back is none then.
+    """
+    changed = False
+    for node in graph.nodes[:]:
+        if node.order >= 0 and not node.domain:
+            changed |= _back(graph, node) or _computed(graph, node)
+    return changed
+
+
+def _back(graph: Graph, node: Node) -> bool:
+    source = _before_cast(graph, node.inputs[0]) if node.op == "Cast" and node.written.get("to") == WIDE else None
+    if source is None:
+        return False
+    graph.replace([node], [passing_on(node, source)])
+    return True
+
+
+def _computed(graph: Graph, node: Node) -> bool:
+    """Compute in int64, and cast the result."""
+    if node.op not in COUNTING or len(node.outputs) != 1:
+        return False
+    read = node.inputs[: COUNTING[node.op]]
+    wide = [_before_cast(graph, v) for v in read]
+    constant = [graph.is_constant(v) and graph.type(v).dtype == NARROW for v in read]
+    if not any(wide) or not all(w or c for w, c in zip(wide, constant, strict=True)):
+        return False
+    new, result = onnx.NodeProto(), graph.fresh(f"{node.outputs[0]}.int64")
+    new.CopyFrom(node.proto)
+    for position, (value, source) in enumerate(zip(read, wide, strict=True)):
+        new.input[position] = source or _widened(graph, value)
+    new.output[0] = result
+    graph.types[result] = ValueType(WIDE, graph.type(node.outputs[0]).shape)
+    cast = onnx.helper.make_node("Cast", [result], [node.outputs[0]], node.outputs[0], to=NARROW)
+    graph.replace([node], [Node(new), Node(cast)])
+    return True
+
+
+def _widened(graph: Graph, value: str) -> str:
+    numbers, name = graph.constant(value), graph.fresh(f"{value}.int64")
+    assert numbers is not None
+    graph.add_constant(name, numbers.astype(np.int64))
+    return name
+
+
+def _before_cast(graph: Graph, value: str) -> str | None:
+    """Return the extents that `value` is cast to int32 from, None where it is none of such."""
+    cast = graph.producer(value)
+    if cast is None or cast.op != "Cast" or cast.domain or cast.written.get("to") != NARROW:
+        return None
+    return cast.inputs[0] if _counts(graph, cast.inputs[0], DEPTH) else None
+
+
+def _counts(graph: Graph, value: str, depth: int) -> bool:
+    """Return whether `value` is computed from shapes, and numbers, alone."""
+    node = graph.producer(value)
+    if node is None or node.domain or not depth:
+        return False
+    if node.op == "Shape":
+        return True
+    if node.op not in COUNTING or graph.type(value).dtype not in (WIDE, 0):
+        return False
+    read = [v for v in node.inputs[: COUNTING[node.op]] if not graph.is_constant(v)]
+    return bool(read) and all(_counts(graph, v, depth - 1) for v in read)

@@ -1,0 +1,1 @@
+"""Passes on operators that only move data: Transpose, Reshape, Slice, Concat."""

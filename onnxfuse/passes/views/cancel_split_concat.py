@@ -1,0 +1,84 @@
+"""Neighbouring parts of a value that are put side by side again in their order are the value: nothing is cut for that.
+
+Cross stage partial nets (YOLO's C2f) cut an image's channels in two halves, send one through convolutions, and put both
+and all that came of it side by side.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx import NodeProto
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.passes.rewriting.node_replacement import replace_each
+from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a value is of another one along an axis: from `start` up to `end`."""
+
+    whole: str
+    start: int
+    end: int
+
+
+def cancel_split_concat(graph: Graph) -> bool:
+    """Let each Concat read what its neighbouring inputs are all parts of; return whether one did."""
+    return replace_each(graph, {"Concat": _joined})
+
+
+def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
+    rank = graph.type(concat.outputs[0]).rank
+    if rank is None:
+        return None
+    axis = int(str(graph.attributes(concat)["axis"])) % rank
+    inputs, left = list[str](), list(concat.inputs)
+    while left:
+        many, whole = _all_parts(graph, left, axis)
+        inputs.append(whole if many else left[0])
+        del left[: max(many, 1)]
+    if len(inputs) == len(concat.inputs):
+        return None
+    new = NodeProto()
+    new.CopyFrom(concat.proto)
+    del new.input[:]
+    new.input.extend(inputs)
+    if len(inputs) == 1:
+        new.op_type = "Identity"
+        del new.attribute[:]
+    return [new]
+
+
+def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str]:
+    """Return how many of the first values are all of one, in its order, and which; 0 where there is no such value."""
+    first = _part(graph, values[0], axis)
+    if first is None or first.start:
+        return 0, ""
+    extent, end, many = (graph.type(first.whole).shape or ())[axis], first.end, 1
+    while end != extent and many < len(values):
+        next_one = _part(graph, values[many], axis)
+        if next_one is None or next_one.whole != first.whole or next_one.start != end:
+            return 0, ""
+        end, many = next_one.end, many + 1
+    return (many, first.whole) if end == extent and many > 1 else (0, "")
+
+
+def _part(graph: Graph, value: str, axis: int) -> _Part | None:
+    """Return what a value is a part of, where that is known and it is one along `axis` alone."""
+    node = graph.producer(value)
+    if node is None or node.domain or node.op not in ("Slice", "Split"):
+        return None
+    shape = graph.type(node.inputs[0]).shape
+    if shape is None or not isinstance(extent := shape[axis], int):
+        return None
+    if node.op == "Split":
+        if int(str(graph.attributes(node)["axis"])) % len(shape) != axis:
+            return None
+        place = dict(zip(node.outputs, split_at(graph, node, axis), strict=False)).get(value)
+        return None if place is None else _Part(node.inputs[0], *place)
+    cut = slice_range(graph, node)
+    if cut is None or cut[0] % len(shape) != axis:
+        return None
+    first, last, _ = slice(*cut[1:]).indices(extent)
+    return _Part(node.inputs[0], first, last)

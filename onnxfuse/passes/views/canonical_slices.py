@@ -1,0 +1,23 @@
+"""A Slice in steps of 1 says no steps: rules know one spelling of what exporters write in two."""
+
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+
+STEPS = 4
+"""Where a Slice reads its steps, last of all."""
+
+
+def canonical_slices(graph: Graph) -> bool:
+    """Leave out steps of 1; return whether there were any."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "Slice" and not n.domain]:
+        steps = graph.constant(node.inputs[STEPS]) if len(node.inputs) > STEPS else None
+        if steps is None or not (steps == 1).all():
+            continue
+        new = onnx.NodeProto()
+        new.CopyFrom(node.proto)
+        del new.input[STEPS:]
+        graph.replace([node], [Node(new)])
+        changed = True
+    return changed

@@ -1,0 +1,97 @@
+"""Elementwise work behind a view of what a convolution makes: it stands before the view, where it joins the kernel.
+
+Transformers for images see the channels-last image that a convolution makes as tokens, [n, h, w, c] as [n, h * w, c],
+and apply their activation to these. It is the same on the image. Once convolutions are laid out channels last, what a
+model ends in is a view, too, where it has one channel.
+"""
+
+from collections.abc import Sequence
+
+import onnx
+
+from onnxfuse.cuda import is_pointwise
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
+from onnxfuse.shapes.types import ValueType
+
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+
+
+def elementwise_before_view(graph: Graph) -> bool:
+    """Move each Reshape of what a convolution makes behind the elementwise nodes that only it feeds."""
+    changed = False
+    for view in [n for n in graph.nodes if is_reshape(n)]:
+        if view.order >= 0 and _of_a_convolution(graph, view):
+            work = _work(graph, view)
+            ends = graph.outputs_of([view, *work])
+            if work and len(ends) == 1 and ends[0] != view.outputs[0]:
+                _swap(graph, view, work, ends[0])
+                changed = True
+    return changed
+
+
+def _of_a_convolution(graph: Graph, view: Node) -> bool:
+    maker = _made_for(graph, view)
+    while maker is not None and _is_elementwise(maker) and all(graph.is_constant(v) for v in maker.inputs[1:]):  # bias
+        maker = _made_for(graph, maker)
+    if maker is not None and maker.op == "Transpose":  # to channels last
+        maker = _made_for(graph, maker)
+    return maker is not None and maker.op in CONVOLUTIONS
+
+
+def _made_for(graph: Graph, reader: Node) -> Node | None:
+    """Return the operator that makes the first input of a node, None where it makes it for others, too."""
+    value = reader.inputs[0]
+    maker = graph.producer(value)
+    alone = graph.readers(value) == [reader] and not graph.is_output(value)
+    return maker if maker is not None and alone and not maker.domain else None
+
+
+def _work(graph: Graph, view: Node) -> list[Node]:
+    """Return the elementwise nodes, in order, that compute from the view and constants alone."""
+    values, work = {view.outputs[0]}, dict[Node, None]()
+    waiting = graph.readers(view.outputs[0])
+    while waiting:
+        node = min(waiting, key=lambda n: n.order)
+        waiting.remove(node)
+        others = [v for v in node.inputs if v and v not in values]
+        if _is_elementwise(node) and all(_fits_both(graph, v, view) for v in others):
+            work[node] = None
+            values.add(node.outputs[0])
+            waiting += [n for n in graph.readers(node.outputs[0]) if n not in waiting]
+    return list(work)
+
+
+def _is_elementwise(node: Node) -> bool:
+    return is_pointwise(node.op, node.domain) and len(node.outputs) == 1 and not node.captures
+
+
+def _fits_both(graph: Graph, value: str, view: Node) -> bool:
+    """Return whether a constant means the same for the view and for what is viewed: one number, or one a channel."""
+    if not graph.is_constant(value):
+        return False
+    shape = graph.type(value).shape or ()
+    if len(shape) > min(1, graph.type(view.outputs[0]).rank or 0):  # [1] beside a view without axes makes one
+        return False
+    lasts = [s[-1] if (s := graph.type(v).shape) else None for v in (view.inputs[0], view.outputs[0])]
+    return graph.element_count(value) == 1 or lasts == [shape[0]] * 2
+
+
+def _swap(graph: Graph, view: Node, work: Sequence[Node], end: str) -> None:
+    image = graph.type(view.inputs[0]).shape
+    names = {view.outputs[0]: view.inputs[0]}
+    for node in work:
+        value = node.outputs[0]
+        names[value] = graph.fresh(f"{value}.image")
+        graph.types[names[value]] = ValueType(graph.type(value).dtype, image)
+    nodes = []
+    for node in work:
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node.proto)
+        proto.input[:] = [names.get(v, v) for v in node.inputs]
+        proto.output[0] = names[node.outputs[0]]
+        nodes.append(Node(proto))
+    last = onnx.NodeProto()
+    last.CopyFrom(view.proto)
+    last.input[0], last.output[0] = names[end], end
+    graph.replace([view, *work], [*nodes, Node(last)])

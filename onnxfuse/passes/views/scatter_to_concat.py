@@ -1,0 +1,286 @@
+"""What is written into a slice of a value stands between the parts that stay: no index is made, and nothing scattered.
+
+`x[:, 1:] += y` is exported as a ScatterND or a ScatterElements that reads where each element goes from a tensor, 32
+bytes for four axes: torchvision's MViT has 315 MB of them beside 20 MB of scores. No kernel reaches across it. Side by
+side (Concat) the parts are what movement kernels read where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
+from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
+from onnxfuse.passes.rewriting.node_replacement import along_one, replace_each
+from onnxfuse.shapes.types import Dim
+
+SINCE = 10
+"""The operator set from which Slice reads where it begins and ends."""
+DEPTH = 20
+"""Nodes between positions and what they count."""
+END = np.iinfo(np.int64).max
+"""Where a Slice ends that takes all to the end."""
+INDEX = 8
+"""Bytes of one position."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Positions that count up by one along an axis, or are one number."""
+
+    axis: int | None
+    """Of the tensor of positions; None for one number everywhere."""
+    first: int
+    of: Dim
+    """An extent up to which they count, ..."""
+    left: int = 0
+    """... and how many places before it they end."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What is written along an axis of the value."""
+
+    start: int
+    end: int
+    """As a Slice has it: negative from the end."""
+    share: float
+    """Of the axis, as far as is known."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the axis stays."""
+        return self.start == 0 and self.end == END
+
+
+def scatter_to_concat(graph: Graph) -> bool:
+    """Put what is scattered over a slice between the parts that stay; return whether anything was."""
+    return graph.opset >= SINCE and replace_each(graph, _WRITTEN)
+
+
+def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
+    """Return what stands for a ScatterND."""
+    data, indices, updates = node.inputs
+    shape, grid = graph.type(data).shape, (graph.type(indices).shape or (None,))[:-1]
+    runs = _columns(graph, indices)
+    if shape is None or runs is None or len(runs) > len(shape):
+        return None
+    along = [run.axis for run in runs if run.axis is not None]
+    # Each axis of the grid belongs to one of the value's, in the same order, or is none.
+    if along != sorted(set(along)) or any(e != 1 for axis, e in enumerate(grid) if axis not in along):
+        return None
+    row = [e for e in shape[len(runs) :] if isinstance(e, int)]
+    one = INDEX * len(runs) / max(int(np.prod(row)), 1) if len(row) == len(shape) - len(runs) else 0.0
+    spans = _spans(graph, node, runs, one)
+    if spans is None:
+        return None
+    idle = [axis for axis in range(len(grid)) if axis not in along]
+    new = [axis for axis, run in enumerate(runs) if run.axis is None]
+    nodes = list[NodeProto]()
+    if idle != new:
+        for op, axis in [*(("Squeeze", a) for a in reversed(idle)), *(("Unsqueeze", a) for a in new)]:
+            more, (updates,) = along_one(graph, op, [updates], axis, f"{node.outputs[0]}.{op}_{axis}")
+            nodes += more
+    return [*nodes, *_between(graph, node, updates, spans)]
+
+
+def _by_elements(graph: Graph, node: Node) -> list[NodeProto] | None:
+    """Return what stands for a ScatterElements."""
+    data, indices, updates = node.inputs
+    shape, written = graph.type(data).shape, graph.type(indices).shape
+    run = _run(graph, indices, DEPTH)
+    if not shape or written is None or run is None or len(written) != len(shape):
+        return None
+    axis = int(str(graph.attributes(node)["axis"])) % len(shape)
+    if run.axis != axis and (run.axis is not None or written[axis] != 1):
+        return None
+    spans = _spans(graph, node, [run if a == axis else _Run(a, 0, e) for a, e in enumerate(written)], INDEX)
+    return None if spans is None else _between(graph, node, updates, spans)
+
+
+_WRITTEN = {"ScatterND": _by_tuples, "ScatterElements": _by_elements}
+
+
+def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
+    """Return what is written along the axes that have positions; None where that is not known, or does not pay.
+
+    `index`: bytes of positions for each element. What is added to what stands there is no slice.
+    """
+    kind = graph.type(node.inputs[0])
+    found = [_span(run, extent) for run, extent in zip(runs, kind.shape or (), strict=False)]
+    known = [s for s in found if s is not None]
+    overwrites = graph.attributes(node).get("reduction", b"none") == b"none"
+    return known if overwrites and len(known) == len(runs) and _pays(kind.dtype, known, index) else None
+
+
+def _span(run: _Run, extent: Dim) -> _Span | None:
+    """Return what positions take of an axis, None where it is not known."""
+    first, of, left = run.first, run.of, run.left
+    if isinstance(extent, int):
+        if not isinstance(of, int):
+            return None
+        start, stop = (first + extent, of - left + extent) if first < 0 else (first, of - left)
+        if not 0 <= start <= stop <= extent:
+            return None
+        return _Span(start, END if stop == extent else stop, (stop - start) / max(extent, 1))
+    # All but the first ones, or all but the last ones: of both there may be more than there are places.
+    apart = extent is not None and of == extent and first >= 0 and not (first and left)
+    return _Span(first, -left if left else END, 1.0) if apart else None
+
+
+def _pays(dtype: int, spans: Sequence[_Span], index: float) -> bool:
+    """Return whether writing everything moves at most twice the bytes that writing the slice in its place does.
+
+    All that stays is copied then, by a kernel that does more than that.
+    """
+    if dtype in (TensorProto.UNDEFINED, TensorProto.STRING):
+        return False
+    size, share = helper.tensor_dtype_to_np_dtype(dtype).itemsize, float(np.prod([s.share for s in spans]))
+    return size <= share * (2 * size + index)
+
+
+def _between(graph: Graph, node: Node, updates: str, spans: Sequence[_Span]) -> list[NodeProto]:
+    """Return the nodes that put `updates` between what stays of the value: last axis first, around what is there."""
+    data, (output,), nodes, inner = node.inputs[0], node.outputs, list[NodeProto](), updates
+    partial = [axis for axis, span in enumerate(spans) if not span.whole]
+    for axis in reversed(partial):
+        span, inside = spans[axis], {a: spans[a] for a in partial if a < axis}
+        parts = [inner]
+        if span.start:
+            parts.insert(0, graph.fresh(f"{output}.before_{axis}"))
+            nodes.append(_slice(graph, data, {**inside, axis: replace(span, start=0, end=span.start)}, parts[0]))
+        if span.end != END:
+            parts.append(graph.fresh(f"{output}.behind_{axis}"))
+            nodes.append(_slice(graph, data, {**inside, axis: replace(span, start=span.end, end=END)}, parts[-1]))
+        inner = output if axis == partial[0] else graph.fresh(f"{output}.axis_{axis}")
+        nodes.append(helper.make_node("Concat", parts, [inner], inner, axis=axis))
+    return nodes or [helper.make_node("Identity", [updates], [output], output)]
+
+
+def _slice(graph: Graph, data: str, spans: dict[int, _Span], output: str) -> NodeProto:
+    numbers = {"starts": [s.start for s in spans.values()], "ends": [s.end for s in spans.values()], "axes": [*spans]}
+    names = [graph.fresh(f"{output}.{name}") for name in numbers]
+    for name, listed in zip(names, numbers.values(), strict=True):
+        graph.add_constant(name, np.asarray(listed, np.int64))
+    return helper.make_node("Slice", [data, *names], [output], output)
+
+
+# ---- what positions count
+
+
+def _columns(graph: Graph, indices: str) -> list[_Run] | None:
+    """Return the positions along each axis of what they index, None where one is not known."""
+    shape, node = graph.type(indices).shape, graph.producer(indices)
+    if not shape:
+        return None
+    if graph.is_constant(indices):
+        array = graph.constant(indices)
+        found = [_of_numbers(c) for c in np.moveaxis(array, -1, 0)] if array is not None and _fits(array) else [None]
+    elif node is not None and node.op == "Concat" and not node.domain:
+        whole = int(str(graph.attributes(node)["axis"])) in (-1, len(shape) - 1)
+        each = [graph.type(v).shape for v in node.inputs]
+        if not whole or any(not s or s[-1] != 1 for s in each):
+            return None
+        found = [_run(graph, v, DEPTH) for v in node.inputs]
+    else:
+        found = [_run(graph, indices, DEPTH)] if shape[-1] == 1 else [None]
+    runs = [r for r in found if r is not None and r.axis != len(shape) - 1]
+    return runs if len(runs) == len(found) == shape[-1] else None
+
+
+def _run(graph: Graph, value: str, depth: int) -> _Run | None:
+    """Return what positions count, None where that is not known."""
+    if graph.type(value).dtype not in WHOLE:  # how many numbers a Range of others has is more than its ends say
+        return None
+    if graph.is_constant(value):
+        array = graph.constant(value)
+        return _of_numbers(array) if array is not None and _fits(array) else None
+    node = graph.producer(value)
+    if node is None or node.domain or depth == 0 or node.op not in _READ:
+        return None
+    return _READ[node.op](graph, node, depth - 1)
+
+
+def _fits(array: np.ndarray) -> bool:
+    return array.dtype.kind == "i" and 0 < array.size <= LARGEST
+
+
+def _of_numbers(array: np.ndarray) -> _Run | None:
+    first, strides = int(array.reshape(-1)[0]), growth(array)
+    along = [axis for axis, stride in enumerate(strides or ()) if stride]
+    if strides is None or len(along) > 1 or any(strides[axis] != 1 for axis in along):
+        return None
+    return _Run(along[0], first, first + array.shape[along[0]]) if along else _Run(None, first, first + 1)
+
+
+def _counted(graph: Graph, node: Node, depth: int) -> _Run | None:
+    start, end, step = (graph.constant(v) for v in node.inputs)
+    if start is None or step is None or step != 1:
+        return None
+    limit = extent_of(graph, node.inputs[1]) if end is None else int(end.reshape(()))
+    return None if limit is None else _Run(0, int(start.reshape(())), limit)
+
+
+def _cut(graph: Graph, node: Node, depth: int) -> _Run | None:
+    """Positions without the first or the last ones; of a list alone."""
+    run = _run(graph, node.inputs[0], depth)
+    numbers = [graph.constant(v) if v else None for v in node.inputs[1:]]
+    if run is None or run.axis != 0 or graph.type(node.inputs[0]).rank != 1 or any(n is None for n in numbers[:2]):
+        return None
+    start, end, *rest = (1 if n is None else int(n.reshape(-1)[0]) for n in numbers)
+    if start < 0 or (len(rest) > 1 and rest[1] != 1):
+        return None
+    if end < 0:
+        return replace(run, first=run.first + start, left=run.left - end)
+    if isinstance(run.of, int):
+        return replace(run, first=run.first + start, of=min(run.of - run.left, run.first + end), left=0)
+    return replace(run, first=run.first + start) if end >= END >> 1 else None
+
+
+def _passed(graph: Graph, node: Node, depth: int) -> _Run | None:
+    return _run(graph, node.inputs[0], depth)
+
+
+def _unsqueezed(graph: Graph, node: Node, depth: int) -> _Run | None:
+    run, rank = _run(graph, node.inputs[0], depth), graph.type(node.inputs[0]).rank
+    axes = None if rank is None else unsqueezed_axes(graph, node, rank)
+    if run is None or axes is None:
+        return None
+    return run if run.axis is None else replace(run, axis=axes.index(run.axis))
+
+
+def _reshaped(graph: Graph, node: Node, depth: int) -> _Run | None:
+    """A list that becomes one of the axes of a tensor of that many elements."""
+    run, rank = _run(graph, node.inputs[0], depth), graph.type(node.inputs[0]).rank
+    shape = graph.type(node.outputs[0]).shape
+    if run is None or run.axis is None:
+        return run
+    if rank != 1 or shape is None:
+        return None
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1]
+    return replace(run, axis=wide[0] if wide else None) if len(wide) < 2 else None
+
+
+def _expanded(graph: Graph, node: Node, depth: int) -> _Run | None:
+    run = _run(graph, node.inputs[0], depth)
+    inner, outer = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
+    if run is None or inner is None or outer is None:
+        return None
+    if run.axis is None:
+        return run
+    axis = run.axis + len(outer) - len(inner)
+    if inner[run.axis] == 1:
+        return replace(run, axis=None)
+    return replace(run, axis=axis) if inner[run.axis] is not None and inner[run.axis] == outer[axis] else None
+
+
+_READ = {
+    "Range": _counted, "Slice": _cut, "Identity": _passed, "Cast": _passed, "Unsqueeze": _unsqueezed,
+    "Reshape": _reshaped, "Expand": _expanded,
+}  # fmt: skip
+"""How positions are computed."""

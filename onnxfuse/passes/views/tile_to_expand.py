@@ -1,0 +1,30 @@
+"""A Tile that repeats extents of 1 alone copies nothing that an Expand would not: it is one.
+
+torch's `repeat_interleave` is exported so, by which decoders give each group of queries its key and value. What reads
+an Expand may read what is before it, and the rules know that.
+"""
+
+import onnx
+
+from onnxfuse.graph.graph import Graph, Node
+
+SINCE = 8
+"""The operator set from which there is an Expand."""
+
+
+def tile_to_expand(graph: Graph) -> bool:
+    """Make each Tile whose constant repeats are 1 but for extents of 1 an Expand; return whether one was."""
+    changed = False
+    for node in list(graph.nodes):
+        if node.op != "Tile" or node.domain or graph.opset < SINCE:
+            continue
+        repeats, shape = graph.constant(node.inputs[1]), graph.type(node.inputs[0]).shape
+        if repeats is None or shape is None or len(shape) != repeats.size:
+            continue
+        if all(often == 1 or (often > 1 and extent == 1) for often, extent in zip(repeats, shape, strict=True)):
+            new = onnx.NodeProto()
+            new.CopyFrom(node.proto)
+            new.op_type = "Expand"  # its target, too, is 1 where an extent stays
+            graph.replace([node], [Node(new)])
+            changed = True
+    return changed

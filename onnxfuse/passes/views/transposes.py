@@ -1,0 +1,81 @@
+"""A Transpose of a Transpose is one, or none; and one before a Cast stands behind it."""
+
+import onnx
+
+from onnxfuse.graph import channels
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
+
+
+def merge_transposes(graph: Graph) -> bool:
+    """Let a Transpose read what the Transpose before it reads; return whether any did.
+
+    The one before stays where others read it. What turns every axis back to where it was is an Identity; but an image
+    that is turned channels last and back is how the layout is written: the kernels behind it take both. A view takes
+    what is there.
+    """
+    changed = False
+    for node in [n for n in graph.nodes if _turns(n)]:
+        before = graph.producer(node.inputs[0])
+        if before is None or not _turns(before):
+            continue
+        second, first = order_of(graph, node), order_of(graph, before)
+        if second is None or first is None or len(first) != len(second):
+            continue
+        order = [first[axis] for axis in second]
+        same = order == sorted(order)
+        if same and channels.is_nhwc_to_nchw(node) and not _is_viewed(graph, node):
+            continue
+        new = onnx.NodeProto()
+        new.CopyFrom(node.proto)
+        new.input[0] = before.inputs[0]
+        set_attribute(new, "perm", None if same else order)
+        if same:
+            new.op_type = "Identity"
+        graph.replace([node], [Node(new)])
+        changed = True
+    return changed
+
+
+def _is_viewed(graph: Graph, node: Node) -> bool:
+    """Return whether what a node makes is reshaped by all that read it, as heads of an attention are."""
+    readers = graph.readers(node.outputs[0])
+    return bool(readers) and not graph.is_output(node.outputs[0]) and all(map(is_reshape, readers))
+
+
+def cast_before_transpose(graph: Graph) -> bool:
+    """Let a Cast that alone reads a Transpose read what that one reads, and be turned; return whether any did.
+
+    What comes of a product is then cast where it is computed, and the Transpose is the last node before what it is for:
+    the heads of an attention, whose rotation some models compute in float32. Images between layouts stay as they are.
+    """
+    changed = False
+    for node in [n for n in graph.nodes if n.op == "Cast" and not n.domain]:
+        before = graph.producer(node.inputs[0])
+        if before is None or not _turns(before) or graph.only_reader(node.inputs[0]) is not node:
+            continue
+        if channels.is_nhwc_to_nchw(before) or channels.is_nchw_to_nhwc(before):
+            continue
+        cast, turn = onnx.NodeProto(), onnx.NodeProto()
+        cast.CopyFrom(node.proto)
+        turn.CopyFrom(before.proto)
+        cast.input[0] = before.inputs[0]
+        cast.output[0] = turn.input[0] = graph.fresh(node.inputs[0])
+        turn.output[0] = node.outputs[0]
+        graph.replace([before, node], [Node(cast), Node(turn)])
+        changed = True
+    return changed
+
+
+def _turns(node: Node) -> bool:
+    return node.op == "Transpose" and not node.domain and node.order >= 0
+
+
+def order_of(graph: Graph, node: Node) -> list[int] | None:
+    """Return the axes of what a Transpose reads in their new order, None where their number is not known."""
+    written = node.written.get("perm")
+    if isinstance(written, list | tuple):
+        return [int(axis) for axis in written]
+    shape = graph.type(node.inputs[0]).shape
+    return None if shape is None else list(range(len(shape)))[::-1]

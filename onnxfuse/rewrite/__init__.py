@@ -1,1 +1,0 @@
-"""Rules, matching, growing and replacing: pure Python, no CUDA, no ONNX Runtime."""

@@ -1,1 +1,0 @@
-"""Patterns found in a graph, and nodes put in the place of others."""

@@ -1,1 +1,0 @@
-"""Regions of convolutions that run channels last."""

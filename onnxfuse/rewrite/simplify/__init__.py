@@ -1,1 +1,0 @@
-"""Rewrites that need no kernel: rules' own, constants of shapes, masks."""

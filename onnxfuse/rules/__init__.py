@@ -1,0 +1,1 @@
+"""Rules: the pattern language, matching, the rule files, and rewriting to a fixed point."""

@@ -1,0 +1,1 @@
+"""Rule files: vocabulary, predicates, the [fuse] table, packs, and the order of rules."""

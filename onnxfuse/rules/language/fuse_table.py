@@ -1,0 +1,344 @@
+"""The [fuse] table of a rule file: what a fusion starts from, and what may grow onto it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from onnxfuse import cuda
+from onnxfuse.cuda import Growth
+from onnxfuse.rules.language import predicate as predicates
+from onnxfuse.rules.language.predicate import Binding, Predicate
+from onnxfuse.rules.pattern import pattern as patterns
+from onnxfuse.rules.pattern.pattern import Alternative, Line, Parts, Pattern
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import RuleError
+
+if TYPE_CHECKING:
+    from onnxfuse.rules.language.rule_file import Reader, Rewrite
+
+FUSE_KEYS = {
+    "anchor",
+    "part",
+    "split",
+    "template",
+    "prologue",
+    "beside",
+    "over",
+    "least",
+    "between",
+    "transposes",
+    "ending",
+    "joined",
+}
+THROUGH_LIBRARY = "library"
+"""The template without kernels: `realize` does the work."""
+
+NOWHERE_ELSE = 10**6
+"""What `least` is of a rule that fuses between kernels of ours alone: more nodes than any fused op holds."""
+
+ANY_POINTWISE = "pointwise"
+"""An anchor that is this word instead of a pattern: any operator of the body language."""
+
+ANY_CONCAT = "concat"
+"""What stands for the anchor of a template that joins others' slots: a Concat of channels, all of which other fused ops
+compute for it alone."""
+
+ANY_MOVEMENT = "movement"
+"""The same for data movement: the region grows through both, where that saves a pass."""
+
+
+EXACT_TOO, EXACT_ONLY = "too", "only"
+"""What an anchor says of models that do not allow TF32."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What a fusion starts from."""
+
+    pattern: Pattern
+    where: tuple[Predicate, ...]
+    let: tuple[Binding, ...] = ()
+    """Numbers that the match gives, by label, for `realize`."""
+    realize: Pattern | None = None
+    """The anchor through an op of ONNX Runtime's own, on CUDA: of a template with kernels where no kernel runs."""
+    cost: tuple[Predicate, ...] = ()
+    """Where the kernel is worth it, as far as is known without measuring; when tuning, measuring decides instead."""
+    kernel: tuple[Predicate, ...] = ()
+    """Where the template's kernel takes what nothing grows onto, if `cost` holds too; elsewhere, and where this is
+    empty, `realize`."""
+    realizable: tuple[Predicate, ...] = ()
+    """Where the library's op can do it, and do it well; elsewhere the anchor has its kernel alone, or stays nodes."""
+    about: tuple[Predicate, ...] = ()
+    """What the anchor is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
+    exact: str = ""
+    """EXACT_TOO: its kernel keeps float32's digits where TF32 is not allowed, though others of the template round.
+    EXACT_ONLY: it is for models that do not allow TF32 alone."""
+
+
+@dataclass(frozen=True)
+class GrowthStep:
+    """A step of growth that a rule wants, with what its table says of it."""
+
+    kind: Growth
+    input: str = ""
+    """The input of the anchors that it is about."""
+    endings: tuple[Anchor, ...] = ()
+    """What it takes in, as patterns."""
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """An anchor and what may grow onto it; the matched nodes themselves become the body of the fused op."""
+
+    template: str
+    anchor: str
+    """ANY_POINTWISE, ANY_MOVEMENT or ANY_CONCAT; empty where there are patterns."""
+    anchors: tuple[Anchor, ...]
+    """Alternative spellings, as patterns."""
+    steps: tuple[GrowthStep, ...]
+    """How it may grow; their order is that of `rewrite.fuse.growth`."""
+    splits: tuple[Rewrite, ...]
+    """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
+    least: int
+    """With fewer grown nodes than this, nothing is fused."""
+    between: int
+    """The same where all that computes the inputs and all that reads the outputs is fused already; at most `least`."""
+
+    @property
+    def needs_others(self) -> bool:
+        """Whether it joins the ops of other rules, or stands between them: by itself it does nothing."""
+        return self.anchor == ANY_CONCAT or self.least == NOWHERE_ELSE
+
+    @cached_property
+    def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
+        """The anchors that may end in an operator, by its name."""
+        return by_operator(self.anchors)
+
+    @cached_property
+    def roots(self) -> frozenset[str]:
+        """The operators at which an anchor or a split may stand."""
+        return frozenset(self.anchors_at).union(*(s.source.root.operators for s in self.splits))
+
+    def step(self, kind: Growth) -> GrowthStep | None:
+        """Return the step of this kind, None where the rule does not want it."""
+        return next((s for s in self.steps if s.kind is kind), None)
+
+    def wants(self, *kinds: Growth) -> bool:
+        """Return whether the rule wants one of these steps."""
+        return any(s.kind in kinds for s in self.steps)
+
+
+def by_operator(anchors: Iterable[Anchor]) -> dict[str, list[Anchor]]:
+    """Return the anchors by the operators that they may end in, in their order."""
+    found: dict[str, list[Anchor]] = {}
+    for anchor in anchors:
+        for op in anchor.pattern.root.operators:
+            found.setdefault(op, []).append(anchor)
+    return found
+
+
+def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
+    reader.keys(table, FUSE_KEYS, "[fuse]")
+    template = reader.want(table, "template", str, "[fuse]")
+    if template not in cuda.TEMPLATES:
+        near = did_you_mean(template, set(cuda.TEMPLATES)) or f" There are: {', '.join(cuda.TEMPLATES)}."
+        raise RuleError(f"{reader.place(template)}: '{template}' is not a template.{near}")
+    allowed = cuda.TEMPLATES[template].growth
+    anchor = ANY_CONCAT if Growth.CONCAT in allowed and "anchor" not in table else table.get("anchor")
+    if anchor in (ANY_POINTWISE, ANY_MOVEMENT) or anchor is ANY_CONCAT:
+        anchors: tuple[Anchor, ...] = ()
+    elif isinstance(anchor, list) and anchor:
+        parts = read_parts(reader, reader.optional(table, "part", dict, {}), reader.shared)
+        anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t, parts))
+    else:
+        words = f'"{ANY_POINTWISE}" or "{ANY_MOVEMENT}"'
+        raise RuleError(f"{reader.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
+    if any(a.realizable for a in anchors) and not cuda.is_template(template):
+        raise RuleError(
+            f"{reader.place('fuse.anchor.realize')}: without a kernel, the `where` of the anchor says where the "
+            "library's op does it"
+        )
+    steps = _steps(reader, table, str(anchor), anchors)
+    for key, step in steps:
+        if step.kind not in allowed:
+            raise RuleError(
+                f"{reader.place(key)}: `{key}` grows by {step.kind}, which template '{template}' does not allow",
+                f"It allows {', '.join(sorted(allowed)) or 'no growth'}.",
+            )
+    splits = tuple(reader.rewrite(t, "[[fuse.split]]") for t in reader.optional(table, "split", list, []))
+    least = reader.optional(table, "least", int, NOWHERE_ELSE if "between" in table else 0)
+    between = reader.optional(table, "between", int, least)
+    return Fuse(
+        template, "" if anchors else str(anchor), anchors, tuple(step for _, step in steps), splits, least, between
+    )
+
+
+OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS, "joined": Growth.JOINED_INPUT}
+"""Keys whose value is an input of every anchor."""
+
+
+def _steps(
+    reader: Reader, table: dict[str, Any], anchor: str, anchors: tuple[Anchor, ...]
+) -> list[tuple[str, GrowthStep]]:
+    """Return the steps that a table wants, each with the key that says so; those without one, the template allows."""
+    allowed = cuda.TEMPLATES[table["template"]].growth
+    by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
+    by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CACHES, Growth.CONCAT]
+    found: list[tuple[str, GrowthStep]] = [("template", GrowthStep(kind)) for kind in by_itself if kind in allowed]
+    found += [("anchor", GrowthStep(k)) for k in (Growth.MOVEMENT, Growth.TWINS)] if anchor == ANY_MOVEMENT else []
+    found += [("anchor", GrowthStep(Growth.LIBRARY_ANCHOR))] if _left_to_the_library(reader, allowed, anchors) else []
+    for key, kind in OF_INPUTS.items():
+        name = _common_input(reader, table, key, anchors)
+        found += [(key, GrowthStep(kind, name))] if name else []
+    if any(key == "over" for key, _ in found) and Growth.REDUCTIONS in allowed:
+        found.append(("over", GrowthStep(Growth.REDUCTIONS)))
+    if table.get("prologue") is not False and (name := _common_input(reader, table, "prologue", anchors)):
+        of_input = (Growth.BROADCAST_INPUT, Growth.LEFT_OPERAND)
+        found.append(("prologue", GrowthStep(next((kind for kind in of_input if kind in allowed), of_input[1]), name)))
+    if reader.optional(table, "transposes", bool, False):
+        both = (Growth.TRANSPOSED_INPUT, Growth.TRANSPOSED_OUTPUT)
+        found += [("transposes", GrowthStep(kind)) for kind in both if kind in allowed] or [
+            ("transposes", GrowthStep(both[1]))
+        ]
+    if endings := tuple(_ending(reader, t) for t in reader.optional(table, "ending", list, [])):
+        found.append(("ending", GrowthStep(Growth.EXTRA_OUTPUTS, endings=endings)))
+    return found
+
+
+def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tuple[Anchor, ...]) -> bool:
+    """Return whether the anchors stay plain nodes around which a kernel grows: what its template does not compute."""
+    if Growth.LIBRARY_ANCHOR not in allowed:
+        return False
+    nodes = [[n for n in a.pattern.nodes if n.op != "Constant" and not n.alternatives] for a in anchors]
+    left = [
+        not all(cuda.is_pointwise(op, n.domain) or cuda.is_movement(op, n.domain) for n in of_one for op in n.operators)
+        for of_one in nodes
+    ]
+    if len(set(left)) > 1:
+        place = anchors[left.index(not left[0])].pattern.place
+        raise RuleError(f"{place}: this anchor and the first one: the kernel computes one of them, not the other")
+    return any(left)
+
+
+def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
+    """Return the named parts with those that are shared; one may use others, in any order, but not itself."""
+    found = {name: spellings for name, spellings in shared.items() if name not in tables}
+    read: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for name, spellings in tables.items():
+        if not isinstance(spellings, list) or not all(isinstance(s, dict) for s in spellings):
+            raise RuleError(f"{reader.place(f'part.{name}')}: a part is written [[fuse.part.{name}]]")
+        what = f"[[fuse.part.{name}]]"
+        for table in spellings:
+            reader.keys(table, {"pattern", "where", "let", "realize"}, what)
+        read[name] = [(table, reader.want(table, "pattern", str, what)) for table in spellings]
+
+    def complete(name: str, above: tuple[str, ...]) -> None:
+        """Read a part after those that it uses."""
+        for _, text in read[name] if name not in found else ():
+            for used in (n.op_type for n in patterns.parse_function(text, reader.place(text)).node):
+                if used not in read:
+                    continue
+                if used in (*above, name):
+                    raise RuleError(f"{reader.place(text)}: the part '{used}' uses itself", "Write it out.")
+                complete(used, (*above, name))
+        if name not in found:
+            found[name] = tuple(_spelling(reader, table, text, found) for table, text in read[name])
+
+    for name in read:
+        complete(name, ())
+    return found
+
+
+def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) -> Alternative:
+    pattern = patterns.parse(text, reader.place(text), parts, part=True)
+    where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
+    let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
+    realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
+    return Alternative(pattern, where, let, realize)
+
+
+def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
+    """Yield one anchor for each operator that the table's pattern may end in."""
+    known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel", "exact"}
+    reader.keys(table, known, "[[fuse.anchor]]")
+    text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
+    realize, realizable = _realize(reader, table)
+    where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
+    cost, kernel, about = (reader.lines(table, key) for key in ("cost", "kernel", "about"))
+    if kernel and realize is None:
+        raise RuleError(f"{reader.place('kernel')}: `kernel` says where `realize` does not, which is missing here")
+    exact = reader.optional(table, "exact", str, "")
+    if exact not in ("", EXACT_TOO, EXACT_ONLY):
+        raise RuleError(f'{reader.place("exact")}: `exact` is "{EXACT_TOO}" or "{EXACT_ONLY}", not \'{exact}\'')
+    whole = _with_optional(reader, table, patterns.parse(text, reader.place(text), parts))
+    if reader.spellings:
+        for spelling in patterns.every_spelling(whole):
+            _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about, exact)
+    for pattern in patterns.roots(whole):
+        yield _anchor(reader, pattern, where, cost, let, realize, kernel, realizable, about, exact)
+
+
+def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> Pattern:
+    """Return the pattern with those of its inputs and outputs that a model may lack."""
+    names, known = reader.optional(table, "optional", list, []), {*pattern.inputs, *pattern.outputs[1:]}
+    for name in names:
+        if name not in known:
+            raise RuleError(
+                f"{reader.place(name)}: optional '{name}' is neither an input of the anchor nor a later output."
+                f"{did_you_mean(name, known)}"
+            )
+    return replace(pattern, optional=frozenset(names))
+
+
+def _realize(reader: Reader, table: dict[str, Any]) -> tuple[Pattern | None, list[str]]:
+    """Return the library's form of an anchor, a text or a table with conditions of its own, and the conditions."""
+    form = table.get("realize")
+    if isinstance(form, dict):
+        reader.keys(form, {"pattern", "where"}, "[fuse.anchor.realize]")
+        text = reader.want(form, "pattern", str, "[fuse.anchor.realize]")
+        return reader.pattern(text), reader.lines(form, "where")
+    return (reader.pattern(reader.want(table, "realize", str, "[[fuse.anchor]]")) if form is not None else None), []
+
+
+def _anchor(
+    reader: Reader,
+    pattern: Pattern,
+    where: list[str],
+    cost: list[str],
+    let: dict[str, Any],
+    realize: Pattern | None,
+    kernel: list[str],
+    realizable: list[str],
+    about: list[str],
+    exact: str,
+) -> Anchor:
+    predicates.spelling_conditions(pattern)
+    if realize is not None and not pattern.calls:
+        labels = pattern.labels | set(let) | set(pattern.let)
+        form = patterns.realized(realize, pattern)
+        reader.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
+    predicates.bound(pattern)
+    return Anchor(
+        pattern, reader.where(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
+        reader.where(kernel, pattern), reader.where(realizable, pattern), reader.where(about, pattern),
+        exact,
+    )  # fmt: skip
+
+
+def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
+    reader.keys(table, {"pattern", "where"}, "[[fuse.ending]]")
+    pattern = reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]"))
+    return Anchor(pattern, reader.where(reader.lines(table, "where"), pattern))
+
+
+def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:
+    name: str = reader.optional(table, key, str, "")
+    if key == "prologue" and name == "pointwise":
+        now = "joins wherever the template allows it; delete the line"
+        raise RuleError(f"{reader.place(key)}: `prologue` names an input: what is pointwise before the anchor {now}")
+    if name and not (anchors and all(name in a.pattern.inputs for a in anchors)):
+        raise RuleError(f"{reader.place(key)}: `{key}` is '{name}', which is not an input of every anchor")
+    return name

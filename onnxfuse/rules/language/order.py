@@ -1,0 +1,75 @@
+"""In which order rules take their nodes: never by the names of their files.
+
+Rules of one's own go first, then those of packs, then those that come with onnxfuse; among each the higher `priority`
+first; fusions then by their template. Of what is left the rule with the longer pattern goes first, of two as long the
+one that grows in more ways; otherwise it is all the same: where it is not, `priority` says which. A rule of one's own
+that takes the place of a shipped one keeps its place.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from onnxfuse import cuda
+from onnxfuse.cuda import Growth
+from onnxfuse.rules.language.fuse_table import Fuse
+from onnxfuse.rules.language.rule_file import Rule, shipped_files
+from onnxfuse.support.plurals import plural
+
+
+def rewriting(rules: Iterable[Rule]) -> list[Rule]:
+    """Return the rules in the order in which their rewrites are tried at a node."""
+    return sorted(rules, key=lambda one: (*_first(one), -_longest(one), _texts(one)))
+
+
+def fusing(rules: Iterable[Rule]) -> list[tuple[Rule, Fuse]]:
+    """Return the rules that fuse, in the order in which they take their nodes."""
+    found = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
+    # Data movement before other pointwise work, which it takes in; the other way round it would find less.
+    return sorted(
+        found,
+        key=lambda rf: (
+            *_first(rf[0]),
+            cuda.TEMPLATES[rf[1].template].order,
+            not rf[1].wants(Growth.MOVEMENT),
+            -_longest(rf[0]),
+            -len(rf[1].steps),
+            _texts(rf[0]),
+        ),
+    )
+
+
+def why_first(winner: Rule, loser: Rule) -> str:
+    """Return why one rule takes nodes before another, and what would let the other one come first."""
+    skip = f"--skip {winner.name} leaves it out"
+    if winner.rewrites and loser.fuse is not None and not loser.rewrites:
+        return f"rewrites go before fusions; {skip}"
+    mend = f"priority = {winner.priority + 1} in {loser.path.name} lets {loser.name} go first"
+    (w_group, w_priority), (l_group, l_priority) = _first(winner), _first(loser)
+    if w_group < l_group:
+        groups = ("rules of one's own", "those of packs", "shipped ones")
+        return f"{groups[w_group]} go before {groups[l_group]}; {skip}"
+    if w_priority < l_priority:
+        return f"its priority is {winner.priority}, that of {loser.name} {loser.priority}; {mend}"
+    if winner.fuse is not None and loser.fuse is not None:
+        first, second = (cuda.TEMPLATES[one.fuse.template] for one in (winner, loser) if one.fuse is not None)
+        if first.order < second.order:
+            return f"the template {first.name} goes before {second.name}; {mend}"
+    if _longest(winner) > _longest(loser):
+        return f"its pattern is longer, {plural(_longest(winner), 'node')} to {_longest(loser)}; {mend}"
+    return f"they are alike in priority and length; {mend}"
+
+
+def _first(one: Rule) -> tuple[int, int]:
+    return 2 if one.name in shipped_files() else int(bool(one.pack)), -one.priority
+
+
+def _longest(one: Rule) -> int:
+    """Return how many nodes the longest pattern of a rule has; of a rule that fuses, those of its anchors."""
+    if one.fuse is not None:
+        return max((len(a.pattern.nodes) for a in one.fuse.anchors), default=0)
+    return max((len(r.source.nodes) for r in one.rewrites), default=0)
+
+
+def _texts(one: Rule) -> Sequence[str]:
+    """Return what a rule looks for: two that are alike in all else have some order, whatever they are called."""
+    anchors = () if one.fuse is None else one.fuse.anchors
+    return [*(r.source.text for r in one.rewrites), *(a.pattern.text for a in anchors)]

@@ -1,0 +1,111 @@
+"""Rule packs: rules that come with other packages, found by their entry points of the group `onnxfuse.rules`.
+
+A pack's `pyproject.toml` says where its rule files are; which version it has is the package's:
+
+    [project.entry-points."onnxfuse.rules"]
+    acme = "acme_rules"            # the folder of this package holds .toml rule files
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from onnx import ModelProto
+
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.support.bounded_text import read_json
+from onnxfuse.support.errors import ModelError, RuleError
+
+GROUP = "onnxfuse.rules"
+
+METADATA = f"{DOMAIN}.packs"
+"""A key of a model's `metadata_props`: the packs whose rules changed it, with their versions, as JSON."""
+
+
+@dataclass(frozen=True)
+class RulePack:
+    """A folder of rules in an installed package."""
+
+    name: str
+    """The entry point's name."""
+    package: str
+    """The package that it comes with, and its version, as "acme-rules 1.2"."""
+    folder: Path
+
+
+def packs() -> tuple[RulePack, ...]:
+    """Return the installed packs, by name. Raises RuleError for one whose folder there is not."""
+    found = []
+    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name):
+        package = "a package without a name" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        try:
+            spec = importlib.util.find_spec(entry.value)
+        except (ImportError, ValueError):
+            spec = None
+        places = list(spec.submodule_search_locations or ()) if spec is not None else []
+        if not places:
+            raise RuleError(
+                f"the rule pack '{entry.name}' of {package}: there is no package '{entry.value}'",
+                f"Mend the entry point of {GROUP}, or uninstall {package.partition(' ')[0]}.",
+            )
+        found.append(RulePack(entry.name, package, Path(places[0])))
+    return tuple(found)
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return the rules of all packs; raises RuleError for a name that two have, or that comes with onnxfuse."""
+    found: dict[str, Rule] = {}
+    for pack in packs():
+        for one in rule_file.load(pack.folder):
+            other = found[one.name].pack if one.name in found else "onnxfuse"
+            if one.name in found or one.name in rule_file.shipped_files():
+                raise RuleError(
+                    f"{one.path}: the rule pack of {pack.package} has a rule '{one.name}', and so has {other}",
+                    "Rename one of the files, or uninstall one of the packages: a rule goes by its file's name.",
+                )
+            found[one.name] = replace(one, pack=pack.package)
+    return tuple(found.values())
+
+
+def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
+    """Return the shipped rules, those of the user's folders, which take the place of others, and those of packs."""
+    found = rule_file.select(folders)
+    taken = {r.name for r in found}
+    return (*found, *(r for r in rules() if r.name not in taken))
+
+
+def versions(used: Iterable[Rule]) -> dict[str, str]:
+    """Return the packages whose rules these are, each with its version."""
+    named = {r.pack for r in used if r.pack}
+    return {package: version for package, _, version in (one.rpartition(" ") for one in sorted(named))}
+
+
+def record(model: ModelProto, used: Iterable[Rule]) -> None:
+    """Let the model say of which packs rules changed it, beside those that it says already."""
+    known = {**recorded(model), **versions(used)}
+    if not known:
+        return
+    for entry in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(entry)
+    model.metadata_props.add(key=METADATA, value=json.dumps(known, sort_keys=True))
+
+
+def recorded(model: ModelProto) -> dict[str, str]:
+    """Return the packs whose rules changed a model, with their versions. Raises ModelError for what is no such list."""
+    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    if text is None:
+        return {}
+    try:
+        known = read_json(text)
+    except ValueError:
+        known = None
+    if not isinstance(known, dict) or not all(isinstance(word, str) for word in known.values()):
+        raise ModelError(
+            f"the metadata {METADATA} is not as onnxfuse writes it", "A tool changed it: optimize the original again."
+        )
+    return known

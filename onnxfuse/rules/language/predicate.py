@@ -1,0 +1,293 @@
+"""What a rule asks of a match beyond its shape, and what it counts: expressions over the closed vocabulary.
+
+What the model does not tell does not hold; `not X` holds where X does not.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.language.vocabulary import DTYPES, FORMERLY, Value, Values
+from onnxfuse.rules.language.vocabulary import TERMS as TERMS
+from onnxfuse.rules.language.vocabulary import TESTS as TESTS
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Match
+from onnxfuse.rules.pattern import expression
+from onnxfuse.rules.pattern.expression import (
+    LARGEST,
+    SEE,
+    Arithmetic,
+    Call,
+    Combined,
+    Compare,
+    ElementAccess,
+    NumberLiteral,
+    Tree,
+    Word,
+)
+from onnxfuse.rules.pattern.pattern import Pattern
+from onnxfuse.shapes.types import is_unknown, shapes_differ
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import RuleError
+
+RELATIONS: dict[str, Callable[[object, object], bool]] = {
+    "==": operator.eq, "!=": operator.ne,
+    "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,  # type: ignore[operator]
+    "in": operator.eq,
+}  # fmt: skip
+
+OPERATORS: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """One condition, read and checked."""
+
+    text: str
+    tree: Tree
+    why: Cause | None = None
+    """What is said where it does not hold, instead of what was seen."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One entry of `let`: a label, and the arithmetic over terms that gives its value."""
+
+    label: str
+    text: str
+    trees: tuple[Tree, ...]
+    """One number, or the elements of a list."""
+    many: bool
+    """It is a list."""
+
+
+# ---- reading
+
+
+def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None) -> Predicate:
+    """Return the condition in `text`; raises RuleError that begins with `place`."""
+    try:
+        tree, calls = _condition(text)
+        _check_names(calls, pattern)
+    except RuleError as error:
+        raise RuleError(f"{place}: {error}", error.hint) from None
+    return Predicate(text, tree, why)
+
+
+def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
+    """Return the binding `label = text`, as in `scale = "1 / value(divisor)"` or `split = "[0, dim(x, 1)]"`.
+
+    Raises RuleError.
+    """
+    try:
+        trees, many, calls = _numbers(text)
+        _check_names(calls, pattern)
+    except RuleError as error:
+        raise RuleError(f"{place}: {error}", error.hint) from None
+    return Binding(label, text, trees, many)
+
+
+@cache
+def spelling_conditions(pattern: Pattern) -> tuple[Predicate, ...]:
+    """Return what the spellings chosen in `pattern` ask of a match."""
+    return tuple(parse(line.text, pattern, f"{line.place}: where") for line in pattern.where)
+
+
+@cache
+def bound(pattern: Pattern) -> tuple[Binding, ...]:
+    """Return the labels that the spellings chosen in `pattern` bind."""
+    return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
+
+
+@cache
+def _condition(text: str) -> tuple[Tree, tuple[Call, ...]]:
+    """Return the condition in `text` with the calls in it, all of words that there are; patterns by the hundred ask."""
+    tree = expression.read(text)
+    return tree, tuple(_tests(tree))
+
+
+@cache
+def _numbers(text: str) -> tuple[tuple[Tree, ...], bool, tuple[Call, ...]]:
+    """Return the same of arithmetic: one number or the elements of a list, and whether it is one."""
+    trees, many = expression.read_values(text)
+    return trees, many, tuple(call for tree in trees for call in _terms(tree))
+
+
+def _tests(tree: Tree) -> Iterator[Call]:
+    """Yield the calls in the place of a condition; refuses words that there are not."""
+    if isinstance(tree, Combined):
+        for part in tree.parts:
+            yield from _tests(part)
+    elif isinstance(tree, Compare):
+        yield from _terms(tree)
+        if any(isinstance(side, Call) and side.name == "dtype" for side in (tree.left, *tree.right)):
+            words = [side.text for side in (tree.left, *tree.right) if isinstance(side, Word)]
+            unknown = next((word for word in words if word not in DTYPES), None)
+            if unknown is not None:
+                raise RuleError(f"'{unknown}' is not an element type.{did_you_mean(unknown, set(DTYPES))}", SEE)
+    elif isinstance(tree, Call) and tree.name in TERMS:
+        raise RuleError(f"'{tree.name}' wants a comparison after it, got '{tree}'", SEE)
+    elif isinstance(tree, Call):
+        _check_word(tree, test=True)
+        yield tree
+
+
+def _terms(tree: Tree) -> Iterator[Call]:
+    for call in expression.calls(tree):
+        _check_word(call, test=False)
+        yield call
+
+
+def _check_word(call: Call, *, test: bool) -> None:
+    name, known = call.name, TESTS if test else TERMS
+    if name not in known:
+        if name in TESTS:
+            raise RuleError(f"'{name}' wants no comparison, got '{call}'", SEE)
+        if name in FORMERLY:
+            raise RuleError(f"'{name}' is not a predicate any more: {FORMERLY[name]}", SEE)
+        raise RuleError(f"'{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", SEE)
+    wanted = _wanted(call)
+    if len(wanted) != len(call.arguments):
+        raise RuleError(f"{name} wants {len(wanted)} arguments, got {len(call.arguments)}", SEE)
+    for kind, argument in zip(wanted, call.arguments, strict=True):
+        whole = isinstance(argument, NumberLiteral) and isinstance(argument.value, int)
+        if kind == "number" and (isinstance(argument, str) or (isinstance(argument, NumberLiteral) and not whole)):
+            raise RuleError(f"{name} wants a whole number, got '{argument}'", SEE)
+
+
+def _wanted(call: Call) -> tuple[str, ...]:
+    """Return what kind of thing each argument has to be."""
+    wanted = tuple((TESTS.get(call.name) or TERMS[call.name]).arguments)
+    return wanted[:1] * max(len(call.arguments), 1) if "..." in wanted else wanted
+
+
+def _check_names(calls: tuple[Call, ...], pattern: Pattern) -> None:
+    names = {"value": pattern.values, "name": pattern.values | pattern.labels}
+    for call in calls:
+        for kind, argument in zip(_wanted(call), call.arguments, strict=True):
+            if kind != "number" and (not isinstance(argument, str) or argument not in names[kind]):
+                near = did_you_mean(str(argument), names[kind])
+                raise RuleError(f"'{argument}' is not a name of the pattern.{near}", SEE)
+
+
+# ---- asking
+
+
+def holds(predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
+    """Return None where `predicate` holds for `match`, else why not, with what was seen."""
+    cause = _holds(predicate.tree, graph, match)
+    return predicate.why or cause if cause is not None else None
+
+
+def bind(binding: Binding, graph: Graph, match: Match) -> float | list[float] | Cause:
+    """Return the value of a binding for `match`, or the reason why it has none."""
+    values = [_number(tree, graph, match) for tree in binding.trees]
+    known = [v for v in values if v is not None]
+    if len(known) < len(values):
+        return Cause("label", f"{binding.label} = {binding.text}")
+    return known if binding.many else known[0]
+
+
+def _holds(tree: Tree, graph: Graph, match: Match) -> Cause | None:
+    if isinstance(tree, Compare):
+        return _compare(tree, graph, match)
+    if isinstance(tree, Call):
+        cause: Cause | None = TESTS[tree.name].meaning(graph, match, *tree.arguments)
+        return cause
+    assert isinstance(tree, Combined), tree
+    causes = (_holds(part, graph, match) for part in tree.parts)
+    if tree.how == "and":
+        return next((c for c in causes if c is not None), None)
+    if tree.how == "not":
+        return Cause("excluded", str(tree.parts[0])) if next(causes) is None else None
+    found = list[Cause]()
+    for cause in causes:
+        if cause is None:
+            return None
+        found.append(cause)
+    return Cause("none of", wanted=str(tree), parts=tuple(found))
+
+
+def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
+    """Compare what both sides are; of several on the right one is enough."""
+    left, right = _side(tree.left, graph, match), [_side(side, graph, match) for side in tree.right]
+    known = [r for r in right if r is not None]
+    if left is not None and any(_related(left, tree.relation, r) for r in known):
+        return None
+    asked = next((side for side in (tree.left, *tree.right) if isinstance(side, Call)), tree.left)
+    if left is None or not known:
+        of_mask = isinstance(asked, Call) and asked.name in ("everywhere", "until", "after")
+        unknown = tree.left if left is None else tree.right[0]
+        return Cause("mask" if of_mask else "unknown", str(unknown), wanted=str(tree))
+    sides = zip((tree.left, *tree.right), (left, *right), strict=True)
+    seen = " and ".join(f"{s} is {_shown(v)}" for s, v in sides if not isinstance(s, NumberLiteral | Word))
+    if isinstance(asked, Call) and asked.name == "dtype" and all(isinstance(side, Word) for side in tree.right):
+        types = " or ".join(map(str, tree.right)) if tree.relation in ("in", "==") else ""
+        return Cause("type", str(asked), seen, str(tree), of=types)
+    divided = tree.left if isinstance(tree.left, Arithmetic) and tree.left.operator == "%" else None
+    if divided is not None and isinstance(divided.right, NumberLiteral) and tree.relation == "==" and right == [0]:
+        return Cause("multiple", str(divided.left), seen, str(tree), of=str(divided.right))
+    return Cause("relation", str(tree.left), seen, str(tree))
+
+
+def _related(left: Values, relation: str, right: Values) -> bool:
+    """Return whether two known values are known to be related so."""
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        if relation == "!=":
+            return shapes_differ(left, right)  # type: ignore[arg-type]  # extents, or numbers of a label
+        return relation in ("==", "in") and left == right and None not in left
+    if relation in ("==", "!=", "in"):
+        return RELATIONS[relation](left, right)
+    numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    return numbers and RELATIONS[relation](left, right)
+
+
+def _side(tree: Tree, graph: Graph, match: Match) -> Values:
+    """Return what one side of a comparison is: a number, a word, a list; None where the model does not tell."""
+    if isinstance(tree, Word):
+        return next(n for n, t in DTYPES.items() if t == DTYPES[tree.text]) if tree.text in DTYPES else tree.text
+    return _evaluate(tree, graph, match)
+
+
+def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
+    if isinstance(tree, NumberLiteral):
+        return tree.value
+    if isinstance(tree, Call):
+        arguments = [a if isinstance(a, str) else _number(a, graph, match) for a in tree.arguments]
+        value: Values = None if None in arguments else TERMS[tree.name].meaning(graph, match, *arguments)
+        return value
+    if isinstance(tree, ElementAccess):
+        whole = _evaluate(tree.of, graph, match)
+        if not isinstance(whole, tuple):
+            return None
+        if not tree.one:
+            return whole[tree.start : tree.stop]
+        assert tree.start is not None
+        return whole[tree.start] if -len(whole) <= tree.start < len(whole) else None
+    assert isinstance(tree, Arithmetic), tree
+    left, right = _number(tree.left, graph, match), _number(tree.right, graph, match)
+    divides = tree.operator in ("/", "//", "%")
+    if left is None or right is None or (divides and right == 0):
+        return None
+    number = OPERATORS[tree.operator](left, right)
+    return None if isinstance(number, int) and abs(number) > LARGEST else number
+
+
+def _number(tree: Tree, graph: Graph, match: Match) -> int | float | None:
+    value: Value | Values = _evaluate(tree, graph, match)
+    if isinstance(tree, Call) and tree.name == "dtype" and isinstance(value, str):
+        value = DTYPES.get(value)  # `let` gives an element type as ONNX's number
+    return value if isinstance(value, int | float) else None
+
+
+def _shown(value: Values) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join('?' if isinstance(v, str | None) and is_unknown(v) else _shown(v) for v in value)}]"
+    return f"{value:g}" if isinstance(value, float) else "unknown" if value is None else str(value)

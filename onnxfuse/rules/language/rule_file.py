@@ -1,0 +1,321 @@
+"""Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from onnx import TensorProto
+
+from onnxfuse.rules.language import predicate as predicates
+from onnxfuse.rules.language.fuse_table import Fuse, read_fuse, read_parts
+from onnxfuse.rules.language.predicate import Binding, Predicate
+from onnxfuse.rules.pattern import pattern as patterns
+from onnxfuse.rules.pattern.pattern import Parts, Pattern
+from onnxfuse.support.bounded_text import read_text, read_toml
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import RuleError
+from onnxfuse.support.json_fields import shown
+
+TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
+"""Keys whose lists are of tables; all other lists are of texts."""
+
+FORMERLY = {
+    "define": "a part is written [[fuse.part.NAME]], without `name`",
+    "epilogue": "pointwise nodes behind the anchor join wherever the template allows it; delete the line",
+    "library": "an anchor that the template does not compute stays a plain node by itself; delete the line",
+    "terms_last": "a template that wants them so stores weights of float32 so by itself; delete the line",
+    "broadcast": "`prologue` names the input",
+    "realize_where": "[fuse.anchor.realize] has `pattern` and `where`",
+    "layout": 'channels_last = ["float16", "bfloat16"], beside `summary`',
+}
+"""Keys that were, and how the same is said now."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A pattern and what stands in its place. What depends on constants alone is computed at optimize time."""
+
+    source: Pattern
+    target: Pattern
+    where: tuple[Predicate, ...]
+    optional: Mapping[str, float]
+    """Optional inputs of the pattern, and the number that an absent one counts as."""
+    let: tuple[Binding, ...] = ()
+    """Numbers that the match gives, by label, for the target."""
+    about: tuple[Predicate, ...] = ()
+    """What the pattern is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Regions of convolutions run channels last."""
+
+    types: tuple[int, ...]
+    """Element types (`onnx.TensorProto.DataType`) of the convolutions that may be turned."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A small model with what the rule makes of it; read by the tests, the docs and `onnxfuse rules NAME`."""
+
+    text: str
+    """The model, in ONNX text."""
+    after: tuple[str, ...]
+    """Operators that are left, in order, fused ones as their node list `{Add Relu}`; empty for a refusal."""
+    refusal: str
+    """What `explain` says where the rule does not apply."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule file."""
+
+    name: str
+    summary: str
+    path: Path
+    rewrites: tuple[Rewrite, ...]
+    fuse: Fuse | None
+    layout: Layout | None
+    examples: tuple[Example, ...]
+    priority: int = 0
+    """Of two rules that want the same nodes the one with more goes first; see `order`."""
+    pack: str = ""
+    """The package that it comes with, and its version: "acme-rules 1.2"; empty for others."""
+    files: tuple[Path, ...] = ()
+    """The files that say what it does: its own, and that of the shared parts where it uses one."""
+    optional: str = ""
+    """Of a rule that applies only where it is asked for: when it is worth asking; empty for all others."""
+
+
+def shipped_folder() -> Path:
+    """Return the folder of the rules that come with onnxfuse: in the package, or beside it in a source tree."""
+    package = Path(__file__).parents[1]
+    return next(p for p in (package / "shipped", package.parents[1] / "rules") if p.is_dir())
+
+
+@cache
+def shipped_files() -> Mapping[str, Path]:
+    """Return the files of the rules that come with onnxfuse, by the rules' names; their folders say what they fuse."""
+    return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
+
+
+def replacing(rules: Iterable[Rule]) -> list[Rule]:
+    """Return those rules that take the place of one that comes with onnxfuse."""
+    ours = shipped_files()
+    # Paths that are equal need no look at the disk: two for each rule were a tenth of optimizing a small model.
+    return [r for r in rules if (own := ours.get(r.name, r.path)) != r.path and own.resolve() != r.path.resolve()]
+
+
+def parts_file() -> Path:
+    """Return the file of the parts that all rule files may use by name."""
+    return shipped_folder() / "parts.toml"
+
+
+@cache
+def shared_parts() -> Parts:
+    """Return the parts that all rule files may use by name."""
+    text, data = _read(parts_file())
+    reader = Reader(parts_file(), text, spellings=True, shared={})
+    reader.keys(data, {"part"}, "the file of parts")
+    return read_parts(reader, reader.want(data, "part", dict, "the file of parts"), {})
+
+
+@cache
+def shipped() -> tuple[Rule, ...]:
+    """Return the rules that come with onnxfuse, by name. Tests check their spellings, not each start."""
+    return tuple(read(file, spellings=False) for file in shipped_files().values())
+
+
+def by_default(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return the rules that apply without being asked for."""
+    return tuple(r for r in rules if not r.optional)
+
+
+def load(folder: Path) -> tuple[Rule, ...]:
+    """Return the rules in `folder`, one per .toml file, by name. Raises RuleError."""
+    if not folder.is_dir():
+        raise RuleError(f"{folder}: no such folder of rules", "Give a folder that holds .toml rule files.")
+    files = sorted(folder.glob("*.toml"))
+    if not files:
+        raise RuleError(f"{folder}: holds no .toml rule file", "Give a folder that holds .toml rule files.")
+    return tuple(read(f) for f in files)
+
+
+def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
+    """Return the shipped rules and those of the user's folders; a user's rule of the same name takes its place."""
+    found = {r.name: r for r in shipped()}
+    for folder in folders:
+        found.update({r.name: r for r in load(folder)})
+    return tuple(found.values())
+
+
+def read(path: Path, *, spellings: bool = True) -> Rule:
+    """Return the rule in one file. Raises RuleError with file, line, what was expected and the nearest valid word.
+
+    With `spellings`, what every spelling of the parts of an anchor asks is checked too: attention has hundreds, and
+    matching makes those that it needs.
+    """
+    text, data = _read(path)
+    shared = shared_parts()
+    reader = Reader(path, text, spellings=spellings, shared=shared)
+    reader.keys(data, {"summary", "optional", "priority", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
+    summary = reader.want(data, "summary", str, "a rule file")
+    rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
+    fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
+    layout = reader.layout(data) if "channels_last" in data else None
+    if not rewrites and fuse is None and layout is None:
+        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See rules/README.md.")
+    examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
+    files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
+    priority = reader.optional(data, "priority", int, 0)
+    optional = reader.optional(data, "optional", str, "")
+    if "optional" in data and (not optional.strip() or "\n" in optional):
+        raise RuleError(f"{reader.place('optional')}: `optional` says in one line when the rule is worth asking for")
+    return Rule(path.stem, summary, path, rewrites, fuse, layout, examples, priority, files=files, optional=optional)
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = read_text(path)
+        return text, read_toml(text)
+    except (OSError, ValueError) as error:
+        raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
+
+
+class Reader:
+    """Reads the tables of one file; every complaint names the file and the line where its words stand."""
+
+    def __init__(self, path: Path, text: str, *, spellings: bool, shared: Parts) -> None:
+        self.path = path
+        self.text = text
+        self.spellings = spellings
+        self.shared = shared
+        self.places: dict[str, str] = {}
+        """What was looked for in the text: each anchor asks for each of its conditions again."""
+
+    def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
+        self.keys(table, {"from", "to", "about", "where", "let", "optional"}, what)
+        source = self.pattern(self.want(table, "from", str, what))
+        target = self.pattern(self.want(table, "to", str, what))
+        let = self.let(self.optional(table, "let", dict, {}), source)
+        labels = source.labels | {binding.label for binding in let}
+        self.fits(target, source, source.values, labels, "`to`", "`from`")
+        optional = self.optional(table, "optional", dict, {})
+        for name in optional:
+            if name not in source.inputs:
+                raise RuleError(
+                    f"{self.place(name)}: optional '{name}' is not an input of the pattern."
+                    f"{did_you_mean(name, set(source.inputs))}"
+                )
+        source = replace(source, optional=frozenset(optional))
+        about, where = (self.where(self.lines(table, key), source) for key in ("about", "where"))
+        return Rewrite(source, target, where, optional, let, about)
+
+    def layout(self, table: dict[str, Any]) -> Layout:
+        return Layout(tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file")))
+
+    def element_type(self, word: Any) -> int:
+        known = {name.lower(): number for name, number in TensorProto.DataType.items()}
+        known["float32"] = known["float"]
+        if word not in known:
+            raise RuleError(
+                f"{self.place(str(word))}: '{word}' is not an element type.{did_you_mean(str(word), set(known))}"
+            )
+        return int(known[word])
+
+    def fits(
+        self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str
+    ) -> None:
+        """Refuse a replacement that yields something else than `source`, or uses what is not among the names given."""
+        if target.outputs != source.outputs:
+            raise RuleError(f"{self.place(target.text)}: {what} yields {target.outputs}, {of} yields {source.outputs}")
+        classes = {(n.op, n.rest) for n in source.nodes if n.is_class and n.rest} if what == "`to`" else set()
+        for node in target.nodes:
+            if node.is_class and (node.op, node.rest) not in classes:
+                raise RuleError(
+                    f"{self.place(target.text)}: {what} has a {node.op}, but {of} does not say which",
+                    f"Where both have <_: string = @label> of one label, {what} has the operator that was there.",
+                )
+        single = {label for n in target.nodes for label in n.open.values()}
+        for word in sorted((target.rests - source.rests | single & source.rests) & labels):
+            stands, use = ("all other attributes", "one") if word in source.rests else ("one attribute", "all others")
+            raise RuleError(
+                f"{self.place(target.text)}: {what} uses '{word}' for {use}, in {of} it stands for {stands}"
+            )
+        gone = {o for n in source.nodes if n.op != "Constant" for o in n.outputs}
+        if what == "`to`" and (read := sorted(gone.intersection(target.inputs))):
+            raise RuleError(
+                f"{self.place(target.text)}: {what} reads '{read[0]}', which {of} computes: that node is replaced",
+                f"Compute it in {what}, too; its inputs may be what {of} reads.",
+            )
+        for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
+            unknown = used - known
+            if unknown:
+                word = min(unknown)
+                raise RuleError(
+                    f"{self.place(target.text)}: {what} uses the {kind} '{word}', which {of} does not have."
+                    f"{did_you_mean(word, known)}"
+                )
+
+    def example(self, table: dict[str, Any]) -> Example:
+        self.keys(table, {"model", "after", "refusal"}, "[[example]]")
+        text = self.want(table, "model", str, "[[example]]")
+        after = tuple(self.optional(table, "after", list, []))
+        refusal = self.optional(table, "refusal", str, "")
+        if bool(after) == bool(refusal):
+            raise RuleError(f"{self.place(text)}: an example has either `after` or `refusal`")
+        return Example(text, after, refusal)
+
+    def pattern(self, text: str) -> Pattern:
+        return patterns.parse(text, self.place(text))
+
+    def where(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
+        return tuple(predicates.parse(line, pattern, f"{self.place(line)}: where") for line in lines)
+
+    def let(self, lines: dict[str, Any], pattern: Pattern) -> tuple[Binding, ...]:
+        return tuple(
+            predicates.parse_let(k, str(text), pattern, f"{self.place(str(text))}: let") for k, text in lines.items()
+        )
+
+    def keys(self, table: dict[str, Any], known: set[str], what: str) -> None:
+        for key in table:
+            if key not in known:
+                if key in FORMERLY:
+                    raise RuleError(f"{self.place(key)}: '{key}' is not a key any more: {FORMERLY[key]}")
+                near = did_you_mean(key, known) or f" It may have: {', '.join(sorted(known))}."
+                raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
+
+    def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
+        if key not in table:
+            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See rules/README.md.")
+        return self.optional(table, key, kind, None)
+
+    def lines(self, table: dict[str, Any], key: str) -> list[str]:
+        """Return the conditions under `key`: one expression, or a list of which all must hold."""
+        one = table.get(key)
+        lines: list[str] = [one] if isinstance(one, str) else self.optional(table, key, list, [])
+        return lines
+
+    def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
+        value = table.get(key, default)
+        if key in table and not isinstance(value, kind):
+            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {shown(value)}")
+        one = dict if key in TABLES else str
+        odd = next((v for v in value if not isinstance(v, one)), None) if isinstance(value, list) else None
+        if odd is not None:
+            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {shown(odd)} in it")
+        return value
+
+    def place(self, fragment: str) -> str:
+        """Return "file:line" of the first line where `fragment` begins."""
+        if fragment not in self.places:
+            self.places[fragment] = self._found(fragment)
+        return self.places[fragment]
+
+    def _found(self, fragment: str) -> str:
+        first = next((line for line in fragment.splitlines() if line.strip()), fragment)
+        position = self.text.find(first)
+        return f"{self.path}:{self.text.count(chr(10), 0, position) + 1}" if position >= 0 else str(self.path)

@@ -1,0 +1,189 @@
+"""Every word that an expression may use: what it takes, and what it says of a match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.index_facts import in_order
+from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Bound, Match
+
+Value = int | float | str | None
+Values = Value | tuple[Value, ...]
+"""What a term may be: a number, a word, or a list of them; None where the model does not tell."""
+
+DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}
+DTYPES["float32"], DTYPES["float64"] = DTYPES["float"], DTYPES["double"]
+
+
+@dataclass(frozen=True)
+class VocabularyEntry:
+    """One word of the vocabulary."""
+
+    meaning: Callable[..., Any]
+    """Called with the graph, the match and the arguments."""
+    arguments: tuple[str, ...]
+    """What each argument is: a `value` of the pattern, a `name` (a label, too), a `number`; "..." repeats."""
+    text: str
+    """What `onnxfuse rules --predicates` says of it."""
+
+
+def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
+    for name in names:
+        value = match.values[name]
+        if isinstance(value, str) and value and not graph.is_constant(value):
+            maker = graph.producer(value)
+            quantized = maker is not None and maker.op == "DequantizeLinear"
+            return Cause("quantized" if quantized else "not constant", value)
+    return None
+
+
+def _finite(graph: Graph, match: Match, name: str) -> Cause | None:
+    value = match.values[name]
+    known = isinstance(value, str) and is_finite(graph, value)
+    return None if known else Cause("finite", _shown(match, name))
+
+
+def _counted(graph: Graph, match: Match, name: str) -> Cause | None:
+    value = match.values[name]
+    return None if isinstance(value, str) and in_order(graph, value) else Cause("counted", _shown(match, name))
+
+
+def _rank(graph: Graph, match: Match, name: str) -> int | None:
+    shape = shape_of(graph, match.values[name])
+    return None if shape is None else len(shape)
+
+
+def _dim(graph: Graph, match: Match, name: str, index: int) -> Value:
+    shape = shape_of(graph, match.values[name])
+    return None if shape is None or not -len(shape) <= index < len(shape) else shape[index]
+
+
+def _shape(graph: Graph, match: Match, name: str) -> Values:
+    return shape_of(graph, match.values[name])
+
+
+def _size(graph: Graph, match: Match, name: str) -> Value:
+    shape = shape_of(graph, match.values[name])
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        return None
+    return int(np.prod([int(d or 0) for d in shape], dtype=np.int64))
+
+
+def _dtype(graph: Graph, match: Match, name: str) -> Value:
+    value = match.values[name]
+    number = graph.type(value).dtype if isinstance(value, str) else 0
+    return TensorProto.DataType.Name(number).lower().replace("undefined", "") or None
+
+
+def _value(graph: Graph, match: Match, label: str) -> Values:
+    found = match.labels.get(label, match.values.get(label))
+    if isinstance(found, bytes):
+        return found.decode(errors="replace")
+    if isinstance(found, str) and label in match.values:
+        found = graph.constant(found) if graph.element_count(found) == 1 else None
+    if isinstance(found, np.ndarray):
+        number = found.reshape(-1)[0] if found.size == 1 else None
+        # Of an integer a label takes an integer: what pads and axes are.
+        return number if number is None else int(number) if np.issubdtype(found.dtype, np.integer) else float(number)
+    if isinstance(found, list):
+        return tuple(v for v in found if isinstance(v, int | float)) if found else None
+    return found if isinstance(found, int | float | str) else None
+
+
+def _everywhere(graph: Graph, match: Match, name: str) -> Value:
+    value = match.values[name]
+    return everywhere(graph, value) if isinstance(value, str) else None
+
+
+def _until(graph: Graph, match: Match, mask: str, scores: str) -> Value:
+    seen = _diagonal(graph, match, mask, scores)
+    return None if seen is None else seen.before
+
+
+def _after(graph: Graph, match: Match, mask: str, scores: str) -> Value:
+    seen = _diagonal(graph, match, mask, scores)
+    return None if seen is None else seen.after
+
+
+def _diagonal(graph: Graph, match: Match, mask: str, scores: str) -> Seen | None:
+    """Return what a mask is on both sides of the diagonal of the scores, None where it is repeated along their axes."""
+    of, to = match.values[mask], match.values[scores]
+    return diagonal(graph, of) if isinstance(of, str) and isinstance(to, str) and covers(graph, of, to) else None
+
+
+TESTS: dict[str, VocabularyEntry] = {
+    "const": VocabularyEntry(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
+    "counted": VocabularyEntry(
+        _counted, ("value",), "counted(i): its elements are known to be 0, 1, 2 and so on, as they lie in memory"
+    ),
+    "finite": VocabularyEntry(
+        _finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"
+    ),
+}
+"""Conditions by themselves: the meaning returns why it does not hold, or None."""
+
+TERMS: dict[str, VocabularyEntry] = {
+    "rank": VocabularyEntry(_rank, ("value",), "rank(x) == 2: the number of dimensions"),
+    "dim": VocabularyEntry(
+        _dim, ("value", "number"), "dim(x, -1) == 768: one extent, or its name; also against other dim(...)"
+    ),
+    "shape": VocabularyEntry(
+        _shape, ("value",), "shape(x)[:-1] == shape(y)[:-1]: the extents, or some; != where they are known to differ"
+    ),
+    "size": VocabularyEntry(_size, ("value",), "size(b) == 1: the number of elements, where the whole shape is known"),
+    "dtype": VocabularyEntry(_dtype, ("value",), "dtype(x) in (float16, bfloat16, float32): the element type"),
+    "value": VocabularyEntry(
+        _value,
+        ("name",),
+        "value(alpha) == 1, value(perm)[-1] == 2: an attribute bound to a label, or a constant of one element",
+    ),
+    "everywhere": VocabularyEntry(
+        _everywhere, ("value",), "everywhere(mask) == 0: the number that each element is known to be, 1 of what holds"
+    ),
+    "until": VocabularyEntry(
+        _until,
+        ("value", "value"),
+        "until(mask, s) == 0: what it is known to be up to the diagonal of the last two axes of s, which it has",
+    ),
+    "after": VocabularyEntry(
+        _after, ("value", "value"), "after(mask, s) <= -30000: what it is known to be after that diagonal"
+    ),
+}
+"""What a comparison can ask: the meaning returns None where the model does not tell."""
+
+FORMERLY = {
+    "covers": "until(mask, s) and after(mask, s) ask it, too",
+    "trailing": "value(axis) in (-1, rank(x) - 1)",
+    "fixes_last": "value(perm)[-1] == rank(x) - 1",
+    "nonzero": "value(shape)[0] != 0",
+    "channels": "size(m) == 1 or size(m) == dim(m, 1 - rank(c)) == dim(c, 1)",
+    "extents": "value(kernel) == shape(w)[2:]",
+    "lowest": "value(c) == -inf",
+    "causal": "until(mask, s) == 0 and after(mask, s) <= -30000",
+    "lower": "until(keep, s) == 1 and after(keep, s) == 0",
+    "upper": "until(hide, s) == 0 and after(hide, s) == 1",
+    "zeros": "everywhere(mask) == 0",
+    "ones": "everywhere(keep) == 1",
+    "leading": "shape(x)[:-1] == shape(y)[:-1]",
+    "same": "shape(x) == shape(y)",
+    "alike": "not shape(x) != shape(y)",
+}
+"""Words that were, and how the same is said now."""
+
+
+def shape_of(graph: Graph, value: Bound) -> tuple[int | str | None, ...] | None:
+    """Return the shape of what a name of the pattern stands for."""
+    return graph.type(value).shape if isinstance(value, str) else value.shape
+
+
+def _shown(match: Match, name: str) -> str:
+    value = match.values[name]
+    return value if isinstance(value, str) else name

@@ -1,0 +1,59 @@
+"""What a user can do about a refusal: one sentence per kind, with the values of the case."""
+
+import re
+
+from onnxfuse.rules.match.cause import Cause
+
+CONSTANT = "the rule wants a weight there; where it should be one, export with constants folded"
+KNOWN = "give the model's inputs element types and shapes, then export again: the rule has to know them"
+MASK = "where the mask hides nothing, leave it out of the export; else nothing is lost here"
+
+HINTS = {
+    "attribute": "the rule takes {subject} = {wanted}; a rule of your own may leave it open: "
+    "<{subject}: TYPE = @{subject}>",
+    "same attribute": "the rule is for nodes that have the same {subject}",
+    "constant": "the rule takes {wanted} there; a rule of your own may bind any number: "
+    "Constant <value_float: float = @c>",
+    "list": "the rule is for {wanted} there; other axes and shapes are other kernels",
+    "number": "the rule is for one number there; other axes and shapes are other kernels",
+    "not constant": CONSTANT,
+    "quantized": "a quantized model is left to ONNX Runtime's kernels; the rules are for its float original",
+    "graph output": "take '{subject}' out of the model's outputs if nobody needs it",
+    "read elsewhere": "let the other reader take another value than '{subject}'",
+    "operator": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",
+    "between": "take {seen} out of the model where it does nothing there; a rule of your own may add this spelling",
+    "operand": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",
+    "too little": "nothing pointwise stands beside it, so one kernel would save nothing",
+    "slower": "measured on another GPU it may be the faster way: tune there",
+    "opset": "export with a newer opset",
+    "too many": "let `where` ask for smaller constants; what `to` computes of constants is stored in the file",
+    "too large": "keep this part of the model in float32",
+    "arity": "a rule of your own may name the input or output that is more or less",
+    "missing": "a rule of your own may name the input or output that is more or less",
+    "other value": "two inputs must be one value there: export without copies or casts between them",
+    "multiple": "make that extent a multiple of {of}, for instance by channels of zeros",
+    "mask": MASK,
+    "finite": MASK,
+    "unknown": KNOWN,
+    "untyped": KNOWN,
+    "label": KNOWN,
+}
+
+
+def hint(cause: Cause) -> str:
+    """Return what would let the rule apply, "" where there is nothing short to say beside the reason."""
+    if cause.parts:
+        return next((said for part in cause.parts if (said := hint(part))), "")
+    if cause.kind == "type":
+        return f"export the model, or convert it, in {cause.of}: the kernel is for these types" if cause.of else ""
+    if cause.kind == "operand" and cause.seen == "a constant":
+        return f"nothing to do: it is no {cause.wanted} that is divided by or added there, but a number"
+    if cause.kind == "unknown" and cause.subject.startswith("value("):
+        return ""  # an attribute that the model does not write, or a number that it computes: no type would tell it
+    words = {"subject": cause.subject, "seen": cause.seen, "wanted": cause.wanted, "of": cause.of}
+    return HINTS.get(cause.kind, "").format(**words)
+
+
+def without_names(reason: str) -> str:
+    """Return a reason without the names that differ from layer to layer: equal ones become one row."""
+    return re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", reason)

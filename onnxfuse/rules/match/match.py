@@ -1,0 +1,410 @@
+"""Does a pattern stand at this node? The answer is a Match, or a Refusal: how far it got, and what stopped it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import onnx
+
+from onnxfuse.cuda import is_pointwise
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import schema
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.refusal import Refusal as Refusal
+from onnxfuse.rules.match.refusal import nearness
+from onnxfuse.rules.match.trace import Bound as Bound
+from onnxfuse.rules.match.trace import Match as Match
+from onnxfuse.rules.match.trace import Trace as Trace
+from onnxfuse.rules.pattern.pattern import NEWEST, Pattern, PatternNode, choices
+from onnxfuse.support.plurals import plural
+
+SMALL = 64
+"""Elements below which two constants are one value where their numbers are the same: axes, scales, shapes."""
+
+RELATIVE = 1e-3
+"""Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
+exporters write it with four to eight digits. Nearest distinct constants of known formulas are 2% apart."""
+
+HALF = 2
+"""Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
+
+
+STEPS = 10_000
+"""Nodes that one attempt compares with those of a pattern. The longest of ours compares 700; operands that go in any
+order double, each time, what a tree of such operators takes: one of 63 Adds would take days."""
+
+
+def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> bool:
+    """Return whether an attempt is known to stop at the root's operands, no further than `known` did.
+
+    So most attempts end, of hundreds of spellings; none of it would be told.
+    """
+    if pattern.first is None or schema.moved(node.op, node.domain, graph.opset):
+        return False
+    if nearness(1, max(pattern.least - 1, 0), "operator", whole=False, held=0) > known.nearness:
+        return False
+    index, operators = pattern.first
+    operands = node.inputs if node.op in schema.COMMUTATIVE else node.inputs[index : index + 1]
+    makers = [p for v in operands if (p := graph.producer(v)) is not None]
+    # What stands before an elementwise node would get further: `between` tells of it.
+    passed = (graph.producer(v) for p in makers if is_pointwise(p.op, p.domain) for v in p.inputs)
+    return not any(p is not None and p.op in operators for p in (*makers, *passed))
+
+
+def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal | None:
+    """Return the furthest refusal, and how far the pattern stands beyond what stopped it; None if `known` got as far.
+
+    Where an elementwise node stands before all that was wanted, as far as that goes. Where an attribute is another one
+    and all else stands, its nodes are those of all. The cause stays: it is the first that has to be mended.
+    """
+    further = _before(graph, trace)
+    reached = trace.nearness if further is None else further.nearness
+    if known is not None and reached <= known.nearness:
+        return None
+    refusal, node = further or trace.furthest, trace.at
+    if refusal is None or node is None or trace.unlike is None:
+        return refusal
+    probe = Trace(trace.unlike[0])
+    found = next(_match_node(trace.unlike[0], graph, node, trace.unlike[1], probe), None)
+    # Another spelling of the rule may be what is meant: this one is no nearer for it, it only has part in more.
+    return refusal if found is None else replace(refusal, nodes=tuple(n.name for n in found.nodes.values()))
+
+
+def _before(graph: Graph, trace: Trace) -> Refusal | None:
+    """Return how far the pattern stands before the elementwise node that stopped it, None where it does not at all."""
+    node = trace.at
+    if node is None or trace.missed is None or not is_pointwise(node.op, node.domain):
+        return None
+    wanted, match = trace.missed
+    for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
+        if before.op not in wanted.operators or before.domain != wanted.domain:
+            continue
+        probe = Trace()
+        found = next(_match_node(wanted, graph, before, match, probe), None)
+        matched = None if found is None else tuple(n.name for n in found.nodes.values())
+        if matched is None and (stopped := probe.furthest) is not None:
+            matched = stopped.nodes
+        if matched is not None and len(matched) > len(match.nodes) and (refusal := trace.furthest) is not None:
+            cause = Cause("between", f"{before.op} {before.name}", node.op, wanted.op)
+            size = max(refusal.size, len(matched))
+            return replace(refusal, cause=cause, depth=len(matched), size=size, nodes=matched)
+    return None
+
+
+def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
+    """Yield every way in which `pattern` stands in `graph` with its root at `node`; `trace` notes what stopped others.
+
+    Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match, nor
+    does a name that the pattern leaves free for a value that the match computes itself.
+    """
+    ends = (
+        whole for m in _match_node(pattern.root, graph, node, Match(pattern), trace) for whole in _ends(graph, m, trace)
+    )
+    for found in ends:
+        leak = _leak(graph, found) or _own_value(found)
+        if leak is None:
+            yield found
+        else:
+            trace.stop(*leak, found, whole=True)
+
+
+def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
+    """Yield the ways in which the nodes that the root does not depend on stand too, as readers of what has matched."""
+    missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != "Constant"]
+    if not missing:
+        yield match
+        return
+    for wanted in missing:
+        value = next((v for name in wanted.inputs if isinstance(v := match.values.get(name), str) and v), None)
+        if value is not None:
+            for reader in graph.readers(value):
+                for found in _match_node(wanted, graph, reader, match, trace):
+                    yield from _ends(graph, found, trace)
+            return
+
+
+def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace) -> Iterator[Match]:
+    if wanted in match.nodes:
+        if match.nodes[wanted] is node:
+            yield match
+        return
+    trace.steps += 1
+    if node in match.nodes.values() or trace.steps > STEPS:
+        return
+    if node.domain != wanted.domain or node.op not in wanted.operators:
+        if trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match):
+            trace.missed = wanted, match
+        return
+    bound = _match_attributes(wanted, graph, node, match)
+    if isinstance(bound, Cause):
+        if trace.stop(node, bound, match, there=True):
+            trace.unlike = wanted, match
+        if wanted is not trace.lenient:
+            return
+        bound = match.copy()
+    needed = set(match.pattern.outputs) - match.pattern.optional
+    lacks = not needed.isdisjoint(wanted.outputs[len(node.outputs) :])
+    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
+        cause = Cause("arity", "", plural(node.outputs, "output"), str(len(wanted.outputs)))
+        if trace.stop(node, cause, match, there=True):
+            trace.unlike = wanted, match
+        if lacks or wanted is not trace.lenient:
+            return
+    for name, value in zip(wanted.outputs, node.outputs, strict=False):
+        if name:
+            bound.values[name] = value
+    bound.nodes[wanted] = node
+    operands = operands_of(graph, node)
+    if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
+        trace.stop(node, Cause("arity", "", plural(operands, "input"), str(len(wanted.inputs))), match)
+        return
+    operands += [""] * (len(wanted.inputs) - len(operands))
+    orders = [operands]
+    if node.op in schema.COMMUTATIVE and node.domain == "":
+        orders = [list(p) for p in permutations(operands)] if len(operands) <= 3 else [operands]
+    for order in orders:
+        yield from _match_operands(wanted.inputs, graph, node, order, bound, trace)
+
+
+def _match_operands(
+    names: tuple[str, ...], graph: Graph, reader: Node, operands: list[Bound], match: Match, trace: Trace
+) -> Iterator[Match]:
+    if not names:
+        yield match
+        return
+    for found in _match_value(names[0], graph, reader, operands[0], match, trace):
+        yield from _match_operands(names[1:], graph, reader, operands[1:], found, trace)
+
+
+def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace) -> Iterator[Match]:
+    if not name:
+        if _absent(operand):
+            yield match
+        else:
+            trace.stop(reader, Cause("arity", "", f"the optional input {_show(operand)}", "none"), match)
+        return
+    if name in match.values:
+        if _same(graph, match.values[name], operand):
+            yield match
+        else:
+            seen, again = _show(operand), _show(match.values[name])
+            trace.stop(reader, Cause("other value", name, seen, again), match)
+        return
+    wanted = match.pattern.producer(name)
+    if wanted is not None and wanted.alternatives:
+        for spelled in choices(match.pattern, wanted):
+            other = Match(spelled, match.nodes, match.values, match.labels)
+            yield from _match_value(name, graph, reader, operand, other, trace)
+    elif _absent(operand) and name not in match.pattern.optional:
+        trace.stop(reader, Cause("missing", name), match)
+    elif wanted is None:
+        yield match.binding(name, operand)
+    elif wanted.op == "Constant":
+        yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
+    elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
+        found = _match_node(wanted, graph, producer, match, trace)
+        yield from (m for m in found if m.values.get(name) == operand)
+    else:
+        constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
+        what = "a constant" if constant else "an input of the graph"
+        trace.stop(reader, Cause("operand", _show(operand), what, wanted.op), match)
+
+
+def _match_constant(
+    wanted: PatternNode, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
+) -> Iterator[Match]:
+    array = array_of(graph, operand)
+    if array is None:
+        trace.stop(reader, Cause("not constant", str(operand)), match)
+        return
+    bound = match.binding(name, operand)
+    expected = wanted.constant
+    if expected is None:
+        if array.size != 1:
+            trace.stop(reader, Cause("number", name, str(list(array.shape))), match)
+            return
+        (label,) = wanted.open.values()
+        yield replace(bound, labels={**match.labels, label: array.reshape(-1)[0].item()})
+        return
+    if array.size != expected.size or not _are_these(array.reshape(-1), expected.reshape(-1)):
+        one = array.size == expected.size == 1
+        trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), match)
+        return
+    yield bound
+
+
+def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether constants are the numbers that a pattern wants, or what their own type makes of these.
+
+    float16 has 1e-05 as 1.00136e-05, and bfloat16 has eight bits. A number that a type makes 0 or infinite is gone.
+    """
+    have = array.astype(np.float64)
+    if np.allclose(have, expected.astype(np.float64), rtol=RELATIVE, atol=0):
+        return True
+    if array.dtype.kind in "iub" or array.dtype.itemsize < HALF:
+        return False
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(array.dtype).astype(np.float64)
+    kept = np.isfinite(rounded) & ((rounded != 0) | (expected == 0))
+    return bool(np.all(kept & (have == rounded)))
+
+
+def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
+    """Return a match with the node's attributes bound, or the reason why they do not fit."""
+    moved = schema.moved(node.op, node.domain, graph.opset)
+    have = graph.attributes(node)
+    if moved:
+        have = {k: v for k, v in have.items() if k not in moved}
+    newest = schema.defaults(node.op, node.domain, NEWEST)
+    labels = dict(match.labels)
+    for name, value in wanted.attributes.items():
+        plain = _letters if name == "equation" else _itself
+        if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
+            shown = have.get(name, newest.get(name))
+            return Cause("attribute", name, _plain(shown), _plain(value), node.op)
+    for name, label in wanted.open.items():
+        found = have.get(name, newest.get(name))
+        if label in labels and not _equal(labels[label], found):
+            return Cause("same attribute", name, _plain(found), _plain(labels[label]), node.op)
+        labels[label] = found
+    others = {k: v for k, v in have.items() if k not in wanted.attributes and k not in wanted.open}
+    if wanted.rest is not None:
+        labels[wanted.rest] = tuple(a for a in node.proto.attribute if a.name in others)
+        return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
+    for name, value in others.items():
+        default = newest.get(name, _NEUTRAL.get(name))
+        if not _equal(default, value) and not _fills(node.op, name, value):
+            default_text = "no such attribute" if default is None else _plain(default)
+            return Cause("attribute", name, _plain(value), default_text, node.op)
+    return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
+
+
+def _itself(value: schema.AttributeValue | None) -> object:
+    return value
+
+
+def _letters(equation: schema.AttributeValue | None) -> object:
+    """Return an Einsum's equation with a for its first letter, b for the second, without spaces."""
+    letters: dict[str, str] = {}
+    return re.sub(
+        "[A-Za-z]", lambda x: letters.setdefault(x[0], chr(97 + len(letters))), _plain(equation).replace(" ", "")
+    )
+
+
+_NEUTRAL: dict[str, schema.AttributeValue] = {"consumed_inputs": [], "spatial": 1, "is_test": 1}
+"""Attributes of old versions that change nothing at these values."""
+
+_FILLED: dict[str, int] = {"pads": 0, "dilations": 1, "strides": 1}
+"""Defaults of windows that are as long as the input has axes, so that the schema cannot hold them: all this number."""
+
+
+def _fills(op: str, name: str, value: schema.AttributeValue) -> bool:
+    """Return whether an attribute that no schema gives a default for is at its default."""
+    number = _FILLED.get(name) if op.startswith(("Conv", "MaxPool", "AveragePool", "LpPool")) else None
+    return number is not None and isinstance(value, list) and all(v == number for v in value)
+
+
+def operands_of(graph: Graph, node: Node) -> list[Bound]:
+    """Return what a node reads as its newest version would: attributes that became inputs stand among the inputs."""
+    operands: list[Bound] = list(node.inputs)
+    moved = schema.moved(node.op, node.domain, graph.opset)
+    if moved:
+        attributes = graph.attributes(node)
+        for name, index in sorted(moved.items(), key=lambda item: item[1]):
+            if name in attributes:
+                operands += [""] * (index + 1 - len(operands))
+                operands[index] = schema.as_constant(attributes[name])
+    while operands and _absent(operands[-1]):
+        operands.pop()
+    return operands
+
+
+def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
+    """Return node and reason where a value inside the match is read outside it, or is a graph output."""
+    inside = set(match.nodes.values())
+    for wanted, node in match.nodes.items():
+        for name, value in zip(wanted.outputs, node.outputs, strict=False):
+            if name in match.pattern.outputs or not value:
+                continue
+            if graph.is_output(value):
+                return node, Cause("graph output", value)
+            reader = next((r for r in graph.readers(value) if r not in inside), None)
+            if reader is not None:
+                return node, Cause("read elsewhere", value, f"{reader.op} {reader.name}")
+    return None
+
+
+def _own_value(match: Match) -> tuple[Node, Cause] | None:
+    """Return node and reason where a name that the pattern leaves free stands for a value that the match computes.
+
+    # (x, part, shape): e = Expand(part, shape), y = Mul(x, e)   at   Mul(e, e)
+    What takes the place of the match would read what has gone with it, or what it computes itself.
+    """
+    makers = {value: node for node in match.nodes.values() for value in node.outputs if value}
+    for name, value in match.values.items():
+        if isinstance(value, str) and value in makers and match.pattern.producer(name) is None:
+            return makers[value], Cause("own value", name, value)
+    return None
+
+
+def array_of(graph: Graph, operand: Bound) -> np.ndarray | None:
+    """Return the constant that a name of the pattern stands for, None where it is not one."""
+    if isinstance(operand, np.ndarray):
+        return operand
+    if graph.element_count(operand) is None:
+        return None
+    return graph.constant(operand)
+
+
+def _same(graph: Graph, a: Bound, b: Bound) -> bool:
+    """Return whether two operands are one value: by name, or two small constants of the same numbers.
+
+    Exporters write the axes of each reduction of a norm as a constant of its own.
+    """
+    if isinstance(a, str) and isinstance(b, str):
+        if a == b or not (a and b and graph.is_constant(a) and graph.is_constant(b)):
+            return a == b
+        if not all((graph.element_count(v) or 0) in range(1, SMALL) for v in (a, b)):
+            return False
+    first, second = array_of(graph, a), array_of(graph, b)
+    if first is None or second is None:
+        return False
+    return np.array_equal(first, second) and (
+        isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or first.dtype == second.dtype
+    )
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= RELATIVE * max(abs(a), abs(b))
+    if isinstance(a, bytes | str) and isinstance(b, bytes | str):
+        return _plain(a) == _plain(b)
+    if isinstance(a, onnx.TensorProto) or isinstance(b, onnx.TensorProto):
+        return a is b
+    return list(a) == list(b) if isinstance(a, list | tuple) and isinstance(b, list | tuple) else a == b
+
+
+def _absent(operand: Bound) -> bool:
+    return isinstance(operand, str) and operand == ""
+
+
+def _show(operand: Bound) -> str:
+    return f"'{operand}'" if isinstance(operand, str) else _number(operand)
+
+
+def _number(array: np.ndarray) -> str:
+    return (
+        f"{float(array.reshape(-1)[0]):g}" if array.size == 1 else np.array2string(array.reshape(-1)[:4], threshold=4)
+    )
+
+
+def _plain(value: object) -> str:
+    return (
+        value.decode(errors="replace")
+        if isinstance(value, bytes)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,0 +1,305 @@
+"""Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
+
+import math
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto
+from onnx.defs import OpSchema
+from onnx.helper import np_dtype_to_tensor_dtype
+
+from onnxfuse.graph.constant_folding import FEW, FILLED, SPREAD
+from onnxfuse.graph.evaluate import REFUSALS, evaluate
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model import schema
+from onnxfuse.model.attributes import set_attribute
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Match, Refusal
+from onnxfuse.rules.pattern.pattern import NEWEST, Pattern, PatternNode
+from onnxfuse.shapes.onnx_inference import infer_node
+from onnxfuse.shapes.size_bounds import result_elements
+from onnxfuse.shapes.types import ValueType, type_of, value_info
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError
+
+FOLDED = 1 << 16
+"""Elements of a constant that `to` may compute of whatever it reads; more where the match has larger ones."""
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
+
+def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]) -> list[Node] | Refusal:
+    """Return the nodes of `target` for `match`, their constants added to `graph`; the graph's nodes are not touched.
+
+    Folded constants are computed in float64 and rounded once, to the element type that their place asks for: that of
+    the node's other operands, the type of the match's first output where those tell nothing. Refuses where a folded
+    weight would not fit that type, or where a node cannot be written in the model's operator set.
+    """
+    root = next(iter(match.nodes.values()))
+    target = _of_the_match(target, match)
+    constants = _constant_inputs(target, graph, match, optional)
+    # What others read under the name of an output stays a node, be it of constants alone: it is theirs to fold.
+    ends = set(target.outputs)
+    folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants)]
+    kept = [n for n in target.nodes if n not in folded]
+    names = {name: value for name, value in match.values.items() if isinstance(value, str)}
+    names.update({o: str(match.values[o]) for o in target.outputs})
+    base = root.outputs[0]
+    made = {o for n in folded for o in n.outputs}  # a name that `from` has too means what `to` computes
+    own = made | {v for v in constants if v not in names} | _absent(match, optional)
+    asked = _asked(kept, graph, match, target, own, set(constants))
+    computed = _fold(folded, constants, list(dict.fromkeys(v for _, v in asked)), match)
+    if isinstance(computed, Refusal):
+        return computed
+    constant: dict[tuple[str, int], str] = {}
+    for name, element in dict.fromkeys((v, e) for v in computed for (_, read), e in asked.items() if v == read):
+        stored = _store(computed[name], element)
+        if isinstance(stored, str):
+            return match.refusal(Cause("too large", seen=stored))
+        constant[name, element] = graph.fresh(f"{base}.{name}")
+        graph.add_constant(constant[name, element], stored)
+    for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):
+        # A name of the model goes on meaning what it meant, also where `from` has an inner value of the same name: the
+        # rule's author says with that name that the types are alike, no more.
+        fresh = graph.fresh(f"{base}.{output}")
+        if output in names:
+            graph.types[fresh] = graph.type(names[output])
+        names[output] = fresh
+    protos = []
+    for node in kept:
+        proto = node_proto(node, {**names, **{v: constant[v, e] for (at, v), e in asked.items() if at is node}}, match)
+        reason = _write_as_of(proto, graph)
+        if reason:
+            return match.refusal(Cause("opset", seen=reason))
+        protos.append(proto)
+    _keep_names(protos, match)
+    return [Node(proto) for proto in protos]
+
+
+def _of_the_match(target: Pattern, match: Match) -> Pattern:
+    """Return `target` with the operators that were there in the place of classes, by their labels."""
+    there = {wanted.rest: node.op for wanted, node in match.nodes.items() if wanted.is_class}
+    nodes = tuple(replace(n, op=there[n.rest]) if n.is_class else n for n in target.nodes)
+    return replace(target, nodes=nodes) if there else target
+
+
+def _keep_names(protos: list[NodeProto], match: Match) -> None:
+    """Give the new nodes the names of the matched ones of the same operator, each once."""
+    old = [n.proto for n in match.nodes.values()]
+    for proto in protos:
+        found = next((o for o in old if o.op_type == proto.op_type), None)
+        if found is not None:
+            proto.name = found.name
+            old.remove(found)
+
+
+def _constant_inputs(
+    target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]
+) -> dict[str, np.ndarray | None]:
+    """Return the target's inputs that are constants; the arrays are read only when something is folded from them."""
+    found: dict[str, np.ndarray | None] = {}
+    for name in target.inputs:
+        value = match.values[name]
+        if isinstance(value, np.ndarray):
+            found[name] = value
+        elif value == "" and name in optional:
+            found[name] = np.array(optional[name], np.float64)
+        elif value and graph.is_constant(value):
+            found[name] = graph.constant(value)
+    return found
+
+
+def _absent(match: Match, optional: Mapping[str, float]) -> set[str]:
+    return {name for name in optional if isinstance(match.values[name], str) and match.values[name] == ""}
+
+
+def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> bool:
+    if any(v and v not in constants for v in node.inputs):
+        return False
+    constants.update(dict.fromkeys(node.outputs, None))
+    return True
+
+
+def _fold(
+    folded: list[PatternNode], constants: dict[str, np.ndarray | None], wanted: list[str], match: Match
+) -> dict[str, np.ndarray] | Refusal:
+    """Return the constants that are `wanted`; a refusal where one on the way would be out of proportion to those that
+    the match has: a rule of 300 bytes can ask for terabytes, and for hours.
+    """
+    if not wanted:
+        return {}
+    inputs = {k: _wide(v) for k, v in constants.items() if v is not None}
+    names = {v: v for n in folded for v in (*n.inputs, *n.outputs)}
+    given = {name: inputs[name] for name in wanted if name in inputs}
+    rest = [name for name in wanted if name not in given]
+    if not rest:
+        return given
+    known, there = dict(inputs), sum(a.size for a in inputs.values())
+    most = max(FOLDED, 2 * there, min(SPREAD * there, FILLED // 8))
+    try:
+        for node in folded:
+            proto = _widened(node_proto(node, names, match))
+            elements = result_elements(proto, known)
+            elements = _inferred_elements(proto, known) if elements is None else elements
+            if elements is None or elements > most:
+                return match.refusal(_out_of_proportion(node, elements, most))
+            arrays = {v: known[v] for v in proto.input if v}
+            known.update(zip(proto.output, evaluate([proto], arrays, list(proto.output), NEWEST), strict=True))
+    except REFUSALS as error:
+        weights = ", ".join(f"'{v}'" for name in inputs if isinstance(v := match.values.get(name), str) and v)
+        raise ModelError(
+            f"the weights {weights} do not fit each other: {first_line(error)}",
+            "The model would fail whenever it is run: mend the export.",
+        ) from error
+    return {**given, **{name: known[name] for name in rest}}
+
+
+def _inferred_elements(node: NodeProto, known: Mapping[str, np.ndarray]) -> int | None:
+    """Return how many elements ONNX's inference says that a node computes, None where it does not."""
+    arrays = {v: known[v] for v in node.input if v}
+    types = {v: value_info(v, ValueType(np_dtype_to_tensor_dtype(a.dtype), a.shape)).type for v, a in arrays.items()}
+    few = {v: onnx.numpy_helper.from_array(a, v) for v, a in arrays.items() if a.size <= FEW}
+    found = [type_of(t).shape for t in infer_node(node, types, few, NEWEST).values()]
+    sizes = [math.prod(cast(tuple[int, ...], s)) for s in found if s is not None and all(isinstance(d, int) for d in s)]
+    return sum(sizes) if sizes and len(sizes) == len(found) else None
+
+
+def _out_of_proportion(node: PatternNode, elements: int | None, most: int) -> Cause:
+    many = "an unknown number of" if elements is None else f"{elements:,}".replace(",", " ")
+    return Cause("too many", node.op, many, str(most))
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
+def _widened(node: NodeProto) -> NodeProto:
+    """Constants written in a rule, and what it casts to another float type, count as float64 too."""
+    if node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in node.attribute):
+        return onnx.helper.make_node("Cast", list(node.input), list(node.output), to=TensorProto.DOUBLE)
+    if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
+        array = np.asarray(onnx.helper.get_attribute_value(node.attribute[0]), np.float64)
+        return onnx.helper.make_node("Constant", [], list(node.output), value=onnx.numpy_helper.from_array(array))
+    return node
+
+
+def _store(array: np.ndarray, element: int) -> np.ndarray | str:
+    if array.dtype.kind != "f" or not element:
+        return array
+    with np.errstate(over="ignore"):
+        stored: np.ndarray = array.astype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    if np.isfinite(array).all() and not np.isfinite(stored.astype(np.float64)).all():
+        name = TensorProto.DataType.Name(element).lower()
+        return f"a folded weight reaches {np.abs(array).max():g}, too large for {name}"
+    return stored
+
+
+def _asked(
+    kept: list[PatternNode], graph: Graph, match: Match, target: Pattern, own: set[str], constants: set[str]
+) -> dict[tuple[PatternNode, str], int]:
+    """Return what is stored for which node, and the element type that it asks for: all of `own` that it reads, and
+    weights of the model that it reads in another float type than theirs.
+
+    The type is that of the operands with the same type variable; what a Cast yields has the one that it names.
+    """
+    default = _float_type(graph, match)
+    names = {v: name for v in target.values if isinstance(name := match.values.get(v), str) and name}
+    types = {v: t for v, n in names.items() if v not in own | constants and (t := graph.type(n).dtype)}
+    asked: dict[tuple[PatternNode, str], int] = {}
+    for node in kept:
+        reads, yields = schema.type_variables(node.op, node.domain, NEWEST, len(node.inputs), len(node.outputs))
+        bound = {variable: types[v] for v, variable in zip(node.inputs, reads, strict=True) if variable and v in types}
+        for v, variable in zip(node.inputs, reads, strict=True):
+            element = found if (found := bound.get(variable, 0)) in FLOATS else 0
+            if v in own:
+                asked[node, v] = element or default
+            elif v in constants and element and (stored := graph.type(names[v]).dtype) in FLOATS and stored != element:
+                asked[node, v] = element
+        for v, variable in zip(node.outputs, yields, strict=True):
+            if element := _cast_to(node, match) if node.op == "Cast" else bound.get(variable, 0):
+                types[v] = element
+    return asked
+
+
+def _cast_to(node: PatternNode, match: Match) -> int:
+    """Return the type that a Cast names, 0 where it stands among attributes that a pattern kept together."""
+    value = node.attributes.get("to", match.labels.get(node.open.get("to", ""), 0))
+    return value if isinstance(value, int) else 0
+
+
+def _float_type(graph: Graph, match: Match) -> int:
+    """Return the element type of the match's first output, or of its first floating constant where that is unknown."""
+    values = [v for v in match.values.values() if isinstance(v, str) and v]
+    types = [graph.type(next(iter(match.nodes.values())).outputs[0]).dtype, *(graph.type(v).dtype for v in values)]
+    return next((t for t in types if t in FLOATS), 0)
+
+
+def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
+    """Write a node, which is in its newest form, as the operator set of `graph` has it; return why it cannot be.
+
+    What was an attribute there is one again where it is constant: the axes of a reduction. That a Split has as many
+    parts as outputs went without saying.
+    """
+    opset, old = graph.opset, schema.find(node.op_type, node.domain, graph.opset)
+    if old is None:
+        return _not_in_opset(node.op_type, node.domain, len(node.input), set(), opset)
+    for name, index in schema.moved(node.op_type, node.domain, opset).items():
+        value = node.input[index] if index < len(node.input) else ""
+        array = graph.constant(value)
+        if array is not None:
+            several = old.attributes[name].type in (OpSchema.AttrType.INTS, OpSchema.AttrType.FLOATS)
+            numbers = array.reshape(-1).tolist() if several else array.item()
+            node.attribute.append(onnx.helper.make_attribute(name, numbers))
+            node.input[index] = ""
+        elif value:
+            return f"{node.op_type} of opset {opset} cannot compute its {name}"
+    while node.input and not node.input[-1]:
+        del node.input[-1]
+    if node.op_type == "Split" and "num_outputs" not in old.attributes:
+        set_attribute(node, "num_outputs", None)
+    return _not_in_opset(node.op_type, node.domain, len(node.input), {a.name for a in node.attribute}, opset)
+
+
+def not_in_opset(node: PatternNode, opset: int) -> str | None:
+    """Return why a node of a pattern cannot be written in version `opset` of the default domain, None where it can."""
+    return _not_in_opset(node.op, node.domain, len(node.inputs), {*node.attributes, *node.open}, opset)
+
+
+def _not_in_opset(op: str, domain: str, inputs: int, attributes: Set[str], opset: int) -> str | None:
+    if domain or op == "Constant":
+        return None
+    found = schema.find(op, "", opset)
+    if found is None:
+        return f"{op} does not exist in opset {opset}"
+    if found.deprecated:
+        return f"{op} is deprecated in opset {opset}"
+    # A Gemm without a bias is no older than opset 11.
+    if not found.min_input <= inputs <= found.max_input or not attributes <= found.attributes.keys():
+        return f"{op} of opset {opset} cannot be written this way"
+    return None
+
+
+def node_proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodeProto:
+    """Return the node that a node of a pattern stands for, given the values behind its names."""
+    proto = NodeProto(op_type=node.op, domain=node.domain)
+    proto.input.extend(names[v] if v else "" for v in node.inputs)
+    proto.output.extend(names[v] if v else "" for v in node.outputs)
+    proto.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in node.attributes.items())
+    for name, label in node.open.items():
+        value = match.labels[label]
+        if name in ("value_ints", "value_floats") and isinstance(value, int | float):
+            value = [value]
+        if name == "value_ints":  # older than opset 12 a Constant holds a tensor alone
+            name, value = "value", onnx.numpy_helper.from_array(np.asarray(value, np.int64))
+        if name in node.floats and isinstance(value, int):
+            value = float(value)
+        if value is not None:
+            proto.attribute.append(onnx.helper.make_attribute(name, value))
+    if node.rest is not None:
+        rest = match.labels[node.rest]
+        assert isinstance(rest, tuple), node.rest
+        proto.attribute.extend(rest)
+    return proto

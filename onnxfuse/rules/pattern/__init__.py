@@ -1,0 +1,1 @@
+"""Patterns, and the expressions in them."""

@@ -1,0 +1,290 @@
+"""The expressions of a rule: Python's syntax, read once into a small tree that can do nothing but compare numbers.
+
+rank(w) == 2 and const(w, b)            dtype(x) in (float16, bfloat16)
+1 <= dim(x, -1) <= 1024                 dim(h, 1) * dim(h, 3) == dim(x, 2)
+not (dim(x, 1) == 1 and dim(x, 2) == 1) shape(x)[:-1] == shape(y)[:-1]
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from onnxfuse.support.errors import RuleError
+from onnxfuse.support.plurals import plural
+
+SEE = "See onnxfuse rules --predicates."
+
+LONGEST, DEEPEST = 2000, 30
+"""Characters of an expression, and how deep its operators nest: Python's parser ends at some thousands."""
+
+LARGEST = 2**63
+"""The largest number in an expression, and the largest integer that it may come to: beyond is no extent and no size."""
+
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.In: "in",
+    ast.NotIn: "not in",
+}  # fmt: skip
+
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NumberLiteral:
+    """A number as it is written; `inf`, too."""
+
+    value: int | float
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A name on one side of a comparison: an element type, the name of an extent, a text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Call:
+    """A word of the vocabulary with its arguments: names of the pattern, or numbers."""
+
+    name: str
+    arguments: tuple[str | Tree, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True)
+class ElementAccess:
+    """One element of a list, or those from `start` to `stop`."""
+
+    of: Call
+    start: int | None
+    stop: int | None
+    one: bool
+
+    def __str__(self) -> str:
+        ends = ["" if end is None else str(end) for end in (self.start, self.stop)]
+        return f"{self.of}[{ends[0] if self.one else ':'.join(ends)}]"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Two numbers and what is between them; a sign is 0 - x."""
+
+    left: Tree
+    operator: str
+    right: Tree
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Two sides; of `in` the right one is several."""
+
+    left: Tree
+    relation: str
+    right: tuple[Tree, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Conditions joined by `and`, `or`; or one that must not hold, `not`."""
+
+    how: str
+    parts: tuple[Tree, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Tree = NumberLiteral | Word | Call | ElementAccess | Arithmetic | Compare | Combined
+
+
+@cache
+def read(text: str) -> Tree:
+    """Return the condition in `text`; raises RuleError. Whether its words are known is not asked here."""
+    return _condition(_parsed(text))
+
+
+@cache
+def read_values(text: str) -> tuple[tuple[Tree, ...], bool]:
+    """Return the number in `text`, or the elements of a list, and whether it is one; raises RuleError."""
+    tree = _parsed(text)
+    many = isinstance(tree, ast.List)
+    return tuple(_value(one) for one in (tree.elts if isinstance(tree, ast.List) else (tree,))), many
+
+
+def calls(tree: Tree) -> Iterator[Call]:
+    """Yield every use of a word in `tree`."""
+    if isinstance(tree, Call):
+        yield tree
+        for argument in tree.arguments:
+            yield from () if isinstance(argument, str) else calls(argument)
+    elif isinstance(tree, ElementAccess):
+        yield from calls(tree.of)
+    else:
+        for part in _inside(tree):
+            yield from calls(part)
+
+
+def comparisons(tree: Tree) -> Iterator[Compare]:
+    """Yield every comparison in `tree`."""
+    if isinstance(tree, Compare):
+        yield tree
+    for part in _inside(tree) if isinstance(tree, Combined) else ():
+        yield from comparisons(part)
+
+
+def _inside(tree: Tree) -> tuple[Tree, ...]:
+    if isinstance(tree, Arithmetic):
+        return (tree.left, tree.right)
+    if isinstance(tree, Compare):
+        return (tree.left, *tree.right)
+    return tree.parts if isinstance(tree, Combined) else ()
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return the expression with other names for the values and labels of a pattern."""
+    others = tuple((name, names[name]) for name in sorted(_arguments(text)) if names.get(name, name) != name)
+    return _renamed(text, others) if others else text
+
+
+@cache
+def _renamed(text: str, names: tuple[tuple[str, str], ...]) -> str:
+    tree, others = _parsed(text), dict(names)
+    for argument in _names(tree):
+        argument.id = others.get(argument.id, argument.id)
+    return ast.unparse(tree)
+
+
+@cache
+def _arguments(text: str) -> frozenset[str]:
+    """Return the names of values and labels that an expression uses."""
+    return frozenset(name.id for name in _names(_parsed(text)))
+
+
+def _names(tree: ast.expr) -> list[ast.Name]:
+    return [a for node in ast.walk(tree) if isinstance(node, ast.Call) for a in node.args if isinstance(a, ast.Name)]
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise RuleError(f"an expression of {plural(text, 'character')}, at most {LONGEST} are read", SEE)
+    try:
+        tree = ast.parse(" ".join(text.split()), mode="eval").body
+    except (
+        SyntaxError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ):  # ValueError: a NUL; the last two: thousands of signs
+        now = ": what was `unless A: why` is `not (A)`" if text.startswith("unless ") else ""
+        raise RuleError(f"'{text}' is not an expression{now}", SEE) from None
+    level, depth = [tree], 0
+    while level:
+        level, depth = [c for t in level for c in ast.iter_child_nodes(t) if isinstance(c, ast.expr)], depth + 1
+    if depth > DEEPEST:
+        raise RuleError(f"an expression {plural(depth, 'operator')} deep, at most {DEEPEST} are read", SEE)
+    return tree
+
+
+def _condition(tree: ast.expr) -> Tree:
+    if isinstance(tree, ast.BoolOp):
+        how = "and" if isinstance(tree.op, ast.And) else "or"
+        return Combined(how, tuple(_condition(v) for v in tree.values), ast.unparse(tree))
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
+        return Combined("not", (_condition(tree.operand),), ast.unparse(tree))
+    if isinstance(tree, ast.Tuple) and tree.elts and isinstance(tree.elts[0], ast.Compare):
+        # dtype(x) in float16, bfloat16: what follows the first belongs to it, too
+        first = tree.elts[0]
+        listed = ast.Tuple([first.comparators[-1], *tree.elts[1:]], ast.Load())
+        return _condition(ast.Compare(first.left, first.ops, [*first.comparators[:-1], listed]))
+    if isinstance(tree, ast.Compare):
+        sides = [tree.left, *tree.comparators]
+        links = [_link(a, type(op), b) for a, op, b in zip(sides, tree.ops, sides[1:], strict=False)]
+        return links[0] if len(links) == 1 else Combined("and", tuple(links), ast.unparse(tree))
+    if isinstance(tree, ast.Call):
+        return _call(tree)
+    raise RuleError(f"'{ast.unparse(tree)}' is no condition: it is neither compared nor a test", SEE)
+
+
+def _link(left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> Tree:
+    shown = COMPARISONS.get(relation)
+    if shown is None:
+        raise RuleError(
+            f"'{ast.unparse(left)}' and '{ast.unparse(right)}' are compared by none of ==, !=, <, <=, >, >=, in", SEE
+        )
+    several = right.elts if isinstance(right, ast.Tuple | ast.List) and shown.endswith("in") else [right]
+    text = f"{ast.unparse(left)} {shown} {ast.unparse(right)}"
+    if shown == "not in":
+        one = _side(left)
+        return Combined("and", tuple(Compare(one, "!=", (_side(r),), text) for r in several), text)
+    return Compare(_side(left), shown, tuple(_side(r) for r in several), text)
+
+
+def _side(tree: ast.expr) -> Tree:
+    """One side of a comparison, where a bare word may stand."""
+    if isinstance(tree, ast.Name) and tree.id != "inf":
+        return Word(tree.id)
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
+        return Word(tree.value)
+    return _value(tree)
+
+
+def _value(tree: ast.expr) -> Tree:
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and _fits(tree.value):
+        return NumberLiteral(tree.value)
+    if isinstance(tree, ast.Name) and tree.id == "inf":
+        return NumberLiteral(float("inf"))
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        inner = _value(tree.operand)
+        if isinstance(inner, NumberLiteral):
+            return NumberLiteral(-inner.value)
+        return Arithmetic(NumberLiteral(0), "-", inner, ast.unparse(tree))
+    if isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
+        return Arithmetic(_value(tree.left), OPERATORS[type(tree.op)], _value(tree.right), ast.unparse(tree))
+    if isinstance(tree, ast.Call):
+        return _call(tree)
+    if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Call):
+        return _part(tree, _call(tree.value))
+    raise RuleError(
+        f"'{ast.unparse(tree)}' has no place in an expression; it may use + - * / // %, numbers and terms", SEE
+    )
+
+
+def _call(tree: ast.Call) -> Call:
+    if not isinstance(tree.func, ast.Name) or tree.keywords:
+        raise RuleError(f"'{ast.unparse(tree)}' is no word with its arguments", SEE)
+    return Call(tree.func.id, tuple(a.id if isinstance(a, ast.Name) else _value(a) for a in tree.args))
+
+
+def _part(tree: ast.Subscript, of: Call) -> ElementAccess:
+    ends = [tree.slice.lower, tree.slice.upper, tree.slice.step] if isinstance(tree.slice, ast.Slice) else [tree.slice]
+    numbers = [None if end is None else _value(end) for end in ends]
+    whole = [n.value if isinstance(n, NumberLiteral) and isinstance(n.value, int) else None for n in numbers]
+    if any(n is not None and w is None for n, w in zip(numbers, whole, strict=True)) or (len(whole) == 3 and whole[2]):
+        raise RuleError(f"'{ast.unparse(tree)}' is not an element or a range between two whole numbers", SEE)
+    return ElementAccess(of, whole[0], whole[1] if len(whole) > 1 else None, one=len(whole) == 1)
+
+
+def _fits(value: float) -> bool:
+    return not isinstance(value, bool) and abs(value) <= LARGEST

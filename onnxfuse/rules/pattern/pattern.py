@@ -1,0 +1,400 @@
+"""A pattern: a small dataflow graph written in ONNX's own text syntax, with names for what it leaves open.
+
+    (x, w, b) => (y) {
+      c = Conv <_: string = @conv> (x, w, b)      # `_`: all attributes that are not written, kept under the label conv
+      h = Constant <value = float {0.5}> ()       # matches any constant of that value, whatever its type or shape
+      y = Mul (c, h)
+    }
+
+An attribute that is not written means the operator's default; `name: type = @label` leaves it open.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxfuse import cuda
+from onnxfuse.model import schema
+from onnxfuse.rules.pattern import expression
+from onnxfuse.support import bounded_text as model_text
+from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.errors import ModelError, RuleError
+from onnxfuse.support.plurals import plural
+
+NEWEST = onnx.defs.onnx_opset_version()
+"""The opset in which patterns are written; older spellings in a model are matched all the same."""
+
+CLASSES: dict[str, frozenset[str]] = {
+    "Pointwise": cuda.pointwise_ops(),
+    "Reduction": frozenset(s.name for s in onnx.defs.get_all_schemas() if not s.domain and s.name.startswith("Reduce")),
+}
+"""Words that stand for any of several operators; in `to`, under the same label, for the one that was there."""
+
+REST = "_"
+"""The attribute name that stands for all attributes that a pattern node does not write."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of `where` or `let`, and the file and line where it stands."""
+
+    text: str
+    place: str
+
+
+@dataclass(frozen=True)
+class PatternNode:
+    """One operator of a pattern."""
+
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    """Names of the values it reads, "" where an optional input must be absent."""
+    outputs: tuple[str, ...]
+    attributes: dict[str, schema.AttributeValue]
+    """The attributes that must have this value."""
+    open: dict[str, str]
+    """The attributes whose value is bound: {attribute: label}."""
+    rest: str | None
+    """The label under which all other attributes are kept; None where they must be the defaults."""
+    floats: frozenset[str]
+    """The open attributes that are declared as float: a whole number bound to them is written as one."""
+    alternatives: tuple["Alternative", ...] = ()
+    """The spellings of a part that a rule has named, where the node stands for one; no operator then."""
+
+    @cached_property
+    def is_class(self) -> bool:
+        """Whether it stands for any operator of a class."""
+        return not self.domain and self.op in CLASSES and not self.alternatives
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """The operators that may stand there: its own, or those of its class."""
+        return CLASSES[self.op] if self.is_class else frozenset({self.op})
+
+    @cached_property
+    def constant(self) -> np.ndarray | None:
+        """The value that a Constant node of the pattern wants, None for any other operator."""
+        if self.op != "Constant" or not self.attributes:
+            return None
+        (value,) = self.attributes.values()
+        return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A pattern with the values that it takes and yields."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[PatternNode, ...]
+    text: str
+    optional: frozenset[str] = frozenset()
+    """Inputs that a model may lack; of an anchor outputs, too."""
+    place: str = ""
+    """File and line, the beginning of every complaint."""
+    where: tuple["Line", ...] = ()
+    """What the spellings chosen so far ask of a match."""
+    let: Mapping[str, "Line"] = field(default_factory=dict)
+    """The labels that they bind."""
+    realize: tuple[PatternNode, ...] = ()
+    """The nodes that they add to the library's form."""
+
+    def producer(self, value: str) -> PatternNode | None:
+        """Return the node of the pattern that yields `value`, None for an input of the pattern."""
+        return self._producers.get(value)
+
+    @cached_property
+    def _producers(self) -> dict[str, PatternNode]:
+        return {o: n for n in reversed(self.nodes) for o in n.outputs}
+
+    @cached_property
+    def root(self) -> PatternNode:
+        """The node that yields the first output; matching starts here."""
+        return next(n for n in self.nodes if self.outputs[0] in n.outputs)
+
+    @cached_property
+    def first(self) -> tuple[int, frozenset[str]] | None:
+        """Of the root's inputs the first that the pattern computes, and the operators that may do so; None for any."""
+        for index, name in enumerate(self.root.inputs):
+            if name and (node := self.producer(name)) is not None and node.op != "Constant":
+                operators = _last(node, node.outputs.index(name))
+                return None if operators is None else (index, operators)
+        return None
+
+    @cached_property
+    def values(self) -> frozenset[str]:
+        """Every name that a match binds; until all spellings are chosen, also what their calls read."""
+        return frozenset(self.outputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
+
+    @cached_property
+    def calls(self) -> tuple[PatternNode, ...]:
+        """The nodes for which a spelling is still to be chosen."""
+        return tuple(n for n in self.nodes if n.alternatives)
+
+    @cached_property
+    def opened(self) -> int:
+        """How many operators it has with the longest spelling of each part in its place."""
+        return sum(max((a.pattern.opened for a in n.alternatives), default=1) for n in self.nodes)
+
+    @cached_property
+    def least(self) -> int:
+        """How many operators it has with the shortest spelling of each part in its place; constants do not count."""
+        return sum(min((a.pattern.least for a in n.alternatives), default=1) for n in self.nodes if n.op != "Constant")
+
+    @cached_property
+    def ends(self) -> int:
+        """How many patterns it stands for whose last node is an operator."""
+        root = self.producer(self.outputs[0])
+        return 1 if root is None else sum(a.pattern.ends for a in root.alternatives) or 1
+
+    @cached_property
+    def rests(self) -> frozenset[str]:
+        """The labels that stand for all other attributes of a node."""
+        return frozenset(n.rest for n in self.nodes if n.rest)
+
+    @cached_property
+    def labels(self) -> frozenset[str]:
+        """Every label that an attribute is bound to."""
+        return frozenset(label for n in self.nodes for label in (*n.open.values(), *([n.rest] if n.rest else [])))
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """One spelling of a part that a rule has named: what a call of that name stands for."""
+
+    pattern: Pattern
+    """Its nodes; an output that none of them computes stands for whatever value is there."""
+    where: tuple[Line, ...] = ()
+    let: Mapping[str, Line] = field(default_factory=dict)
+    realize: tuple[PatternNode, ...] = ()
+    """What it adds to the library's form: computes arguments from values of the spelling, or its output from them."""
+
+
+def _last(node: PatternNode, output: int) -> frozenset[str] | None:
+    """Return the operators that may compute an output of a node, or of what it stands for; None where any may."""
+    if not node.alternatives:
+        return node.operators
+    found = frozenset[str]()
+    for pattern in (a.pattern for a in node.alternatives):
+        last = pattern.producer(name := pattern.outputs[output])
+        operators = None if last is None else _last(last, last.outputs.index(name))
+        if operators is None:
+            return None
+        found |= operators
+    return found
+
+
+Parts = Mapping[str, tuple[Alternative, ...]]
+
+
+MOST_OPERATORS = 64
+"""Of a pattern that names parts, which may name others twice. The longest that comes with onnxfuse has 33."""
+
+MOST_ENDS = 1000
+"""Spellings of the end of a pattern, each of which is an anchor of its own."""
+
+
+def parse(text: str, place: str, parts: Parts | None = None, *, part: bool = False) -> Pattern:
+    """Return the pattern in `text`; `place` (file and line) begins the message of the RuleError for a mistake.
+
+    A node whose operator is a name in `parts` is a call: one of its spellings stands there. A `part` may leave its
+    output to whatever is there.
+    """
+    return _pattern(parse_function(text, place), text, place, parts or {}, part)
+
+
+@cache
+def choices(pattern: Pattern, call: PatternNode) -> tuple[Pattern, ...]:
+    """Return `pattern` with each spelling of `call` in its place.
+
+    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern. Its own names
+    and labels stay as they are, unless they are taken.
+    """
+    return tuple(_with(pattern, call, alternative) for alternative in call.alternatives)
+
+
+def chosen(pattern: Pattern) -> Pattern:
+    """Return `pattern` with the first spelling of every part that is still open."""
+    while pattern.calls:
+        pattern = choices(pattern, pattern.calls[0])[0]
+    return pattern
+
+
+def every_spelling(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield whole patterns, among them each spelling of each part at least once."""
+    yield chosen(pattern)
+    waiting, seen = [pattern], set[tuple[str, Alternative]]()
+    while waiting:
+        one = waiting.pop()
+        for call in one.calls:
+            for alternative, other in zip(call.alternatives, choices(one, call), strict=True):
+                if (call.outputs[0], alternative) not in seen:
+                    seen.add((call.outputs[0], alternative))
+                    waiting.append(other)
+                    yield chosen(other)
+
+
+def roots(pattern: Pattern) -> Iterator[Pattern]:
+    """Yield the patterns that `pattern` stands for, with an operator at the root."""
+    root = pattern.root
+    if not root.alternatives:
+        yield pattern
+        return
+    for other in choices(pattern, root):
+        yield from roots(other)
+
+
+def realized(target: Pattern, pattern: Pattern) -> Pattern:
+    """Return the library's form `target` with what the chosen spellings of `pattern` add to it, in order."""
+    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    inner = {o for n in target.nodes for o in n.outputs} - set(target.outputs)
+    names = {o: f"whole_{o}" for o in inner & taken}
+    own = [_renamed(n, names, {}) for n in target.nodes]
+    waiting, nodes, made = [*pattern.realize, *own], list[PatternNode](), set[str]()
+    later = {o for n in waiting for o in n.outputs}
+    while waiting:
+        ready = next((n for n in waiting if not {v for v in n.inputs if v in later} - made), None)
+        if ready is None:
+            word = waiting[0].inputs[0]
+            raise RuleError(f"{pattern.place}: the parts of `realize` need each other: '{word}' is never computed")
+        waiting.remove(ready)
+        nodes.append(ready)
+        made.update(ready.outputs)
+    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in made)
+    outputs = pattern.outputs if made.issuperset(pattern.outputs) else target.outputs
+    return replace(target, inputs=tuple(inputs), outputs=outputs, nodes=tuple(nodes))
+
+
+def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Pattern:
+    part = alternative.pattern
+    if len(call.inputs) > len(part.inputs) or len(call.outputs) != len(part.outputs):
+        raise RuleError(
+            f"{pattern.place}: {call.op} is used as {_arity(call)}; a spelling of it has {_arity(part)}",
+            "See rules/README.md, 'Patterns'.",
+        )
+    more = part.inputs[len(call.inputs) :]
+    names = dict(zip(part.inputs, call.inputs, strict=False)) | dict(zip(part.outputs, call.outputs, strict=True))
+    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    computed = [o for n in (*part.nodes, *alternative.realize) for o in n.outputs if o]
+    names.update({v: _free(v, taken, call) for v in (*more, *computed) if v not in names})
+    labels = {label: _free(label, pattern.labels, call) for label in part.labels}
+    nodes = tuple(_renamed(n, names, labels) for n in part.nodes)
+    left = [names[v] for v in part.outputs if part.producer(v) is None]
+    index = pattern.nodes.index(call)
+    return replace(
+        pattern,
+        inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *left))),
+        nodes=(*pattern.nodes[:index], *nodes, *pattern.nodes[index + 1 :]),
+        where=(*pattern.where, *(_reworded(line, {**names, **labels}) for line in alternative.where)),
+        let={**pattern.let, **{k: _reworded(text, {**names, **labels}) for k, text in alternative.let.items()}},
+        realize=(*pattern.realize, *(_renamed(n, names, labels) for n in alternative.realize)),
+    )
+
+
+def _free(name: str, taken: frozenset[str] | set[str], call: PatternNode) -> str:
+    while name in taken:
+        name = f"{call.outputs[0]}_{name}"
+    return name
+
+
+def _renamed(node: PatternNode, names: Mapping[str, str], labels: Mapping[str, str]) -> PatternNode:
+    return replace(
+        node,
+        inputs=tuple(names.get(v, v) for v in node.inputs),
+        outputs=tuple(names.get(v, v) for v in node.outputs),
+        open={attribute: labels.get(label, label) for attribute, label in node.open.items()},
+        rest=labels.get(node.rest, node.rest) if node.rest else None,
+    )
+
+
+def _reworded(line: Line, names: Mapping[str, str]) -> Line:
+    try:
+        return replace(line, text=expression.renamed(line.text, names))
+    except RuleError as error:
+        raise RuleError(f"{line.place}: {error}", error.hint) from None
+
+
+def parse_function(text: str, place: str) -> onnx.FunctionProto:
+    """Return `(inputs) => (outputs) { nodes }` as ONNX reads it; raises RuleError that begins with `place`."""
+    header = f'<domain: "pattern", opset_import: ["" : {NEWEST}, "com.microsoft" : 1]> pattern '
+    try:
+        return model_text.parse_function(header + text.strip())
+    except ModelError as error:
+        raise RuleError(f"{place}: {error}", "See rules/README.md, 'Patterns'.") from None
+
+
+def _arity(of: PatternNode | Pattern) -> str:
+    return f"({', '.join(of.inputs)}) => ({', '.join(of.outputs)})"
+
+
+def _pattern(function: onnx.FunctionProto, text: str, place: str, parts: Parts, part: bool) -> Pattern:
+    nodes = tuple(_node(n, place, parts) for n in function.node)
+    pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip(), place=place)
+    if not pattern.outputs:
+        raise RuleError(f"{place}: the pattern yields nothing", "Name its output: (x) => (y) { ... }")
+    for what, found, most in (("operators", pattern.opened, MOST_OPERATORS), ("spellings", pattern.ends, MOST_ENDS)):
+        if pattern.calls and found > most:
+            raise RuleError(
+                f"{place}: its parts open to {found:.3g} {what}, at most {most} are read", "Name fewer parts."
+            )
+    for output in pattern.outputs:
+        if pattern.producer(output) is None and not part:
+            raise RuleError(f"{place}: output '{output}' is computed by no node of the pattern")
+    unknown = {v for n in nodes for v in n.inputs if v} - set(pattern.inputs) - {o for n in nodes for o in n.outputs}
+    if unknown:
+        raise RuleError(f"{place}: '{min(unknown)}' is neither an input of the pattern nor computed before its use")
+    return pattern
+
+
+def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
+    op, domain = proto.op_type, proto.domain
+    if not domain and op in parts:
+        return PatternNode(
+            op, domain, tuple(proto.input), tuple(proto.output), {}, {}, None, frozenset(), tuple(parts[op])
+        )
+    found = schema.find(op, domain, NEWEST) if domain == "" else None
+    if domain == "" and op in CLASSES:
+        odd = next((a.name for a in proto.attribute if a.name != REST or not a.ref_attr_name), None)
+        if odd is not None:
+            raise RuleError(
+                f"{place}: {op} stands for any of {plural(len(CLASSES[op]), 'operator')}, which "
+                f"have no '{odd}' in common.",
+                f"<{REST}: string = @label> takes all attributes.",
+            )
+    elif domain == "" and found is None:
+        names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts) | set(CLASSES)
+        raise RuleError(f"{place}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
+    written = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name}
+    for name, tensor in written.items():
+        if isinstance(tensor, onnx.TensorProto) and not _is_whole(tensor):
+            raise RuleError(f"{place}: the {name} of {op} has other numbers than its extents {list(tensor.dims)} say")
+    labels = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}
+    rest = labels.pop(REST, None)
+    for name in (*written, *labels):
+        if found is not None and name not in found.attributes and name not in _older_attributes(op):
+            known = set(found.attributes) | _older_attributes(op)
+            raise RuleError(f"{place}: {op} has no attribute '{name}'.{did_you_mean(name, known)}")
+    floats = frozenset(a.name for a in proto.attribute if a.ref_attr_name and a.type == onnx.AttributeProto.FLOAT)
+    return PatternNode(op, domain, tuple(proto.input), tuple(proto.output), written, labels, rest, floats)
+
+
+def _is_whole(tensor: onnx.TensorProto) -> bool:
+    """Return whether a tensor that is written in a rule has as many numbers as its extents say."""
+    try:
+        return numpy_helper.to_array(tensor).shape == tuple(tensor.dims)
+    except ValueError:
+        return False
+
+
+def _older_attributes(op: str) -> set[str]:
+    return {
+        a for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == "" for a in s.attributes
+    }

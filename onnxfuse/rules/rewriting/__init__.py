@@ -1,0 +1,1 @@
+"""Apply rewrite rules everywhere until nothing changes."""

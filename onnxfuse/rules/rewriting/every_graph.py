@@ -1,0 +1,31 @@
+"""A model's graphs one by one: bodies of If, Loop and Scan before what holds them."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from onnxfuse.graph.graph import Graph, bodies
+from onnxfuse.model.schema import opset_of
+from onnxfuse.shapes.inference import inferred
+
+T = TypeVar("T")
+
+
+def for_every_graph(model: ModelProto, act: Callable[[Graph], T]) -> list[T]:
+    """Return what `act` does with the body of every If, Loop and Scan, innermost first, then with the main graph."""
+    opset, returned = opset_of(model), list[T]()
+
+    def visit(proto: GraphProto, typed: GraphProto, parent: Graph | None, holder: NodeProto | None) -> None:
+        twins = zip(proto.node, typed.node, strict=True)
+        nested = [(node, *pair) for node, twin in twins for pair in zip(bodies(node), bodies(twin), strict=True)]
+        if nested:
+            outer = Graph(proto, typed, opset, parent, holder)
+            for node, body, twin in nested:
+                visit(body, twin, outer, node)
+        graph = Graph(proto, typed, opset, parent, holder)
+        returned.append(act(graph))
+        graph.commit()
+
+    visit(model.graph, inferred(model).graph, None, None)
+    return returned

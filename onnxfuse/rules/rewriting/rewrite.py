@@ -1,0 +1,257 @@
+"""The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from onnx import ModelProto
+
+from onnxfuse.graph.constant_folding import FEW
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.rules.language import order, predicate
+from onnxfuse.rules.language.predicate import Binding, Predicate
+from onnxfuse.rules.language.rule_file import Rewrite, Rule
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Match, Refusal, Trace, between, is_beaten, matches
+from onnxfuse.rules.match.replace import instantiate
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.rules.pattern.pattern import Pattern
+from onnxfuse.rules.rewriting import type_mismatch
+from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.support.errors import RuleError
+from onnxfuse.support.plurals import plural
+
+Simplify = Callable[[Graph], bool]
+"""A rewrite that is built in: changes the graph, and says whether it did."""
+
+MAX_ROUNDS = 50
+"""Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
+
+GROWTH = 4
+ROOM = 200
+"""A graph that has grown to so many times its nodes, and so many more, is one whose rules feed themselves: what rules
+write is never larger than a few nodes for one, and they settle."""
+
+BETWEEN = 4
+"""Nodes that may stand between those that a pattern has: a mask, a cast, a scale, of which it knows nothing."""
+
+SEEN = 3
+"""A graph that looks the same as after an earlier round for the third time goes in circles."""
+
+
+def settle(
+    model: ModelProto,
+    simplify: Sequence[Simplify],
+    rules: Sequence[Rule],
+    report: OptimizeReport,
+    last: Sequence[Simplify] = (),
+) -> None:
+    """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
+
+    `simplify` goes before the rules. What a folded shape computes may tell the next one. Folding ends by itself: each
+    fold takes a node away. `last` goes once the rules have nothing more to say of a graph with all its types known, and
+    they go on where one of these changed it; these, too, must end by themselves. Raises RuleError for rules that never
+    settle.
+    """
+    rounds = 0
+    while rounds < MAX_ROUNDS:
+        before = len(report.applied)
+        report.forget()
+        if not any(for_every_graph(model, lambda graph: rewrite(graph, simplify, rules, report, last))):
+            return
+        rounds += len(report.applied) > before
+    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def rewrite(
+    graph: Graph,
+    simplify: Sequence[Simplify],
+    rules: Sequence[Rule],
+    report: OptimizeReport,
+    last: Sequence[Simplify] = (),
+) -> bool:
+    """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
+
+    Where nothing did, `last` may change the graph. Raises RuleError for rules that never settle.
+    """
+    rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
+    most = GROWTH * len(graph.nodes) + ROOM
+    states = Counter[bytes]()
+    near: dict[tuple[str, Node], Near] = {}
+    asked = False
+    for turn in range(MAX_ROUNDS):
+        changed, small = False, len(graph.nodes)
+        for act in simplify:
+            changed |= act(graph)
+        most += max(len(graph.nodes) - small, 0)  # what stood in a body is no growth of the rules'
+        # What only a target read that is a constant now would keep rules from what it asked for its shape.
+        changed |= bool(graph.eliminate_dead_code())
+        if asked and not changed:  # the rules have said all that they have to say of this graph
+            report.stopped += near.values()
+            return True
+        near = {}
+        begun = indexed = len(report.applied)
+        of_op = _by_op(graph)
+        for rule, one in rewrites:
+            if len(report.applied) > indexed:
+                of_op, indexed = _by_op(graph), len(report.applied)
+            for node in _at_root(of_op, one):
+                known = near.get((rule.name, node))
+                outcome = _apply(graph, rule, one, node, known) if node.order >= 0 else None
+                if isinstance(outcome, Applied):
+                    report.applied.append(outcome)
+                    if len(graph.nodes) > most:
+                        raise endless(report.applied[begun:], f"the graph has grown to {plural(graph.nodes, 'node')}")
+                elif isinstance(outcome, Refusal):
+                    _keep_furthest(near, rule.name, node, outcome)
+        asked = not graph.eliminate_dead_code() and len(report.applied) == begun
+        if asked and not changed:
+            report.stopped += near.values()
+            return turn > 0 or any(act(graph) for act in last)
+        report.earlier.update({(n.rule, n.root): n for n in near.values()})
+        states[state := _state(graph)] += 1
+        if states[state] == SEEN:
+            raise endless(report.applied[begun:], "the graph goes in circles")
+    raise endless(report.applied[begun:], f"it goes on after {MAX_ROUNDS} rounds")
+
+
+def _at_root(of_op: Mapping[str, list[Node]], one: Rewrite) -> list[Node]:
+    """Return the nodes at which the root of a rewrite may stand, in order."""
+    of_each = [of_op[op] for op in one.source.root.operators if op in of_op]
+    return of_each[0] if len(of_each) == 1 else sorted((n for nodes in of_each for n in nodes), key=lambda n: n.order)
+
+
+def _by_op(graph: Graph) -> dict[str, list[Node]]:
+    """Return the nodes of each operator, in order."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        found.setdefault(node.op, []).append(node)
+    return found
+
+
+def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
+    """Return the error for rewrites that never settle, of which these were the last; without any it is onnxfuse's."""
+    involved = list(dict.fromkeys(a.rule for a in last))
+    if not involved:
+        return AssertionError(f"what is built in undoes itself: {fact}")
+    if len(involved) == 1:
+        return RuleError(
+            f"the rule '{involved[0]}' feeds itself: {fact}", "Let `where` refuse what the rule has written."
+        )
+    names = ", ".join(f"'{name}'" for name in involved)
+    return RuleError(
+        f"the rules {names} feed each other: {fact}", "Let `where` of one refuse what the other has written."
+    )
+
+
+def _state(graph: Graph) -> bytes:
+    """Return what tells a graph: its nodes and what they read, small constants by their numbers, no name of a value."""
+    numbers: dict[str, int] = {}
+    digest = hashlib.sha256()
+    for node in graph.nodes:
+        read = [_token(graph, v, numbers) for v in node.inputs]
+        for value in node.outputs:
+            numbers[value] = len(numbers)
+        attributes = [a.SerializeToString(deterministic=True) for a in node.proto.attribute]
+        digest.update(repr((node.domain, node.op, read, attributes, list(map(bool, node.outputs)))).encode())
+    return digest.digest()
+
+
+def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
+    """Return what a value that a node reads is known by."""
+    if value in numbers:
+        return numbers[value]
+    count = graph.element_count(value)
+    if count is None:
+        return value
+    array = graph.constant(value) if count <= FEW else None
+    return (count,) if array is None else (array.dtype.str, array.shape, array.tobytes())
+
+
+def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
+    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most."""
+    known = near.get((rule, node))
+    if known is None or refusal.nearness > known.refusal.nearness:
+        near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
+
+
+def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near | None) -> Applied | Refusal | None:
+    before = known.refusal if known is not None else None
+    match = find(graph, rewrite.source, rewrite.where, node, before, rewrite.about)
+    if not isinstance(match, Match):
+        return match
+    bound = bind(rewrite.let, graph, match)
+    new = instantiate(rewrite.target, graph, bound, rewrite.optional) if isinstance(bound, Match) else bound
+    if isinstance(new, Refusal):
+        return new
+    old = list(match.nodes.values())
+    type_mismatch.check(graph, rule, old, new)
+    graph.replace(old, new)
+    return Applied(rule.name, "", names(old))
+
+
+def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
+    """Return `match` with the labels that `let` and its spellings bind, or the refusal of one without a value."""
+    labels = dict(match.labels)
+    for binding in (*let, *predicate.bound(match.pattern)):
+        value = predicate.bind(binding, graph, match)
+        if isinstance(value, Cause):
+            return match.refusal(value)
+        labels[binding.label] = value
+    return replace(match, labels=labels)
+
+
+def find(
+    graph: Graph,
+    pattern: Pattern,
+    where: Sequence[Predicate],
+    node: Node,
+    known: Refusal | None = None,
+    about: Sequence[Predicate] = (),
+) -> Match | Refusal | None:
+    """Return the first match at `node` for which `about` and `where` hold; else the furthest refusal.
+
+    None if nothing matched, and where `about` holds of no match. A refusal that got no further than `known`, that of
+    another spelling there, is None, too: it is not put together.
+    """
+    if known is not None and is_beaten(pattern, graph, node, known):
+        return None
+    trace, concerned = Trace(), not about
+    for match in matches(pattern, graph, node, trace):
+        asked = (*about, *where, *predicate.spelling_conditions(match.pattern))
+        for held, one in enumerate(asked):
+            failed = predicate.holds(one, graph, match)
+            if failed is not None:
+                trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=held)
+                concerned |= held >= len(about)
+                break
+        else:
+            return match
+    furthest = between(graph, trace, known) if concerned else None
+    return None if furthest is None or trace.at is None else _with_rest(graph, furthest, trace.at)
+
+
+def _owner(failed: Cause, match: Match) -> Node | None:
+    """Return the node whose attribute a condition is about, None where it is about none."""
+    words = set(re.findall(r"value\((\w+)\)", failed.subject))
+    return next((n for wanted, n in match.nodes.items() if words.intersection(wanted.open.values())), None)
+
+
+def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
+    """Return the refusal with the nodes on which the rest of the pattern would have stood: what they compute is read
+    where it stopped.
+    """
+    if refusal.depth < 2 or not refusal.missing:
+        return refusal
+    matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
+    waiting, seen = [stopped], {stopped.name}
+    for node in waiting:
+        for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
+            if len(found) <= most and before.name not in seen:
+                seen.add(before.name)
+                waiting.append(before)
+                if before.name not in matched:  # what matched behind it is passed: the rest stands before that, too
+                    found[before.name] = None
+    return replace(refusal, around=tuple(found))

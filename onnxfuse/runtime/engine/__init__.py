@@ -1,0 +1,1 @@
+"""The engine's C ABI, as Python calls it."""

@@ -1,0 +1,107 @@
+"""Whether CUDA can really be used here, found out before ONNX Runtime falls back without a word."""
+
+import contextlib
+import ctypes
+import io
+from functools import cache
+from pathlib import Path
+
+import onnxruntime
+
+PROVIDER = "CUDAExecutionProvider"
+
+
+@cache
+def cuda_unusable() -> str | None:
+    """Return what is missing for ONNX Runtime's CUDA provider, in one line; None if it can be used."""
+    if PROVIDER not in onnxruntime.get_available_providers():
+        return f"this build of ONNX Runtime ({onnxruntime.__version__}) has no CUDA provider; onnxruntime-gpu has"
+    return _driver_missing() or _libraries_missing()
+
+
+def device_count() -> int:
+    """Return the number of CUDA devices that the driver shows, 0 without a driver."""
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    # Before cuInit the driver tells of none.
+    return count.value if driver.cuInit(0) == driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def has_driver() -> bool:
+    """Return whether there is a CUDA driver, started or not, that does not say that there is no GPU."""
+    try:
+        return bool(ctypes.CDLL("libcuda.so.1").cuInit(0) != NO_DEVICE)
+    except OSError:
+        return False
+
+
+def device_fault() -> str | None:
+    """Return CUDA's words for an error that every later call of this process gets, None while the GPU works.
+
+    To be asked by the thread that ran on it.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    code = driver.cuCtxSynchronize()
+    return None if code in NO_FAULT else f"{_words(driver, code)}, CUDA error {code}"
+
+
+def outside_captures() -> None:
+    """Let this thread load and allocate while another one captures a CUDA graph, which would end by an error else."""
+    ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(RELAXED)))
+
+
+NO_DEVICE = 100
+"""CUDA_ERROR_NO_DEVICE."""
+
+RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is not counted among what a capture forbids."""
+
+NO_FAULT = (0, 3, 4, 201, *range(900, 909))
+"""What cuCtxSynchronize returns where it is well, where no CUDA was started in this thread, and while a capture that
+failed is still open in it (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and those after it)."""
+
+
+def _words(driver: ctypes.CDLL, code: int) -> str:
+    words = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(words))
+    return (words.value or b"unknown error").decode()
+
+
+def _driver_missing() -> str | None:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return f"there is no NVIDIA driver ({error})"
+    if code := driver.cuInit(0):
+        return f"the NVIDIA driver does not start ({_words(driver, code)}, cuInit returned {code})"
+    return None if device_count() else "the NVIDIA driver shows no device"
+
+
+def _libraries_missing() -> str | None:
+    """Load the CUDA provider as ONNX Runtime will, with the CUDA libraries from wheels where the system has none."""
+    capi = Path(onnxruntime.__file__).parent / "capi"
+    provider = str(capi / "libonnxruntime_providers_cuda.so")
+    shared = _cannot_load(str(capi / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
+    if shared is not None:
+        return f"ONNX Runtime's provider library does not load ({shared})"
+    system_cuda = _cannot_load(provider) is None
+    # cuDNN is opened at first use, from wherever it has been loaded.
+    if not system_cuda or _cannot_load("libcudnn.so.9") is not None:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints each library that it does not find
+            onnxruntime.preload_dlls(cuda=not system_cuda)
+    missing = _cannot_load(provider)
+    return None if missing is None else f"a CUDA library is missing ({missing})"
+
+
+def _cannot_load(library: str, mode: int = ctypes.DEFAULT_MODE) -> str | None:
+    try:
+        ctypes.CDLL(library, mode)
+    except OSError as error:
+        return f"{error}"
+    return None

@@ -1,0 +1,280 @@
+"""The engine as Python uses it: its host, whose planner and memory are Python's, and its functions."""
+
+import ctypes
+import itertools
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxfuse.cuda import TensorMap
+from onnxfuse.runtime.engine import abi
+from onnxfuse.runtime.engine.launch import Launch, Planner, Program, Row, Shape, Varied
+from onnxfuse.support.errors import OnnxfuseError
+
+MAP_BYTES = 128
+"""Of a tensor map as the driver has it."""
+
+
+class Objects:
+    """What the engine holds of Python's, by number, until it gives it back."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, Any] = {}
+        self.numbers = itertools.count(1)
+
+    def hand_over(self, held: object) -> int:
+        """Return the number of an object, which stays alive until its release."""
+        number = next(self.numbers)
+        self.held[number] = held
+        return number
+
+
+class Engine:
+    """One library, loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.library = abi.opened(path)
+        self.objects = Objects()
+        # What a C function pointer stands for has to stay alive: this does, as long as the process.
+        self.host = abi.sized(
+            abi.Host,
+            plan=abi.Plan(self._plan),
+            scratch=abi.Scratch(self._scratch),
+            release=abi.Release(self._release),
+            is_there=abi.is_initialized(),
+            is_leaving=abi.is_finalizing(),
+            name=b"Python",
+        )
+
+    # ---- what Python asks for
+
+    def stage(self, rows: Iterable[Row]) -> int:
+        """Make the ops for the registration that this thread asks ONNX Runtime for next; return them, for `forget`."""
+        ops = ctypes.c_void_p()
+        structs = [self._op(row) for row in rows]
+        self._check(self.library.onnxfuse_create(self.host, _array(abi.Op, structs), len(structs), ctypes.byref(ops)))
+        self.library.onnxfuse_stage(ops)
+        return int(ops.value or 0)
+
+    def unstage(self) -> None:
+        """Take back what was made for a registration of this thread that ONNX Runtime did not come to ask for."""
+        self.library.onnxfuse_stage(None)
+
+    def forget(self, ops: int) -> None:
+        """Let go of what plans these ops, once no session has them: the options of their registration are gone."""
+        self.library.onnxfuse_close(ops)
+
+    def encoded_tensor_maps(self, maps: Iterable[TensorMap], addresses: Sequence[int]) -> bytes:
+        """Return what a launch passes between pointers and parameters: the maps as the driver has them, 128 bytes each.
+
+        `addresses`: the kernel's pointers, inputs and then outputs. Raises RuntimeError in the driver's words.
+        """
+        structs = [_tensor_map(m) for m in maps]
+        out = ctypes.create_string_buffer(MAP_BYTES * len(structs))
+        pointers = (ctypes.c_void_p * len(addresses))(*map(int, addresses))
+        encode = self.library.onnxfuse_encode
+        self._check(encode(_array(abi.TensorMap, structs), len(structs), pointers, len(addresses), out))
+        return out.raw
+
+    def calls(self) -> dict[str, int]:
+        """Return the calls of each registered op that came to their end since the start or the last reset."""
+        return {c.name.decode(): c.calls for c in self._counts()}
+
+    def launches(self) -> dict[str, int]:
+        """Return the kernel launches of each registered op since the start or the last reset."""
+        return {c.name.decode(): c.launches for c in self._counts()}
+
+    def answers(self) -> dict[str, int]:
+        """Return how many shapes of each registered op its programs answered for, since the start or the last reset."""
+        return {c.name.decode(): c.answers for c in self._counts()}
+
+    def reset_counts(self) -> None:
+        """Set every count to zero."""
+        self.library.onnxfuse_reset_counts()
+
+    def evaluated(self, program: Program, shapes: Iterable[Shape]) -> dict[str, Any] | None:
+        """Return the fields of the launch that a program answers for these shapes, None where the planner is asked.
+
+        Raises RuntimeError where the program's bytes are none of this version.
+        """
+        numbers = [_numbers(s) for s in shapes]
+        found: list[dict[str, Any]] = []
+        see = abi.See(lambda user, launch: found.append(_facts(launch.contents)))
+        struct, given = self._program(program), _array(abi.Numbers, numbers)
+        self._check(self.library.onnxfuse_evaluate(self.host, struct, given, len(numbers), see, None))
+        return found[0] if found else None
+
+    def unanswered(self, tape: bytes, shapes: bytes, width: int) -> list[int]:
+        """Return which of many shapes a tape does not answer, by their numbers; the GIL is free meanwhile.
+
+        `shapes`: `width` int64 words for each, the rank and the extents of each input in turn. Raises RuntimeError
+        where the bytes are no program of this version.
+        """
+        count, rest = divmod(len(shapes), 8 * width)
+        if rest:
+            raise RuntimeError("shapes of unequal lengths")
+        flags = ctypes.create_string_buffer(count)
+        self._check(self.library.onnxfuse_answered(tape, len(tape), shapes, width, count, flags))
+        return [n for n, known in enumerate(flags.raw) if not known]
+
+    # ---- what the engine asks for
+
+    def _plan(self, planner: int, question: Any, reply: int) -> None:
+        def answer() -> None:
+            asked = question.contents
+            shapes = tuple(tuple(s.at[: s.count]) for s in asked.shapes[: asked.shape_count])
+            plan: Planner = self.objects.held[planner]
+            launch = plan(shapes, bool(asked.aligned), asked.device, _varied(asked, shapes))
+            if isinstance(launch, Program):
+                self.library.onnxfuse_reply_program(reply, self._program(launch))
+                return
+            program = None if launch.program is None else self._program(launch.program)
+            self.library.onnxfuse_reply_launch(reply, self._launch(launch), program)
+
+        self._answered(reply, answer)
+
+    def _scratch(self, owner: int, size: int, reply: int) -> None:
+        def answer() -> None:
+            held = self.objects.held[owner]
+            room = held if isinstance(held, Launch) else held(size)
+            self.library.onnxfuse_reply_scratch(reply, room.scratch(), self.objects.hand_over(room))
+
+        self._answered(reply, answer)
+
+    def _release(self, held: int) -> None:
+        del self.objects.held[held]
+
+    def _answered(self, reply: int, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except BaseException as error:  # the run that waits for the answer ends with its words
+            self.library.onnxfuse_reply_error(reply, _words(error).encode("utf-8", "replace"))
+
+    # ---- Python's answers as the engine reads them
+
+    def _op(self, row: Row) -> abi.Op:
+        return abi.sized(
+            abi.Op,
+            name=row.name.encode(),
+            inputs=(ctypes.c_int32 * len(row.inputs))(*row.inputs),
+            input_count=len(row.inputs),
+            outputs=(ctypes.c_int32 * len(row.outputs))(*row.outputs),
+            output_count=len(row.outputs),
+            may_alias=_mask(row.may_alias),
+            on_host=_mask(row.on_host),
+            planner=self.objects.hand_over(row.planner),
+        )
+
+    def _launch(self, launch: Launch) -> abi.Launch:
+        maps = [_tensor_map(m) for m in launch.tensor_maps]
+        return abi.sized(
+            abi.Launch,
+            function=launch.function,
+            grid=tuple(map(int, launch.grid)),
+            block=tuple(map(int, launch.block)),
+            shared_bytes=launch.shared_bytes,
+            early=launch.early,
+            parameters=ctypes.cast(ctypes.c_char_p(launch.parameters), ctypes.c_void_p),
+            parameter_bytes=len(launch.parameters),
+            tensor_maps=_array(abi.TensorMap, maps),
+            tensor_map_count=len(maps),
+            output_shapes=_array(abi.Numbers, [_numbers(s) for s in launch.output_shapes]),
+            output_count=len(launch.output_shapes),
+            scratch_bytes=launch.scratch_bytes,
+            passing=launch.passing,
+            interim=launch.interim,
+            owner=self.objects.hand_over(launch),
+            then=_array(abi.Launch, [self._launch(after) for after in launch.then]),
+            then_count=len(launch.then),
+        )
+
+    def _program(self, program: Program) -> abi.Program:
+        kernels = [
+            abi.Kernel(k.function, k.early, None if k.module is None else self.objects.hand_over(k.module))
+            for k in program.kernels
+        ]
+        return abi.sized(
+            abi.Program,
+            family=program.family,
+            tape=program.tape,
+            tape_bytes=len(program.tape),
+            kernels=_array(abi.Kernel, kernels),
+            kernel_count=len(kernels),
+            apart=_array(abi.Numbers, [_numbers(words) for words in program.apart]),
+            apart_count=len(program.apart),
+            rooms=self.objects.hand_over(program.rooms),
+        )
+
+    def _counts(self) -> Sequence[abi.Counts]:
+        count = self.library.onnxfuse_count
+        room = count(None, 0)
+        while True:
+            all_ = (abi.Counts * room)()
+            found = count(all_, room)
+            if found <= room:
+                return list(all_[:found])
+            room = found
+
+    def _check(self, error: bytes | None) -> None:
+        if error is not None:
+            raise RuntimeError(error.decode("utf-8", "replace"))
+
+
+def _words(error: BaseException) -> str:
+    """Return the message and the hint of an error of ours; anything else is a defect and keeps its traceback."""
+    words = f"{error} {error.hint}" if isinstance(error, OnnxfuseError) else "".join(traceback.format_exception(error))
+    return words.replace("\0", "\\0")
+
+
+def _mask(numbers: Iterable[int]) -> int:
+    """Return a bit for each number that is one of 64."""
+    return sum(1 << n for n in numbers if n < 64)
+
+
+def _array(struct: Any, values: Sequence[Any]) -> Any:
+    return (struct * len(values))(*values)
+
+
+def _numbers(values: Sequence[int]) -> abi.Numbers:
+    return abi.Numbers((ctypes.c_int64 * len(values))(*map(int, values)), len(values))
+
+
+def _varied(asked: abi.Question, shapes: Sequence[Shape]) -> Varied | None:
+    if not asked.varies:
+        return None
+    flags, at = [], 0
+    for shape in shapes:
+        flags.append(tuple(map(bool, asked.varies[at : at + len(shape)])))
+        at += len(shape)
+    return tuple(flags)
+
+
+def _tensor_map(m: TensorMap) -> abi.TensorMap:
+    rank, window = len(m.extents), m.window
+    struct = abi.TensorMap(
+        m.pointer, m.dtype, m.to_tf32, rank, m.offset, tuple(m.extents), tuple(m.strides), tuple(m.box),
+        window is not None,
+    )  # fmt: skip
+    if window is not None:
+        struct.lower, struct.upper, struct.steps = tuple(window.lower), tuple(window.upper), tuple(window.strides)
+    return struct
+
+
+def _facts(launch: abi.Launch) -> dict[str, Any]:
+    maps = []
+    for m in launch.tensor_maps[: launch.tensor_map_count]:
+        sides = m.rank - 2 if m.is_window else 0
+        box = m.box[: 2 if m.is_window else m.rank]
+        window = (m.lower[:sides], m.upper[:sides], m.steps[:sides])
+        maps.append((m.pointer, m.offset, m.element_type, bool(m.to_tf32), m.extents[: m.rank],
+                     m.strides[: m.rank - 1], box, *window))  # fmt: skip
+    return {
+        "function": launch.function, "grid": launch.grid[:], "block": launch.block[:],
+        "shared_bytes": launch.shared_bytes,
+        "parameters": ctypes.string_at(launch.parameters, launch.parameter_bytes),
+        "output_shapes": [s.at[: s.count] for s in launch.output_shapes[: launch.output_count]],
+        "tensor_maps": maps, "scratch_bytes": launch.scratch_bytes, "passing": bool(launch.passing),
+        "then": [_facts(after) for after in launch.then[: launch.then_count]],
+    }  # fmt: skip

@@ -1,0 +1,254 @@
+"""Kernels before runs ask for them: what a session will launch is planned and compiled on all cores.
+
+Where the model's shapes are known that begins with the session. Else the first run tells them: its first op binds the
+names of dimensions, and what comes behind it is compiled while it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+import onnx
+
+from onnxfuse import cuda
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.plan.measurements import key, variant_name
+from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.engine.launch import Shape
+from onnxfuse.runtime.kernels.packs import Packed
+from onnxfuse.runtime.kernels.variants import Variants
+from onnxfuse.shapes.inference import infer, shell
+from onnxfuse.shapes.onnx_inference import may_multiply
+from onnxfuse.shapes.types import Dim
+from onnxfuse.support.errors import OnnxfuseError
+
+MOST_THREADS = 16
+MOST_INFERRED = 8
+"""Sets of dimensions for which shapes are inferred that are no dimensions of the inputs: 0.1 s for BERT-base."""
+MOST_JOBS = 128
+"""Plans that nobody has asked for yet: programs answer for most of them."""
+
+Asked = tuple[str, tuple[Shape, ...], bool, int, TileTuning]
+"""Op, input shapes, all pointers aligned?, device, variant."""
+Places = Mapping[str, list[tuple[tuple[Dim, ...] | None, ...]]]
+"""Of each op the shapes of its inputs wherever it stands, as far as they are known."""
+
+
+class AheadOfTime:
+    """What is compiled ahead for one session, or for the sessions of the same options."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        ops: Mapping[str, FusedOp],
+        variants: Variants,
+        packed: Packed | None = None,
+    ) -> None:
+        self.model, self.ops, self.variants, self.packed = shell(model), ops, variants, packed
+        self.stopped = False
+        self.lock = threading.Lock()
+        self.waiting: deque[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]] = deque()
+        self.threads = 0
+        self.jobs: dict[Asked, Future[LaunchPlan | None]] = {}
+        self.started: set[int] = set()
+        self.names: frozenset[str] = frozenset()
+        """The dimensions of the model's inputs that are not known."""
+        self.places: Places = {}
+        self.sizes: dict[int, tuple[tuple[str, int], ...]] = {}
+        """By device, what the dimensions were bound to last."""
+        self.inferred = 0
+
+    def start(self, device: int) -> None:
+        """Begin with what is known without a run."""
+        with self.lock:
+            if device in self.started:
+                return
+            self.started.add(device)
+        packed = self.packed
+        if packed is not None:  # ONNX Runtime takes longer to open a session than it takes to load them
+            self._later(lambda: packed.load(device, self._goes_on))
+        self._later(lambda: self._prepare(device))
+
+    def _goes_on(self) -> bool:
+        return not self.stopped and threading.main_thread().is_alive()
+
+    def stop(self) -> None:
+        """Do not begin with anything more."""
+        self.stopped = True
+        with self.lock:
+            for future, _ in self.waiting:
+                future.cancel()
+            self.waiting.clear()
+            self.jobs.clear()
+
+    def plan(
+        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
+    ) -> LaunchPlan:
+        """Return the plan of `op`, whose kernels may be compiled by then; raises what the planner raises."""
+        self.start(device)
+        asked = (op.name, shapes, aligned, device, tuning)
+        with self.lock:
+            job = self.jobs.get(asked)
+            if job is not None and (job.done() or job.cancel()):
+                del self.jobs[asked]
+        if job is not None and job.done() and not job.cancelled() and (made := job.result()) is not None:
+            return made
+        self._bind(op.name, shapes, device)
+        return cuda.plan(op, shapes, aligned, cuda.arch_of(device), tuning)
+
+    def compiled(
+        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
+    ) -> Future[LaunchPlan | None]:
+        """Return the plan of `op` as another thread makes it and compiles its kernels."""
+        asked = (op.name, shapes, aligned, device, tuning)
+        with self.lock:
+            job = self.jobs.get(asked)
+            if job is not None:
+                return job
+            job = self.jobs[asked] = Future[LaunchPlan | None]()
+        self._later(partial(_compiled, op, asked), job)
+        return job
+
+    # ---- which shapes
+
+    def _prepare(self, device: int) -> None:
+        if self.packed is not None and self.packed.has(self.ops, device):
+            return  # what lies beyond its ranges is planned when it comes
+        if may_multiply(self.model):  # ONNX's inference would need a process of its own
+            return
+        light, assumed = with_sizes(self.model, {})
+        self.names = frozenset(assumed)
+        if not assumed:
+            self._submit(_known(infer(light)), device)
+            return
+        graph = infer(self.model).graph
+        types, nodes = every_type(graph), fused_nodes(graph)
+        self.places = {
+            name: [tuple(types[v].shape if v in types else None for v in n.input) for n in nodes.get(name, ())]
+            for name in self.ops
+        }
+
+    def _bind(self, name: str, shapes: tuple[Shape, ...], device: int) -> None:
+        """Begin with all that a run has whose op `name` has these shapes."""
+        places = self.places.get(name, ())
+        found = {tuple(sorted(b.items())) for p in places if (b := _bound(p, shapes, self.names)) is not None}
+        if len(found) != 1:
+            return
+        (sizes,) = found
+        with self.lock:
+            if {n for n, _ in sizes} != self.names or self.sizes.get(device) == sizes:
+                return
+            self.sizes[device] = sizes  # a run asks for one op after the other
+        self._later(lambda: self._of_sizes(dict(sizes), device))
+
+    def _of_sizes(self, sizes: Mapping[str, int], device: int) -> None:
+        known = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
+        self._submit(known, device)
+        if any(len(known[n]) < len(ps) for n, ps in self.places.items()) and self.inferred < MOST_INFERRED:
+            self.inferred += 1
+            self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
+
+    def _submit(self, known: Mapping[str, Sequence[tuple[Shape, ...]]], device: int) -> None:
+        """Begin with the ops on inputs of known shapes."""
+        variants = self.variants(device)
+        for name, op in self.ops.items():
+            for shapes in dict.fromkeys(known.get(name, ())):
+                tuning = variants.get(key(name, shapes), DEFAULT)
+                asked = (name, shapes, True, device, tuning)
+                if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):
+                    continue
+                with self.lock:
+                    if asked in self.jobs:
+                        continue
+                    future = self.jobs[asked] = Future[LaunchPlan | None]()
+                    if len(self.jobs) > MOST_JOBS:
+                        self.jobs.pop(next(iter(self.jobs))).cancel()
+                self._later(partial(_compiled, op, asked), future)
+
+    # ---- threads
+
+    def _later(self, work: Callable[[], LaunchPlan | None], future: Future[LaunchPlan | None] | None = None) -> None:
+        if future is None:
+            future = Future()
+            future.add_done_callback(_tell)
+        with self.lock:
+            self.waiting.append((future, work))
+            begin = self.threads < min(MOST_THREADS, os.cpu_count() or 1)
+            self.threads += begin
+        if begin:
+            threading.Thread(target=self._work, name="onnxfuse compiles").start()
+
+    def _work(self) -> None:
+        for future, work in self._next():
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # raised where the plan is asked for; no thread ends silently
+                    future.set_exception(error)
+
+    def _next(self) -> Iterator[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]]:
+        while True:
+            with self.lock:
+                # A process that ends waits for its threads: for what they are at, not for what would be next.
+                if not self.waiting or not threading.main_thread().is_alive():
+                    self.threads -= 1
+                    return
+                now = self.waiting.popleft()
+            yield now
+
+
+def _tell(done: Future[LaunchPlan | None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        warnings.warn(f"kernels are compiled when they are needed, not ahead: {error}", stacklevel=1)
+
+
+def _bound(
+    place: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
+) -> dict[str, int] | None:
+    """Return what the names of a place are where its inputs have these shapes, None where they cannot."""
+    found: dict[str, int] = {}
+    for told, shape in zip(place, shapes, strict=True):
+        if told is None:
+            continue
+        if len(told) != len(shape):
+            return None
+        for dim, n in zip(told, shape, strict=True):
+            if isinstance(dim, int) and dim != n:
+                return None
+            if isinstance(dim, str) and dim in names and found.setdefault(dim, n) != n:
+                return None
+    return found
+
+
+def _at(place: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
+    """Return the shapes of a place by the numbers of the names, None where they do not follow from these alone."""
+    if any(t is None or any(not isinstance(d, int) and d not in sizes for d in t) for t in place):
+        return None
+    return tuple(tuple(d if isinstance(d, int) else sizes[str(d)] for d in told or ()) for told in place)
+
+
+def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:
+    """Return the shapes of the inputs of each op wherever it stands, where all are known; the model has its types."""
+    types, nodes = every_type(model.graph), fused_nodes(model.graph)
+    return {name: [s for n in mine if (s := input_shapes(n, types)) is not None] for name, mine in nodes.items()}
+
+
+def _compiled(op: FusedOp, asked: Asked) -> LaunchPlan | None:
+    """Return the plan with its kernels on disk; None where there is none: whoever asks for it is told why."""
+    _, shapes, aligned, device, tuning = asked
+    arch = cuda.arch_of(device)
+    try:
+        made = cuda.plan(op, shapes, aligned, arch, tuning)
+        if made.grid[0] or made.then:
+            for launch in (made, *made.then):
+                cuda.compile(launch.kernel, arch)
+    except OnnxfuseError:
+        return None
+    return made

@@ -1,0 +1,51 @@
+"""Kernels that serve while better ones are compiled: of the same op, there already, and the same to the last bit."""
+
+from concurrent.futures import Future
+from dataclasses import replace
+
+from onnxfuse import cuda
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.engine.launch import Launch, Shape
+from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
+from onnxfuse.runtime.kernels.loading import load
+
+Asked = tuple[tuple[Shape, ...], bool, int]
+"""Input shapes, all pointers aligned?, device."""
+
+
+class FallbackKernels:
+    """What serves in the place of kernels of one op that are being compiled."""
+
+    def __init__(self, op: FusedOp, ahead: AheadOfTime) -> None:
+        self.op, self.ahead = op, ahead
+        self.serving: dict[Asked, tuple[Launch, Future[LaunchPlan | None]]] = {}
+        self.compiling: dict[tuple[cuda.KernelSource, int], Future[LaunchPlan | None]] = {}
+
+    def known(self, asked: Asked) -> Launch | None:
+        """Return the launch that serves these shapes, None where their own kernel is there or nothing serves."""
+        launch, compiled = self.serving.get(asked, (None, None))
+        return None if compiled is None or compiled.done() else launch
+
+    def instead(self, plan: LaunchPlan, asked: Asked, tuning: TileTuning) -> Launch | None:
+        """Return a launch that serves while another thread compiles the kernels of `plan`; None where there is none."""
+        shapes, aligned, device = asked
+        compiled = self.compiling.get((plan.kernel, device))
+        # One that is not there though it was compiled is told by whoever loads it.
+        if _is_there(plan, device) or (compiled is not None and compiled.done()):
+            return None
+        for other in cuda.stand_ins(self.op, shapes, aligned, cuda.arch_of(device)):
+            # Memory that one launch hands on to the next would go with a launch that is not kept.
+            if _is_there(other, device) and not any(p.scratch_bytes and not p.passing for p in (other, *other.then)):
+                launch = replace(load(other, device), interim=True)
+                if compiled is None:
+                    compiled = self.ahead.compiled(self.op, shapes, aligned, device, tuning)
+                    self.compiling[plan.kernel, device] = compiled
+                self.serving = {k: one for k, one in self.serving.items() if not one[1].done()}
+                self.serving[asked] = launch, compiled
+                return launch
+        return None
+
+
+def _is_there(plan: LaunchPlan, device: int) -> bool:
+    return not plan.grid[0] or all(cuda.is_compiled(p.kernel, device) for p in (plan, *plan.then))

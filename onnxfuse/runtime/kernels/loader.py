@@ -1,0 +1,134 @@
+"""From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.cuda`."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxfuse import cuda
+from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.plan.measurements import changed, extents, key, variant_name
+from onnxfuse.cuda.plan.template import Extents
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.engine.launch import Launch, Planner, Program, Shape, Varied
+from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
+from onnxfuse.runtime.kernels.fallback_kernels import FallbackKernels
+from onnxfuse.runtime.kernels.loading import load
+from onnxfuse.runtime.kernels.packs import Packed
+from onnxfuse.runtime.kernels.programs import Programs
+from onnxfuse.runtime.kernels.variants import Variants
+from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
+
+RESHAPING = frozenset({"Expand", "Reshape"})
+"""Operators whose second input, which ONNX Runtime reads on the CPU, says what shape the output has."""
+
+
+def no_kernel(op: FusedOp, arch: Arch | None = None) -> str | None:
+    """Return why no kernel can be made for `op` on a GPU, by default the first one, in one line; None if one can."""
+    return cuda.supports(op, lambda: arch or cuda.arch_of(0))
+
+
+def no_plan(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch | None = None) -> str | None:
+    """Return why the kernel of `op` may have no plan for such inputs on a GPU, by default the first; None: it has one.
+
+    Of the shapes parts may be unknown: what a run brings is then not known to have a plan.
+    """
+    return cuda.fits(op, shapes, arch or cuda.arch_of(0))
+
+
+def may_alias(op: FusedOp) -> tuple[int, ...]:
+    """Return the inputs whose buffer output 0 may take over; ONNX Runtime does it where the shapes are the same."""
+    return tuple(i for i, output in cuda.inplace(op) if output == 0)
+
+
+def on_host(op: FusedOp) -> tuple[int, ...]:
+    """Return the inputs that the body reads as the target of a Reshape or Expand alone.
+
+    Shapes of a launch follow from those of the other inputs, so no kernel reads them. What computes them is on the CPU,
+    and a copy to the GPU would refuse a CUDA graph.
+    """
+    found = []
+    for position, name in enumerate(op.body.input):
+        readers = [(n, i) for n in op.body.node for i, v in enumerate(n.input) if v == name]
+        if readers and all(n.op_type in RESHAPING and not n.domain and i == 1 for n, i in readers):
+            found.append(position)
+    return tuple(found)
+
+
+def planner(
+    op: FusedOp,
+    variants: Variants = lambda device: {},
+    ahead: AheadOfTime | None = None,
+    packed: Packed | None = None,
+    *,
+    waits: bool = True,
+) -> Planner:
+    """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
+
+    What the kernel pack `packed` answers is neither planned nor compiled. Where the template has no kernel for the
+    shapes, the answer is the one that takes all of them, and a warning says so.
+
+    `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
+    variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
+    to run the launch brings a program for all of them. `ahead` may have compiled the kernel by then; where it has not,
+    and a run does not wait, another kernel serves meanwhile if one is there that gives the same bits.
+    """
+    programs = Programs(op)
+    interim = None if waits or ahead is None else FallbackKernels(op, ahead)
+
+    def launch(
+        input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None
+    ) -> Launch | Program:
+        asked = (input_shapes, aligned, device)
+        if interim is not None and (serving := interim.known(asked)) is not None:
+            return serving
+        arch = cuda.arch_of(device)
+        own, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
+        tuning = own.get(mine, DEFAULT)
+        apart = tuple(shapes for (digest, shapes), best in own.items() if digest == mine[0] and best != DEFAULT)
+        if packed is not None:
+            if ahead is not None:
+                ahead.start(device)
+            known = packed.program(op.name, input_shapes, aligned, device, apart, variant_name(tuning))
+            if known is not None:
+                return known
+        if tuning != DEFAULT and not cuda.is_candidate(op, input_shapes, arch, tuning):
+            warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
+            tuning = DEFAULT
+        try:
+            if ahead is None:
+                plan = cuda.plan(op, input_shapes, aligned, arch, tuning)
+            else:
+                plan = ahead.plan(op, input_shapes, aligned, device, tuning)
+        except NoPlanError as why:
+            return general(op, input_shapes, device, packed, why)
+        if interim is not None and (serving := interim.instead(plan, asked, tuning)) is not None:
+            return serving
+        try:
+            made = load(plan, device)
+        except NoCompilerError as why:
+            if packed is None:
+                raise
+            return general(op, input_shapes, device, packed, why)
+        if varied is None or tuning != DEFAULT:
+            return made
+        return replace(made, program=programs.learn(input_shapes, aligned, device, varied, plan, apart))
+
+    return launch
+
+
+def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: TileTuning) -> str:
+    said = ", ".join(f"{name} {value}" for name, value in changed(tuning).items())
+    return (
+        f"tuning not used: {said} is no variant of {op.name} for {extents(input_shapes)}; tune again: optimize --tune"
+    )
+
+
+def general(
+    op: FusedOp, input_shapes: tuple[Shape, ...], device: int, packed: Packed | None, why: KernelError
+) -> Launch:
+    """Return the launch of the kernel that takes all shapes, from the pack where that has it; a warning says why."""
+    plan = cuda.general(op, input_shapes, cuda.arch_of(device))
+    made = load(plan, device, None if packed is None else packed.general(op.name, device))
+    warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
+    return made

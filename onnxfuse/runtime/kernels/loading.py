@@ -1,0 +1,28 @@
+"""From a launch plan to a launch: its kernels compiled and loaded."""
+
+from typing import Any
+
+from onnxfuse import cuda
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.runtime.engine.launch import Launch
+from onnxfuse.runtime.kernels.programs import rooms
+
+
+def load(plan: LaunchPlan, device: int, function: Any = None) -> Launch:
+    """Compile and load the kernels of a plan, but for what all of its launches call, where that is given."""
+    given, function = function, function or cuda.load(plan.kernel, device)
+    return Launch(
+        function=function.kernel.ptr,
+        grid=plan.grid,
+        block=plan.block,
+        shared_bytes=plan.shared_bytes,
+        early=cuda.arch_of(device).starts_early,
+        parameters=plan.parameters,
+        output_shapes=plan.output_shapes,
+        tensor_maps=plan.tensor_maps,
+        scratch_bytes=plan.scratch_bytes,
+        scratch=rooms(plan.scratch_bytes, device).scratch,
+        module=function,
+        passing=plan.passing,
+        then=tuple(load(after, device, given) for after in plan.then),
+    )

@@ -1,0 +1,112 @@
+"""What a session learns of an op: a launch program for each family of shapes, from what the planner answers."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from onnxfuse import cuda
+from onnxfuse.cuda.launch_programs.family import Family, Key
+from onnxfuse.cuda.launch_programs.tape import written
+from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.engine.launch import Kernel, Program, Rooms, Shape, Varied, words_of
+from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.expressions import UnansweredError
+
+MOST_FAMILIES = 64
+"""Of an op on a device; of one with more the first are kept."""
+
+DEFECTS = (AssertionError, ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError)
+"""What a planner raises that cannot be recorded: a mistake that the tests look for, and no reason to stop a session."""
+
+_numbers = count()
+
+
+def next_number() -> int:
+    """Return a number for a family of programs that no other one of this process has."""
+    return next(_numbers)
+
+
+@dataclass
+class _Learned:
+    family: Family
+    number: int = field(default_factory=next_number)
+    wrong: bool = False
+
+
+class Programs:
+    """The programs of an op."""
+
+    def __init__(self, op: FusedOp) -> None:
+        self.op = op
+        self.learned: dict[tuple[int, bool, Key], _Learned] = {}
+
+    def learn(
+        self,
+        shapes: tuple[Shape, ...],
+        aligned: bool,
+        device: int,
+        varied: Varied,
+        plan: LaunchPlan,
+        apart: Sequence[tuple[Shape, ...]],
+    ) -> Program | None:
+        """Return the program that answers for these shapes, too, as the planner has: by `plan`. None: nothing new.
+
+        `apart`: shapes that no program answers for.
+        """
+        dims = [n for s in shapes for n in s]
+        free = [v for s in varied for v in s]
+        key = Key(tuple(map(len, shapes)), tuple(None if v else n for n, v in zip(dims, free, strict=True)))
+        place = (device, aligned, key)
+        if place not in self.learned:
+            if len(self.learned) >= MOST_FAMILIES:
+                return None
+            self.learned[place] = _Learned(cuda.cached_family(self.op, key, aligned, cuda.arch_of(device)))
+        mine = self.learned[place]
+        if mine.wrong:
+            return None
+        try:
+            is_new = mine.family.learn(shapes, plan)
+        except UnansweredError:  # beyond 64 bits, or more questions than a program holds: the planner is asked
+            return None
+        except DEFECTS as error:
+            mine.wrong = True
+            warnings.warn(
+                f"{self.op.name}: no launch program for {shapes} ({type(error).__name__}: {error}); each new shape is "
+                "planned by itself. Please report it: the fault is onnxfuse's",
+                stacklevel=1,
+            )
+            return None
+        tape = written(mine.family)
+        if tape is None:
+            return None
+        if is_new:
+            cuda.keep_family(self.op, mine.family, aligned, cuda.arch_of(device))
+        return Program(
+            mine.number,
+            tape,
+            tuple(self._kernel(k, device) for k in mine.family.kernels),
+            tuple(map(words_of, apart)),
+            partial(rooms, device=device),
+        )
+
+    def _kernel(self, source: cuda.KernelSource, device: int) -> Kernel:
+        early = cuda.arch_of(device).starts_early
+        if not cuda.is_compiled(source, device):  # once a shape wants it: the planner is asked, and all is told anew
+            return Kernel(0, early, None)
+        function = cuda.load(source, device)
+        return Kernel(function.kernel.ptr, early, function)
+
+
+def rooms(size: int, device: int) -> Rooms:
+    """Return what allocates scratch memory of so many bytes, as often as it is asked to; it lives as long as this."""
+    held: list[Any] = []
+
+    def scratch() -> int:
+        held.append(cuda.zeros(size, device))
+        return int(held[-1].ptr)
+
+    return Rooms(scratch)

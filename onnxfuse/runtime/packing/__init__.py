@@ -1,0 +1,1 @@
+"""Make kernel packs."""

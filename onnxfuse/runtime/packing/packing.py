@@ -1,0 +1,260 @@
+"""Make a kernel pack: every launch program and every compiled kernel that a model's ops need for ranges of shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxfuse import cuda
+from onnxfuse.cuda.launch_programs import stored
+from onnxfuse.cuda.launch_programs.cover import Covered, Domain, cover
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.pack.layout import CUBIN, PackEntry, StoredProgram, Target, packed, sizes
+from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.kernels.loader import may_alias, on_host
+from onnxfuse.runtime.kernels.programs import DEFECTS
+from onnxfuse.runtime.packing.ranges import Range, domains, outside
+from onnxfuse.runtime.session.registration import with_forms
+from onnxfuse.support.errors import KernelError
+from onnxfuse.support.process_pool import Workers
+
+MOST_TRIED = 256
+"""Shapes that a program for all shapes is tried on."""
+
+Step = Callable[[str, int, int], None]
+"""Called with what is done, how much of it, of how much."""
+
+
+@dataclass(frozen=True)
+class PackedProgram:
+    """A launch program that a pack holds, for one op on one target."""
+
+    op: str
+    target: str
+    aligned: bool
+    kernels: int
+    shapes: int
+    """That were asked for and evaluated, each of them."""
+    left: int
+    """Of these, those that it does not answer: they are planned when they come."""
+    whole: bool
+    """Whether the shapes are all of the ranges, or some of very many."""
+    why: str
+    """Why some are left."""
+    variant: str
+    """What was measured fastest for these shapes, empty for what the planner chooses by itself."""
+
+
+@dataclass(frozen=True)
+class PackResult:
+    """A kernel pack that was made."""
+
+    parts: tuple[bytes, ...]
+    """Its bytes, one after the other."""
+    ranges: Mapping[str, Range]
+    targets: tuple[Target, ...]
+    programs: tuple[PackedProgram, ...]
+    kernels: Mapping[str, tuple[int, int]]
+    """By target: how many, and their bytes."""
+    without: Mapping[str, str]
+    """Ops for which no kernel is launched on any of the targets, or no shape is known, and why."""
+    launched: Mapping[str, frozenset[str]]
+    """By op, the targets on which a kernel of it is launched."""
+    library: Mapping[str, FusedOp]
+    """Ops that the library computes on some of the targets, with the form that it does."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.parts))
+
+
+@dataclass(frozen=True)
+class _Task:
+    op: FusedOp
+    domain: Domain
+    aligned: bool
+    target: Target
+    tuning: TileTuning = DEFAULT
+    general: bool = False
+    """Whether the program is that of the kernel for all shapes, of which the domain names the ranks."""
+
+
+def make(
+    model: onnx.ModelProto,
+    targets: Sequence[Target],
+    ranges: Mapping[str, Range],
+    *,
+    tf32: bool = True,
+    rules: Sequence[str | Path] = (),
+    path: Path | None = None,
+    step: Step = lambda what, count, of: None,
+    processes: int | None = None,
+) -> PackResult:
+    """Return the pack of a fused model for these targets and these ranges of its inputs' dimensions, by name.
+
+    `tf32`, `rules` and `path` as for the session that will run it. Every shape of the ranges is evaluated by the
+    programs, up to a million for an op; of more some are, and it says so. Needs NVRTC and the engine, no GPU.
+    `processes`: by default as many as there are cores.
+    """
+    bridge()
+    step("shapes", 0, 0)
+    ops, tasks, without, library = _tasks(model, targets, ranges, tf32, rules, path)
+    with Workers(processes) as workers:
+        answers = workers.spread(_covered, tasks, lambda n: step("programs", n, len(tasks)))
+        wanted = {
+            (kernel, targets.index(task.target)): None
+            for task, answer in zip(tasks, answers, strict=True)
+            if isinstance(answer, Covered)
+            for kernel in answer.kernels
+        }
+        # The largest first: what takes longest does not begin when all else is done.
+        order = sorted(wanted, key=lambda w: -len(w[0].text))
+        pieces = [(kernel, targets[place]) for kernel, place in order]
+        made = workers.spread(_compiled, pieces, lambda n: step("kernels", n, len(order)))
+    images = dict(zip(order, made, strict=True))
+    kept = sorted(wanted, key=lambda w: (w[1], w[0].entry, w[0].text))
+    numbers = {w: n for n, w in enumerate(kept)}
+    programs: dict[str, list[StoredProgram]] = {name: [] for name in ops}
+    told = []
+    for task, answer in zip(tasks, answers, strict=True):
+        if not task.general:
+            told.append(_told(task, answer))
+        if isinstance(answer, Covered):
+            place = targets.index(task.target)
+            mine = tuple(numbers[k, place] for k in answer.kernels)
+            variant = measurements.variant_name(task.tuning)
+            one = StoredProgram(place, task.aligned, mine, answer.tape, variant, task.general)
+            programs[task.op.name].append(one)
+    entries = [
+        PackEntry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]), on_host(op))
+        for name, op in ops.items()
+    ]
+    index, parts = packed(
+        _facts(ranges, told, without),
+        targets,
+        entries,
+        [(kernel.entry, place, images[kernel, place]) for kernel, place in kept],
+        bytes.fromhex(stored.planners()),
+    )
+    launched = {name: frozenset(targets[p.target].name for p in mine) for name, mine in programs.items()}
+    return PackResult(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without, launched, library)
+
+
+def _tasks(
+    model: onnx.ModelProto,
+    targets: Sequence[Target],
+    ranges: Mapping[str, Range],
+    tf32: bool,
+    rules: Sequence[str | Path],
+    path: Path | None,
+) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str], dict[str, FusedOp]]:
+    """Return the ops that are kernels somewhere, what is to be covered of each where, why others are not, and which the
+    library computes somewhere."""
+    seen, exposed = domains(model, ranges), outside(model)
+    ops: dict[str, FusedOp] = {}
+    library: dict[str, FusedOp] = {}
+    tasks: list[_Task] = []
+    without: dict[str, str] = {}
+    for target in targets:
+        formed, refusals = with_forms(model, tf32, rules, path, target.arch)
+        for name, op in formed.items():
+            reason = refusals[name] or ("" if seen.get(name) else "the shapes of its inputs are not known")
+            if reason:
+                without.setdefault(name, reason)
+                if op.library is not None:
+                    library[name] = op
+                continue
+            ops[name] = op  # of the same form on every GPU
+            tasks += [
+                _Task(op, domain, aligned, target) for domain in seen[name] for aligned in _alignments(name, exposed)
+            ]
+            ranks = {domain.key.ranks: domain for domain in seen[name]}
+            tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
+    tasks += _measured(model, ops, targets, exposed)
+    return ops, tasks, {name: why for name, why in without.items() if name not in ops}, library
+
+
+def _measured(
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], targets: Sequence[Target], exposed: Collection[str]
+) -> list[_Task]:
+    """Return the variants that were measured fastest, of any machine: a session takes those of its own."""
+    wanted = {
+        (name, shapes, tuning): op
+        for section in measurements.of_model(model).values()
+        for (digest, shapes), tuning in measurements.variants(section).items()
+        for name, op in ops.items()
+        if tuning != DEFAULT and measurements.key(name, ())[0] == digest and len(shapes) == len(op.inputs)
+    }
+    tasks = []
+    for (name, shapes, tuning), op in wanted.items():
+        extents = [n for s in shapes for n in s]
+        domain = Domain(Key(tuple(map(len, shapes)), tuple(extents)), np.array([extents], np.int64), True)
+        for target in targets:
+            if cuda.is_candidate(op, shapes, target.arch, tuning):  # a file chooses among our kernels
+                tasks += [_Task(op, domain, a, target, tuning) for a in _alignments(name, exposed)]
+    return tasks
+
+
+def _alignments(name: str, exposed: Collection[str]) -> tuple[bool, ...]:
+    """Return how pointers of an op may lie: those of ONNX Runtime's own are aligned, a caller's may not be."""
+    return (True, False) if name in exposed else (True,)
+
+
+def _of_any(domain: Domain) -> Domain:
+    """Return shapes of the same ranks for a program that answers for all of them."""
+    return Domain(Key(domain.key.ranks, (None,) * len(domain.key.fixed)), domain.extents[:MOST_TRIED], True)
+
+
+def _told(task: _Task, answer: Covered | str) -> PackedProgram:
+    name, target, whole, count = task.op.name, task.target.name, task.domain.whole, len(task.domain.extents)
+    variant = measurements.variant_name(task.tuning)
+    if isinstance(answer, str):
+        return PackedProgram(name, target, task.aligned, 0, count, count, whole, answer, variant)
+    return PackedProgram(
+        name, target, task.aligned, len(answer.kernels), count, answer.left, whole, answer.why, variant
+    )
+
+
+def _facts(ranges: Mapping[str, Range], programs: Collection[PackedProgram], without: Mapping[str, str]) -> str:
+    """Return what people ask a pack for, as JSON."""
+    rows: list[dict[str, Any]] = [
+        {
+            "op": p.op, "target": p.target, "aligned": p.aligned, "shapes": p.shapes, "left": p.left, "whole": p.whole,
+            "why": p.why, "variant": p.variant,
+        }
+        for p in programs
+    ]  # fmt: skip
+    return json.dumps({"ranges": {n: list(r) for n, r in ranges.items()}, "programs": rows, "without": dict(without)})
+
+
+def _covered(task: _Task) -> Covered | str:
+    """Return the program of a task, or why there is none."""
+    if task.general:
+        family = cuda.general_family(task.op, task.domain.key, task.target.arch)
+    else:
+        family = cuda.family(task.op, task.domain.key, task.aligned, task.target.arch, task.tuning)
+    try:
+        found = cover(family, task.domain, bridge().unanswered)
+    except DEFECTS as error:
+        return f"it cannot be recorded, please report it: {type(error).__name__}: {error}"
+    return "no kernel takes these shapes, or none that fits a launch program" if found is None else found
+
+
+def _compiled(piece: tuple[cuda.KernelSource, Target]) -> bytes:
+    kernel, target = piece
+    make_it = cuda.compile if target.kind == CUBIN else cuda.portable
+    try:
+        return make_it(kernel, target.arch)
+    except KernelError as error:
+        error.add_note(f"while {kernel.entry} was compiled for {target.name}")
+        raise

@@ -1,0 +1,225 @@
+"""From ranges of a model's own dimensions to the shapes that each of its fused ops sees there."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from onnxfuse import cuda
+from onnxfuse.cuda.launch_programs.cover import Domain, Rows
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.shapes.extent_values import extent_value
+from onnxfuse.shapes.inference import infer, shell
+from onnxfuse.shapes.types import Dim, is_unknown
+
+Range = tuple[int, int]
+"""The least and the greatest."""
+Sizes = Mapping[str, int]
+
+MOST_SHAPES = 1_000_000
+"""Of an op: evaluating them takes a second. Of more, this many are looked at."""
+MOST_ALONG = 20_000
+"""Values of one dimension, of a model with more shapes than that."""
+MOST_INFERRED = 48
+"""Sizes at which shapes are inferred where they do not follow from names: 0.1 s each for BERT-base."""
+BATCH, REST = (1, 32), (1, 512)
+"""What a dimension is taken to go through where nothing is said: the first one of an input, and the others."""
+
+
+def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
+    """Return the dimensions of the model's inputs that are not known, by name, each with its default range.
+
+    One without a name is called INPUT[AXIS]. A name that is computed from others, as `past+1`, is none of its own.
+    """
+    constants = {w.name for w in model.graph.initializer}
+    found: dict[str, Range] = {}
+    for value in model.graph.input:
+        if value.name in constants:
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value"):
+                found.setdefault(dim.dim_param or f"{value.name}[{axis}]", REST if axis else BATCH)
+    computed = {n for n in found if n not in (names := _names(n)) and names and names <= set(found)}
+    return {n: r for n, r in found.items() if n not in computed}
+
+
+def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, list[Domain]]:
+    """Return for each fused op the shapes that it sees while the model's dimensions go through their ranges.
+
+    One domain for each set of extents that never change, as those of weights. An op of which no shape is known is left
+    out.
+    """
+    light = _named(shell(model))
+    graph = infer(light).graph
+    types, nodes = every_type(graph), fused_nodes(graph)
+    rows: dict[str, dict[Key, list[tuple[Rows, bool]]]] = {}
+    unknown = False
+    for name, mine in nodes.items():
+        for place in dict.fromkeys(tuple(types[v].shape if v in types else None for v in n.input) for n in mine):
+            if any(s is None or not all(_follows(d, ranges) for d in s) for s in place):
+                unknown = True
+                continue
+            sides = [tuple(s or ()) for s in place]
+            made, whole = _extents([d for s in sides for d in s], ranges)
+            _add(rows.setdefault(name, {}), tuple(map(len, sides)), made, whole)
+    if unknown:
+        _inferred(light, ranges, rows)
+    return {name: [_domain(key, parts) for key, parts in by_key.items()] for name, by_key in rows.items()}
+
+
+def outside(model: onnx.ModelProto) -> set[str]:
+    """Return the fused ops that read the model's inputs or write its outputs: buffers of the caller, at any address."""
+    constants = {w.name for w in model.graph.initializer}
+    values = {v.name for v in model.graph.input} - constants
+    for node in model.graph.node:
+        if cuda.is_free(node.op_type, node.domain) and node.input and node.input[0] in values:
+            values.update(node.output)
+    values |= {v.name for v in model.graph.output}
+    return {
+        name
+        for name, nodes in fused_nodes(model.graph).items()
+        if any(v in values for n in nodes for v in (*n.input, *n.output))
+    }
+
+
+def _named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model, of which every dimension of an input has a name or a number."""
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") and not dim.dim_param:
+                dim.dim_param = f"{value.name}[{axis}]"
+    return model
+
+
+def _follows(dim: Dim, ranges: Mapping[str, Range]) -> bool:
+    if isinstance(dim, int) or dim in ranges:
+        return True
+    if is_unknown(dim):
+        return False
+    names = _names(str(dim))
+    return bool(names) and names <= set(ranges)
+
+
+def _names(dim: str) -> set[str]:
+    """Return the names from which an extent is computed; its own, where it is no expression."""
+    names: list[str] = []
+
+    def one(name: str) -> int:
+        names.append(name)
+        return 1
+
+    extent_value(dim, one)
+    return set(names)
+
+
+def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
+    """Return the extents at all sizes, a row for each, and whether these are all."""
+    names = {n for d in dims if isinstance(d, str) for n in ({d} if d in ranges else _names(d))}
+    used = [n for n in ranges if n in names]
+    sizes, whole = _sizes({n: ranges[n] for n in used})
+    known = {n: sizes[:, c] for c, n in enumerate(used)}
+    columns = []
+    for dim in dims:
+        if isinstance(dim, int):
+            columns.append(np.full(len(sizes), dim, np.int64))
+        elif dim in known:
+            columns.append(known[dim])
+        else:
+            columns.append(_computed(str(dim), known))
+    made = np.stack(columns, 1) if columns else np.empty((len(sizes), 0), np.int64)
+    return np.unique(made[(made >= 0).all(1)], axis=0), whole
+
+
+def _computed(dim: str, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Return a computed extent at all sizes, -1 where it comes out as none: once for each set of the sizes it is of."""
+    names = sorted(_names(dim))
+    sets, places = np.unique(np.stack([known[n] for n in names], 1), axis=0, return_inverse=True)
+    found = (extent_value(dim, dict(zip(names, values, strict=True)).__getitem__) for values in sets.tolist())
+    return np.array([-1 if v is None else v for v in found], np.int64)[places.reshape(-1)]
+
+
+def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
+    """Return sizes of the dimensions, a row for each set, and whether these are all in the ranges.
+
+    Of too many: every size of each with the others at their ends, and sets by chance.
+    """
+    sides = [range(least, most + 1) for least, most in ranges.values()]
+    count = math.prod(map(len, sides))
+    if count <= MOST_SHAPES:
+        return np.array(list(itertools.product(*sides)), np.int64).reshape(count, len(sides)), True
+    some = set(_along(sides))
+    chance = np.random.default_rng(0)
+    by_chance = np.stack([chance.integers(s.start, s.stop, MOST_SHAPES // 8) for s in sides], 1)
+    return np.unique(np.concatenate([np.array(sorted(some), np.int64), by_chance]), axis=0), False
+
+
+def _along(sides: Sequence[range]) -> Iterator[tuple[int, ...]]:
+    for axis, side in enumerate(sides):
+        ends = [_values(side) if a == axis else sorted({s.start, s.stop - 1}) for a, s in enumerate(sides)]
+        yield from itertools.product(*ends)
+
+
+def _values(side: range) -> Sequence[int]:
+    """Return all values; of very many some, and those beside the powers of 2, at which planners change their minds."""
+    if len(side) <= MOST_ALONG:
+        return side
+    beside = {2**k + more for k in range(side.stop.bit_length()) for more in (-1, 0, 1)}
+    some = set(np.linspace(side.start, side.stop - 1, MOST_ALONG).astype(np.int64).tolist())
+    return sorted(some | {n for n in beside if n in side})
+
+
+def _inferred(
+    model: onnx.ModelProto, ranges: Mapping[str, Range], rows: dict[str, dict[Key, list[tuple[Rows, bool]]]]
+) -> None:
+    """Add what is seen at some sizes, or at all where these are few, by nodes whose shapes do not follow from names."""
+    sizes, whole = _few(ranges)
+    seen: dict[tuple[str, int], list[tuple[tuple[int, ...], ...]]] = {}
+    for at in sizes:
+        graph = infer(with_sizes(model, at)[0]).graph
+        types = every_type(graph)
+        for name, nodes in fused_nodes(graph).items():
+            for place, node in enumerate(nodes):
+                shapes = input_shapes(node, types)
+                if shapes is not None:
+                    seen.setdefault((name, place), []).append(shapes)
+    for (name, _), all_shapes in seen.items():
+        for ranks in {tuple(map(len, shapes)) for shapes in all_shapes}:
+            mine = [[d for s in shapes for d in s] for shapes in all_shapes if tuple(map(len, shapes)) == ranks]
+            extents = np.unique(np.array(mine, np.int64).reshape(len(mine), -1), axis=0)
+            _add(rows.setdefault(name, {}), ranks, extents, whole)
+
+
+def _few(ranges: Mapping[str, Range]) -> tuple[list[Sizes], bool]:
+    sides = [range(least, most + 1) for least, most in ranges.values()]
+    if math.prod(map(len, sides)) <= MOST_INFERRED:
+        return [dict(zip(ranges, at, strict=True)) for at in itertools.product(*sides)], True
+    chance = random.Random(0)
+    ends = list(itertools.product(*(sorted({s.start, s.stop - 1}) for s in sides)))[: MOST_INFERRED // 2]
+    by_chance = [tuple(chance.choice(s) for s in sides) for _ in range(MOST_INFERRED - len(ends))]
+    return [dict(zip(ranges, at, strict=True)) for at in dict.fromkeys([*ends, *by_chance])], False
+
+
+def _add(by_key: dict[Key, list[tuple[Rows, bool]]], ranks: tuple[int, ...], extents: Rows, whole: bool) -> None:
+    """Add shapes to the family of those that have the same extents wherever these never change."""
+    if not len(extents):
+        return
+    same = (extents == extents[0]).all(0)
+    fixed = tuple(int(n) if s else None for n, s in zip(extents[0], same, strict=True))
+    by_key.setdefault(Key(ranks, fixed), []).append((extents, whole))
+
+
+def _domain(key: Key, parts: Sequence[tuple[Rows, bool]]) -> Domain:
+    if len(parts) == 1:
+        return Domain(key, *parts[0])
+    extents = np.unique(np.concatenate([rows for rows, _ in parts]), axis=0)
+    if len(extents) <= MOST_SHAPES:
+        return Domain(key, extents, all(whole for _, whole in parts))
+    chosen = np.random.default_rng(0).choice(len(extents), MOST_SHAPES, replace=False)
+    return Domain(key, extents[np.sort(chosen)], False)

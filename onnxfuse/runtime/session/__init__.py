@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions in which fused kernels run."""

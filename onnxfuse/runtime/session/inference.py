@@ -1,0 +1,211 @@
+"""An ordinary ONNX Runtime session in which the fused kernels of the model run."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxruntime
+
+from onnxfuse.cuda import arch_of
+from onnxfuse.cuda.dispatch.dump import dump as dump_ops
+from onnxfuse.files.io import PROTOBUF_LIMIT
+from onnxfuse.graph.concrete_shapes import open_dims
+from onnxfuse.model.custom_ops import library_paths
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.runtime.engine.bridge import bridge_missing
+from onnxfuse.runtime.engine.cuda_provider import PROVIDER, cuda_unusable, device_count
+from onnxfuse.runtime.kernels.packs import Kernels
+from onnxfuse.runtime.kernels.packs import require as require_pack
+from onnxfuse.runtime.session.opening import load_custom_ops
+from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.session.placement import Model, Placement, node_counts, path_of, read
+from onnxfuse.runtime.session.registration import as_functions, register_kernels
+from onnxfuse.support.errors import DeviceError, ModelError
+from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.text_tables import Table, Tabled
+
+CPU = "CPUExecutionProvider"
+
+Provider = str | tuple[str, Mapping[str, Any]]
+"""A provider's name, or its name and options."""
+
+
+class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
+    """An `onnxruntime.InferenceSession` that knows how each fused op of its model runs."""
+
+    fused: tuple[Placement, ...] = ()
+    """One placement per fused op: kernel or function, and why."""
+
+    def table(self) -> Table:
+        """Return how each fused op runs, and why."""
+        kernels = sum(p.runs_as == "kernel" for p in self.fused)
+        where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
+        verdict = (
+            f"session on {where}: {kernels} of {plural(self.fused, 'fused op')} "
+            f"{agreeing(kernels, 'runs as a kernel', 'run as kernels', of=self.fused)}"
+        )
+        rows = [(p.op, p.rule, str(p.nodes), p.runs_as, p.reason) for p in self.fused]
+        reasons = {p.reason for p in self.fused}
+        if len(reasons) == 1:  # it holds for the session, and is told once
+            verdict += f": {why}" if (why := next(iter(reasons))) else ""
+            return Table(verdict, ("op", "rule", "nodes", "runs as"), [row[:-1] for row in rows])
+        return Table(verdict, ("op", "rule", "nodes", "runs as", "because"), rows)
+
+
+def session(
+    model: Model,
+    providers: Sequence[Provider] | None = None,
+    session_options: onnxruntime.SessionOptions | None = None,
+    dump: str | Path | None = None,
+    rules: Sequence[str | Path] = (),
+    kernels: Kernels = None,
+    custom_ops: Sequence[str | Path] = (),
+    wait_for_kernels: bool = False,
+    **kwargs: Any,
+) -> Session:
+    """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
+
+    `providers=None` takes CUDA where it can be used and the CPU elsewhere; `.fused` tells which, and why. Asking for
+    CUDA where it cannot be used raises DeviceError; ONNX Runtime's own answer would be a slow session. `kwargs` go to
+    `onnxruntime.InferenceSession`. Options given are changed: they are then for this model. `dump` names a folder that
+    gets every fused op's body, kernel and launch plan to look at, for the session's GPU, an H200 on the CPU.
+    A file made with `--strict-fp32` gets the CUDA option `use_tf32` 0, unless the option is given here. `rules` are the
+    folders of your own rules that made the model, if any did: ONNX Runtime's own op takes a body's place where the
+    rule finds in the body what that op computes, and the body runs where the rule is not known. `kernels` is the kernel
+    pack (`onnxfuse compile`), by default the one beside a model in a file, where there is one; False uses none.
+    `custom_ops` are libraries with operators of your own, for ONNX Runtime to load. While a kernel is compiled another
+    one of the same op serves where it is there and gives the same bits, unless `wait_for_kernels` or a CUDA graph is
+    asked for: what is timed or captured then is what runs from then on.
+    Without `session_options`, a model whose inputs have open extents gets `enable_mem_pattern` False on CUDA: else ONNX
+    Runtime plans and keeps a layout of its memory for every new shape.
+
+    >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
+    (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
+    """
+    options = onnxruntime.SessionOptions() if session_options is None else session_options
+    load_custom_ops(options, library_paths(custom_ops))
+    chosen = _default_providers() if providers is None else list(providers)
+    on_cuda = PROVIDER in map(_name, chosen)
+    given, through_library = model, dict[str, FusedOp]()
+    if on_cuda:
+        facts = read(model)
+        if session_options is None and _takes_many_shapes(facts):
+            options.enable_mem_pattern = False
+        cuda = _cuda_options(chosen, kwargs.get("provider_options"))
+        _require_cuda(_device(cuda))
+        if is_strict_fp32(facts) and "use_tf32" not in cuda:
+            cuda = {**cuda, "use_tf32": "0"}
+            _set_cuda_options(chosen, kwargs, cuda)
+        tf32 = _is_on(cuda, "use_tf32", 1)
+        missing = bridge_missing()
+        if missing is not None and providers is None:  # an error where CUDA was asked for by name
+            fused = as_functions(facts, missing)
+        else:
+            fused, through_library = register_kernels(
+                options, facts, library=True, tf32=tf32, rules=rules, path=path_of(model), device=_device(cuda),
+                kernels=kernels, waits=wait_for_kernels or _is_on(cuda, "enable_cuda_graph", 0),
+            )  # fmt: skip
+    else:
+        require_pack(path_of(model), kernels)
+        fused = as_functions(model, _why_not_cuda(providers))
+    if through_library:
+        model = with_library_ops(model, options, through_library)
+        fused = _as_there(model, fused)
+    opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
+    if on_cuda and PROVIDER not in opened.get_providers():
+        raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
+    opened.fused = fused
+    if dump is not None:
+        arch = arch_of(_device(cuda)) if on_cuda else None
+        dump_ops(read(given), Path(dump), arch)
+    return opened
+
+
+def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Return how the ops run where ONNX Runtime's own took others' places: what these alone read has gone with them."""
+    there = node_counts(model)
+    return tuple(p if p.runs_as != "kernel" or there[p.op] else replace(p, runs_as="library") for p in fused)
+
+
+def _takes_many_shapes(model: onnx.ModelProto) -> bool:
+    """Return whether an input is declared with an extent that is no number, or without a shape."""
+    fixed = {w.name for w in model.graph.initializer}
+    shapeless = (not i.type.tensor_type.HasField("shape") for i in model.graph.input if i.name not in fixed)
+    return bool(open_dims(model)) or any(shapeless)
+
+
+def _default_providers() -> list[Provider]:
+    return [CPU] if cuda_unusable() else [PROVIDER, CPU]
+
+
+def _name(provider: Provider) -> str:
+    return provider if isinstance(provider, str) else provider[0]
+
+
+def _cuda_options(providers: Sequence[Provider], options: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
+    """Return the options of the CUDA provider: those beside its name, else those of its place in `provider_options`."""
+    index = [_name(p) for p in providers].index(PROVIDER)
+    provider = providers[index]
+    return provider[1] if not isinstance(provider, str) else options[index] if options else {}
+
+
+def _set_cuda_options(providers: list[Provider], kwargs: dict[str, Any], cuda: Mapping[str, Any]) -> None:
+    """Put the options of the CUDA provider where its options stand: in `provider_options`, else beside its name."""
+    index = [_name(p) for p in providers].index(PROVIDER)
+    if kwargs.get("provider_options"):
+        kwargs["provider_options"] = [*kwargs["provider_options"]]
+        kwargs["provider_options"][index] = dict(cuda)
+    else:
+        providers[index] = (PROVIDER, dict(cuda))
+
+
+def _is_on(cuda: Mapping[str, Any], option: str, default: int) -> bool:
+    return str(cuda.get(option, default)).lower() not in ("0", "false")
+
+
+def _device(cuda: Mapping[str, Any]) -> int:
+    """Return the device that the provider's options name, 0 where they name none."""
+    return int(cuda.get("device_id", 0))
+
+
+def _require_cuda(device: int) -> None:
+    missing = cuda_unusable()
+    if missing is not None:
+        raise _no_cuda(missing)
+    count = device_count()
+    if device >= count:
+        raise _no_cuda(f"device_id is {device}, and the driver shows {plural(count, 'device')}, numbered from 0")
+
+
+def _no_cuda(missing: str) -> DeviceError:
+    return DeviceError(
+        f"{PROVIDER} was asked for and cannot be used: {missing}",
+        "Install the NVIDIA driver, and the CUDA libraries with pip install 'onnxfuse[cuda]'; "
+        f"or run the function bodies with providers=['{CPU}'].",
+    )
+
+
+def _why_not_cuda(providers: Sequence[Provider] | None) -> str:
+    if providers is None:
+        return f"CPU provider: the body runs (CUDA cannot be used: {cuda_unusable()})"
+    if CPU in map(_name, providers):
+        return "CPU provider: the body runs"
+    return f"no CUDA provider among {', '.join(map(_name, providers))}: the body runs"
+
+
+def _source(model: Model) -> str | bytes:
+    """Return the model in a form that ONNX Runtime opens."""
+    if isinstance(model, bytes):
+        return model
+    if not isinstance(model, onnx.ModelProto):
+        return str(Path(model))
+    if model.ByteSize() > PROTOBUF_LIMIT:
+        raise ModelError(
+            "the model given in memory is larger than 2 GB, which ONNX Runtime cannot take",
+            "Save it with onnxfuse.files.io.save and give the path.",
+        )
+    data: bytes = model.SerializeToString()
+    return data

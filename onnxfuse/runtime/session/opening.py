@@ -1,0 +1,212 @@
+"""Whether ONNX Runtime opens a model: what is asked of every model that is made, of the file that is written of it, and
+of one that ONNX's checker does not take.
+
+A file can make ONNX Runtime end the process while it opens it: 1.31.1 does for a function that calls LayerNormalization
+below opset 17. So a command asks in a child.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import onnx
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+from onnxfuse.files import io
+from onnxfuse.files.trial import is_utf8
+from onnxfuse.graph.validity import Refused
+from onnxfuse.model import custom_ops
+from onnxfuse.model.functions import called, functions_of
+from onnxfuse.shapes.inference import shell
+from onnxfuse.support import isolation
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError, UsageError
+
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoModel,
+    errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
+)  # fmt: skip
+"""What ONNX Runtime raises; the classes have no base of their own."""
+
+UNREGISTERED = "is not a registered function/op"
+"""What ONNX Runtime says of an operator for which a library of the user's would have to be loaded."""
+_NAMED = re.compile(rf"([\w.\-]*):(\w+)\(-?\d+\) {UNREGISTERED}")
+
+SHAPES_OUTSIDE = "Cannot parse data from external tensors"
+"""What ONNX's shape inference says of a target, sizes or axes that are not in the model file."""
+
+PATIENCE = 120.0
+"""Seconds that the opening may take: 2 GB of weights take ten."""
+
+SILENT = 4
+"""ONNX Runtime's severity for nothing, not even errors: what goes wrong is raised and told by us."""
+
+
+def next_step(error: BaseException, otherwise: str) -> str:
+    """Return what a user can do where ONNX Runtime does not open a model; `otherwise` where its words do not tell."""
+    if SHAPES_OUTSIDE in f"{error}":
+        return (
+            "What says shapes, such as the target of a Reshape, is in the model's data file, where shape inference "
+            "does not look: onnxfuse optimize writes them into the model, as onnx.save does at its own size_threshold."
+        )
+    return otherwise
+
+
+def reason(error: BaseException) -> str:
+    """Return what ONNX Runtime says in its first line, without the code in front."""
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
+
+
+def load_custom_ops(options: onnxruntime.SessionOptions, libraries: Sequence[Path] | None = None) -> None:
+    """Let sessions of these options have the operators of the user's libraries, by default those of `--custom-ops`.
+
+    Raises UsageError for a library that ONNX Runtime does not load.
+    """
+    for library in custom_ops.libraries() if libraries is None else libraries:
+        try:
+            options.register_custom_ops_library(str(library))
+        except ORT_ERRORS as error:
+            raise UsageError(f"--custom-ops {library}: {first_line(error)}", custom_ops.HINT) from error
+
+
+def unregistered(error: Exception) -> ModelError | None:
+    """Return the error for an operator that no library has, where that is why ONNX Runtime opens no session."""
+    found = _NAMED.search(f"{error}")
+    if found is None:
+        return None
+    given = ", ".join(library.name for library in custom_ops.libraries())
+    return ModelError(
+        f"operator {found[2]} of domain '{found[1]}' is neither ONNX Runtime's nor in "
+        + (f"the given libraries: {given}" if given else "a library that was given"),
+        custom_ops.NAME_IT,
+    )
+
+
+def declare_custom_ops(model: onnx.ModelProto) -> None:
+    """Let `model` say of what type is what the user's own operators give, as their libraries know it.
+
+    What it declares stays; where ONNX Runtime does not open it, nothing is added. Shapes are there where a library
+    infers them. Without these types, all that is computed from such a value would be of unknown type.
+    """
+    declared = {v.name for v in (*model.graph.value_info, *model.graph.output)}
+    functions = functions_of(model)
+    own = [n for n in model.graph.node if custom_ops.is_custom(n) and called(n) not in functions]
+    names = [o for n in own for o in n.output if o and o not in declared]
+    if not names:
+        return
+    asked = shell(model)
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    found = isolation.isolated(lambda _: _types(asked, names), patience=PATIENCE)
+    for name, (dtype, shape) in {} if isinstance(found, isolation.Crash) else found.items():
+        # Of a shape that is not known ONNX Runtime says that it has no dimensions.
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, dtype, shape or None))
+
+
+def refusal(model: onnx.ModelProto) -> Refused | None:
+    """Return why ONNX Runtime does not open `model` on the CPU, None where it does. Its optimizations are off.
+
+    Weights are left out of what it gets, so this takes no memory for them; one that it wants to see is there the second
+    time, in a model that fits a protobuf message.
+    """
+    light = shell(model)
+    refused = _refusal(light)
+    if (
+        refused is None
+        or len(light.graph.initializer) == len(model.graph.initializer)
+        or io.size(model) > io.PROTOBUF_LIMIT
+    ):
+        return refused
+    return _refusal(model)
+
+
+def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
+    """Return what raises ModelError for a model that was made of `model` and does not open, though `model` does."""
+    source = shell(model)
+
+    def check(made: onnx.ModelProto) -> None:
+        refused = refusal(made)
+        if refused is not None and refusal(source) is None:
+            raise ModelError(
+                f"ONNX Runtime does not open what was made: {refused.why}", "Please report it: the fault is onnxfuse's."
+            )
+
+    return check
+
+
+def require_written(made: onnx.ModelProto, source: Path | onnx.ModelProto | None = None) -> Callable[[Path], None]:
+    """Return what raises ModelError for a written file of `made` that does not open, though `made` or `source` does.
+
+    `source` is what `made` was made of. It alone counts for nothing where a kernel is lacking: a model in lower
+    precision may have none on the CPU.
+    """
+
+    def check(file: Path) -> None:
+        refused = _refusal(file)
+        if refused is None:
+            return
+        if refusal(made) is None or (not refused.lacking and source is not None and _opens(source)):
+            raise ModelError(
+                f"ONNX Runtime does not open what was written: {refused.why.replace(f'Load model from {file} ', '')}",
+                "Nothing was put in its place. Please report it: the fault is onnxfuse's.",
+            )
+
+    return check
+
+
+def _opens(source: Path | onnx.ModelProto) -> bool:
+    return (_refusal(source) if isinstance(source, Path) else refusal(source)) is None
+
+
+def _refusal(model: onnx.ModelProto | Path) -> Refused | None:
+    """Return ONNX Runtime's answer, in its words or in those of its end."""
+    found = isolation.isolated(lambda _: _opened(model), patience=PATIENCE)
+    return Refused(f"ONNX Runtime {found.how} when it opens it", False) if isinstance(found, isolation.Crash) else found
+
+
+def _opened(model: onnx.ModelProto | Path) -> Refused | None:
+    try:
+        if isinstance(model, Path):
+            with _named(model) as name:
+                _session(name)
+        else:
+            _session(model.SerializeToString())
+    except ORT_ERRORS as error:
+        why = first_line(error)
+        return Refused(why, isinstance(error, errors.NotImplemented) or UNREGISTERED in why)
+    return None
+
+
+@contextlib.contextmanager
+def _named(file: Path) -> Iterator[str]:
+    """Yield a name in UTF-8 under which ONNX Runtime opens the file, and finds the data beside it."""
+    if is_utf8(file):
+        yield f"{file}"
+        return
+    inside = is_utf8(Path(file.name))
+    handle = os.open(file.parent if inside else file, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{handle}{f'/{file.name}' * inside}"
+    finally:
+        os.close(handle)
+
+
+def _types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, tuple[int, list[int | str | None]]]:
+    try:
+        outputs = _session(model.SerializeToString()).get_outputs()
+    except ORT_ERRORS:
+        return {}  # why is told by whoever wants to run it
+    tensors = ((o, re.fullmatch(r"tensor\((\w+)\)", o.type)) for o in outputs if o.name in names)
+    return {o.name: (onnx.TensorProto.DataType.Value(t[1].upper()), o.shape) for o, t in tensors if t is not None}
+
+
+def _session(model: bytes | str) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = SILENT
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    load_custom_ops(options)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)

@@ -1,0 +1,203 @@
+"""Register exactly the fused kernels that a model needs, for a session on CUDA."""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+from onnxruntime import SessionOptions
+
+from onnxfuse.cuda import Arch, is_template, reads_library_form
+from onnxfuse.fusion.region.realize import Realized, realize
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.rules.language import pack, rule_file
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
+from onnxfuse.runtime.engine.launch import Row
+from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
+from onnxfuse.runtime.kernels.loader import may_alias, no_kernel, no_plan, on_host, planner
+from onnxfuse.runtime.kernels.packs import Kernels, Packed, pack_of
+from onnxfuse.runtime.kernels.variants import Variants, variants_of
+from onnxfuse.runtime.session.placement import Model, Placement, node_counts, path_of, read
+from onnxfuse.runtime.session.shape_math import shape_math
+from onnxfuse.support.errors import ModelError, UsageError
+
+MARK = "onnxfuse.registered"
+"""Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
+
+
+def register(
+    session_options: SessionOptions,
+    model: Model,
+    *,
+    tf32: bool | None = None,
+    rules: Sequence[str | Path] = (),
+    kernels: Kernels = None,
+) -> tuple[Placement, ...]:
+    """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
+
+    For those who build the session themselves: the options are then for this model, and for a session whose providers
+    contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
+    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32,
+    products keep its digits, and what else would round keeps its body; None is False for a file made with
+    `--strict-fp32`. `rules` are the folders of your own rules that made attention, if any did: its kernel runs what the
+    rule finds in the body. `kernels` is the kernel pack, by default the one beside a model in a file; False uses none.
+    Raises DeviceError where CUDA can be used and the engine is missing.
+
+    >>> options = onnxruntime.SessionOptions()
+    >>> onnxfuse.register(options, "fused.onnx")
+    >>> onnxruntime.InferenceSession("fused.onnx", options, providers=["CUDAExecutionProvider"])
+    """
+    missing = cuda_unusable()
+    if missing is not None:
+        return as_functions(model, f"CUDA cannot be used: {missing}")
+    facts = read(model)
+    strict = is_strict_fp32(facts)
+    return register_kernels(
+        session_options, facts, tf32=not strict if tf32 is None else tf32, rules=rules, path=path_of(model),
+        kernels=kernels,
+    )[0]  # fmt: skip
+
+
+def register_kernels(
+    session_options: SessionOptions,
+    model: Model,
+    *,
+    library: bool = False,
+    tf32: bool = True,
+    rules: Sequence[str | Path] = (),
+    path: Path | None = None,
+    device: int | None = None,
+    kernels: Kernels = None,
+    waits: bool = True,
+) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
+    """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
+
+    `library`: the caller lets the library compute those that are placed so, which are also returned, each with the form
+    that its rule makes of its body. What the file says of that form is not read. `tf32`, `rules` and `kernels`: as for
+    `register`. `path` is that of the model's file, beside which external data and the kernel pack are. `device`: the
+    GPU of the session, if it is known, for which kernels are loaded and compiled from now on; else from the first run
+    on. `waits`: a run waits for kernels that are compiled, where else another one serves meanwhile.
+    """
+    facts = read(model)
+    ops, refusals = with_forms(facts, tf32, rules, path)
+    variants = variants_of(facts)
+    as_kernels = {name: op for name, op in ops.items() if refusals[name] is None}
+    packed = pack_of(path, kernels, as_kernels)
+    ahead = AheadOfTime(facts, as_kernels, variants, packed)
+    rows = [_row(op, variants, ahead, packed, waits) for op in as_kernels.values()]
+    if rows:
+        _register(session_options, rows)
+        weakref.finalize(session_options, ahead.stop).atexit = False
+        if device is not None:
+            ahead.start(device)
+    counts = node_counts(facts)
+    through = {n: op for n, op in ops.items() if library and refusals[n] is not None and op.library is not None}
+    placements = tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
+    return tuple(replace(p, runs_as="library", reason="") if p.op in through else p for p in placements), through
+
+
+def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
+    """Return the placements of a session in which nothing is registered."""
+    facts = read(model)
+    counts = node_counts(facts)
+    return tuple(_placement(op, counts[name], reason) for name, op in fused_ops(facts).items())
+
+
+def with_forms(
+    model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], path: Path | None, arch: Arch | None = None
+) -> tuple[dict[str, FusedOp], dict[str, str | None]]:
+    """Return the fused ops of `model`, and for each why its body or the library has to run, None where the kernel can.
+
+    An op has a library form where that decides something, and then the one that its rule makes of its body. `arch`: the
+    GPU that is asked about, the first one here by default.
+    """
+    told = fused_ops(model)
+    ops = {name: replace(op, library=None, tf32=tf32) for name, op in told.items()}
+    why = "works on shapes, which ONNX Runtime keeps on the CPU"
+    refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), why)
+    for name, op in ops.items():
+        if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
+            refusals[name] = no_kernel(op, arch)
+    asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
+    for name, made in _realized(model, asked, rules, path).items():
+        ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
+        reason = refusals.get(name)
+        if reason is None:
+            reason = (
+                made.reason
+                or _library_alone(ops[name])
+                or no_kernel(ops[name], arch)
+                or _no_plan(ops[name], made, arch)
+            )
+        refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason
+        if reason is not None and not made.runs:
+            ops[name] = replace(ops[name], library=None)
+    return ops, refusals
+
+
+def _realized(
+    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[str | Path], path: Path | None
+) -> dict[str, Realized]:
+    if not ops:
+        return {}
+    own = [r for place in rules for r in rule_file.load(Path(place))]
+    known = {*rule_file.shipped_files(), *(r.name for r in own)}
+    if any(op.rule not in known for op in ops.values()):
+        own += pack.rules()
+    try:
+        return realize(model, ops, own, path)
+    except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies
+        return dict.fromkeys(ops, Realized(None, f"{error}", ()))
+
+
+def _library_alone(op: FusedOp) -> str | None:
+    if is_template(op.template):
+        return None
+    return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
+
+
+def _is_open(made: Realized) -> bool:
+    """Return whether some place of the op has extents, but the batch, that a run brings."""
+    return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in made.shapes for s in shapes)
+
+
+def _no_plan(op: FusedOp, made: Realized, arch: Arch | None) -> str | None:
+    """Return why some place of the op may have no plan on the GPU; what is not known to have one has none."""
+    return next((r for shapes in made.shapes if (r := no_plan(op, shapes, arch)) is not None), None)
+
+
+def _register(session_options: SessionOptions, rows: list[Row]) -> None:
+    if _is_marked(session_options):
+        raise UsageError(
+            "these session options already hold the fused kernels of a model",
+            "Make new onnxruntime.SessionOptions for each model.",
+        )
+    native = bridge()
+    # A session holds its options: without both nobody asks for a plan any more.
+    weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
+    try:
+        session_options.register_custom_ops_library(str(native.path))
+    finally:
+        native.unstage()
+    session_options.add_session_config_entry(MARK, "1")
+
+
+def _is_marked(session_options: SessionOptions) -> bool:
+    try:
+        return bool(session_options.get_session_config_entry(MARK))
+    except RuntimeError:  # ONNX Runtime's answer for a key that is not there
+        return False
+
+
+def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
+    if reason is None:
+        return Placement(op.name, op.rule, nodes, "kernel", "")
+    return Placement(op.name, op.rule, nodes, "function", reason)
+
+
+def _row(op: FusedOp, variants: Variants, ahead: AheadOfTime, packed: Packed | None, waits: bool) -> Row:
+    answers = planner(op, variants, ahead, packed, waits=waits)
+    return Row(op.name, op.inputs, op.outputs, may_alias(op), answers, on_host(op))

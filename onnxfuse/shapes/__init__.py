@@ -1,0 +1,1 @@
+"""Types and shapes of values: ONNX's inference, and what refines it."""

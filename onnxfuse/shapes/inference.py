@@ -1,0 +1,112 @@
+"""The type of every value of a model, inferred without its weights: ONNX's shape inference and what refines it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+
+import onnx
+from onnx import ModelProto, TensorProto
+
+from onnxfuse.files.external import SMALL, is_external
+from onnxfuse.files.io import tensor_bytes, without_weights
+from onnxfuse.model.nested import bodies
+from onnxfuse.model.overridable import LISTED_BEFORE_IR, keep_initializers, overridable
+from onnxfuse.model.schema import opset_of
+from onnxfuse.shapes import lenient_inference, refinement, sliced_names, stand_ins
+from onnxfuse.shapes.onnx_inference import ContradictionError, infer_shapes
+
+
+def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
+    """Return `model` without its weights and with the type of every value that can be inferred as `value_info`.
+
+    Weights become graph inputs of the same type, so that the cost does not grow with their size. What ONNX Runtime
+    alone knows has no type here, and what is declared counts where inference says nothing else; but for the names of
+    extents that outputs declare. With `defaults` nobody replaces the weights that are inputs, too.
+    """
+    return _typed(shell(model, defaults=defaults))
+
+
+def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
+    _forget_labels(light.graph)
+    refinement.rename(light.graph)
+    own = ModelProto()
+    own.CopyFrom(light)
+    typed = _inferred_once(light)
+    kept = sliced_names.kept(typed)
+    if kept:
+        typed = _inferred_once(own, kept)
+    refinement.refine(typed)
+    return typed
+
+
+def _inferred_once(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
+    standing = stand_ins.StandIns(light.graph, opset_of(light), sliced=sliced)
+    try:
+        inferred = infer_shapes(light, strict=True)
+    except ContradictionError:
+        inferred = lenient_inference.infer(light)
+    standing.take_out(inferred.graph)
+    return inferred
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return what `infer` does, to be read alone: of the model that was last asked for it is there already."""
+    return _inferred(shell(model).SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=1)
+def _inferred(light: bytes) -> onnx.ModelProto:
+    return _typed(ModelProto.FromString(light))
+
+
+def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None:
+    """Take out, of `graph` and the bodies in it, what outputs call their extents: nothing holds two of a name equal.
+
+    ONNX Runtime runs a model whose output `[height]` is half of its input `[height]`, and torch's tracer gives images
+    of four sizes one name. Such a name goes from values on the way, too, where no input has it, here or `around`.
+    """
+    bound = {*around} | {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
+    computed = {o for n in graph.node for o in n.output}
+    labels = set[str]()
+    for output in graph.output:
+        if output.name in computed:
+            labels.update(d.dim_param for d in output.type.tensor_type.shape.dim)
+            _unname(output, lambda name: True)
+    labels = {name for name in labels - bound if name.isidentifier()}  # an expression says itself what it is
+    for value in graph.value_info:
+        _unname(value, labels.__contains__)
+    for node in graph.node:
+        for body in bodies(node):
+            _forget_labels(body, bound)
+
+
+def _unname(value: onnx.ValueInfoProto, is_label: Callable[[str], bool]) -> None:
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.dim_param and is_label(dim.dim_param):
+            dim.ClearField("dim_param")
+
+
+def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
+    """Return `model` with graph inputs in the place of its weights, up to those small ones that say shapes.
+
+    A weight that a caller may replace says none; with `defaults` nobody replaces it.
+    """
+    dropped: list[TensorProto] = []
+    replaced = set[str]() if defaults else {*overridable(model)}
+
+    def keep_if_small(tensor: TensorProto) -> TensorProto | None:
+        if tensor.name in replaced:
+            return None
+        # ONNX would look for numbers that are in another file in the folder that the process happens to be in.
+        if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
+            return tensor
+        dropped.append(tensor)
+        return None
+
+    light = without_weights(model, keep_if_small)
+    if defaults and model.ir_version >= LISTED_BEFORE_IR:
+        keep_initializers(light)
+    declared = {i.name for i in light.graph.input}
+    for tensor in dropped:
+        if tensor.name not in declared:
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    return light

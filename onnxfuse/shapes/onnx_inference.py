@@ -1,0 +1,286 @@
+"""ONNX's shape inference, bounded in time and memory: it follows integers, and a file of 200 bytes can multiply them.
+
+Where the numbers of a file can come to more than shapes have, inference runs in a child process that may be ended.
+"""
+
+import math
+import os
+import re
+import resource
+import select
+import signal
+import time
+from collections.abc import Iterator, Mapping
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, numpy_helper
+
+from onnxfuse.model.nested import bodies
+from onnxfuse.support.errors import ModelError
+
+LARGE = 50_000
+"""Elements of an integer vector that inference follows in this process. It keeps each as a message of 60 bytes, again
+for each value made of it: 10 million, added to themselves, take a minute. Shapes and their parts have a few."""
+
+SECONDS, SECONDS_PER_NODE = 10.0, 0.002
+"""What the child may take. 8,000 nodes take 0.3 s on one slow core."""
+
+MEMORY = 1_000_000_000
+"""Bytes that the child may take beyond what this process has."""
+
+FOLLOWING, FOLLOWING_PER_BYTE = 100_000_000, 20
+"""Bytes that it may take where it follows integers, and for each byte of the model: 1.5 million of them take 0.2 s, and
+a model is inferred six times until it is optimized."""
+
+FOLLOWING_SECONDS = 1
+"""What it may take of the processor there, and for each node as above: the copy of a process that has freed memory
+takes that first, and a GB of it holds integers for 10 s."""
+
+LONGEST = 2**28
+"""Elements of a vector that is made of integers in the file: more are refused."""
+
+NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
+"""What ONNX's C++ raises for a model that is not valid; its own exceptions are not all there are."""
+
+_FOLLOWED = frozenset({"Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"})
+"""Operators whose integers ONNX 1.23 computes in shape inference, beside Shape and Size."""
+
+_ELEMENTWISE = frozenset({"Add", "Mul", "Sub"})
+"""Those of them that follow nothing unless they know all that they read: a bias that is added to an image is none."""
+
+_MAKERS = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"})
+"""Operators whose results have extents that are numbers of the graph."""
+
+
+class ContradictionError(ModelError):
+    """What the operators and the declarations of a model say does not go together, as ONNX's inference has it."""
+
+
+def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
+    """Return `light`, a model without its large weights, with every type that ONNX infers; `strict` stops at less.
+
+    Raises ContradictionError where the inference stops, ModelError where it does not come to an end in time.
+    """
+    if not may_multiply(light):
+        try:
+            return onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True)
+        except NOT_VALID as error:
+            raise _not_valid(f"{error}") from None
+        except DecodeError:
+            raise ModelError(
+                "the types of its values lie deeper in branches and loops than protobuf reads",
+                "Export the model with branches that nest less.",
+            ) from None
+    return _in_a_child(light, strict)
+
+
+def infer_node(
+    node: NodeProto, types: Mapping[str, onnx.TypeProto], numbers: Mapping[str, onnx.TensorProto], opset: int
+) -> Mapping[str, onnx.TypeProto]:
+    """Return the types of what one node computes, of those of what it reads; empty where ONNX infers nothing.
+
+    `numbers` are its small constants. A node that its inputs do not fit has no types: ONNX's inference is silent there.
+    """
+    if not onnx.defs.has(node.op_type, opset) or any(v and v not in types for v in node.input):
+        return {}
+    if any(True for _ in bodies(node)) or _may_multiply(GraphProto(node=[node])):
+        return {}
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    given = {v: types[v] for v in node.input if v}
+    data = {v: numbers[v] for v in node.input if v in numbers}
+    try:
+        return onnx.shape_inference.infer_node_outputs(
+            schema, node, given, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+    except NOT_VALID:
+        return {}
+
+
+def may_multiply(model: ModelProto) -> bool:
+    """Return whether the integers of the model could come to more than LARGE elements; what is told surely is False."""
+    return any(_may_multiply(graph) for graph in _graphs(model))
+
+
+def _graphs(model: ModelProto) -> Iterator[GraphProto | onnx.FunctionProto]:
+    waiting: list[GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        waiting += [a.g for n in graph.node for a in n.attribute if a.type == AttributeProto.GRAPH]
+
+
+_EQUATION = re.compile(rb"[A-Za-z.,\-> ]*")
+"""What an Einsum is written with; of some other characters ONNX 1.23's inference never comes back."""
+
+
+def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
+    equations = (a.s for n in graph.node if n.op_type == "Einsum" for a in n.attribute if a.name == "equation")
+    if not all(_EQUATION.fullmatch(equation) for equation in equations):
+        return True
+    declared = (*graph.value_info, *graph.input, *graph.output) if isinstance(graph, GraphProto) else graph.value_info
+    for value in declared:
+        dims = value.type.tensor_type.shape.dim
+        if any(d.dim_value > (LARGE if len(dims) == 1 else 100 * LARGE) for d in dims):
+            return True
+    tensors = {t.name: t for t in graph.initializer} if isinstance(graph, GraphProto) else {}
+    tensors.update(
+        {n.output[0]: a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.HasField("t")}
+    )
+    numbers = {name: _largest(t) for name, t in tensors.items()}
+    sizes = {n: math.prod(t.dims) for n, t in tensors.items()}
+    for value in declared:  # weights stand as inputs here
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 1 and dims[0].dim_value:
+            sizes.setdefault(value.name, dims[0].dim_value)
+    return _grows(graph.node, sizes) or _made(graph.node, numbers)
+
+
+def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
+    """Return whether Concats put more integers behind each other than LARGE: a hundred doublings come to 2^100."""
+    total = 0
+    for node in nodes:
+        if node.op_type == "Constant":
+            continue
+        known = [sizes.get(v, 0) for v in node.input]
+        if node.op_type == "Shape":
+            found = 64  # no more axes than that
+        elif node.op_type == "Concat":
+            found = sum(known)
+        elif node.op_type in _ELEMENTWISE and not all(known):
+            found = 0
+        else:
+            found = max(known, default=0) if node.op_type in _FOLLOWED else 0
+        sizes.update((v, found) for v in node.output)
+        total += found
+    return total > LARGE
+
+
+def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
+    """Return whether a followed value may have a large extent: one that is a large number of the graph, or computed."""
+    made: set[str] = set()
+    for node in nodes:
+        read = node.input[:1] if node.op_type == "Slice" else node.input  # the bounds of a Slice cut, whatever they are
+        if any(numbers.get(v, 0) > LARGE for v in read):
+            return True
+        if node.op_type in _FOLLOWED and made.intersection(node.input):
+            return True
+        if node.op_type in _MAKERS and any(v and v not in numbers for v in node.input[node.op_type in _SIZED_LAST :]):
+            made.update(node.output)
+    return False
+
+
+_SIZED_LAST = frozenset({"Expand", "Pad", "Resize", "Tile", "Upsample"})
+"""Makers whose first input is data."""
+
+
+def _largest(tensor: onnx.TensorProto) -> int:
+    """Return the largest magnitude in a tensor of integers, 0 for others: they say no size."""
+    if tensor.data_type not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) or not math.prod(tensor.dims):
+        return 0
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return 0
+    array = numpy_helper.to_array(tensor)
+    return max(abs(int(array.min())), abs(int(array.max())))
+
+
+def _not_valid(words: str) -> ContradictionError:
+    line = next((line.strip() for line in words.splitlines() if line.strip()), "shape inference fails")
+    return ContradictionError(f"the model is not valid: {line}", "Check it with onnx.checker.")
+
+
+def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
+    """Run the inference in a child that is a copy of this process, and end it where it takes too much.
+
+    Where following integers takes too much memory or time, none are: they are no shapes, and lengths need no following.
+    """
+    nodes, data = len(light.graph.node), light.SerializeToString()
+    answer = _asked(data, strict, nodes, following=True)
+    if answer == b"":
+        answer = _asked(data, strict, nodes, following=False)
+    if not answer:
+        seconds = SECONDS + SECONDS_PER_NODE * nodes
+        raise _endless(f"took more than {f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}")
+    if answer[:1] == b"L":
+        raise _endless(f"comes to {answer[1:].decode(errors='replace')}")
+    if answer[:1] == b"E":
+        raise _not_valid(answer[1:].decode(errors="replace"))
+    inferred: ModelProto = ModelProto.FromString(answer[1:])
+    return inferred
+
+
+def _endless(found: str) -> ModelError:
+    return ModelError(
+        f"its shapes do not come to an end: ONNX's inference {found}",
+        "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is none: "
+        "export it again.",
+    )
+
+
+def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes | None:
+    """Return what a child answers, None where it is not in time; empty where what it may take does not do."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.close(read)
+            busy = FOLLOWING_SECONDS + int(SECONDS_PER_NODE * nodes) if following else None
+            code = _child(data, write, strict, busy)
+        finally:
+            os._exit(code)  # whatever it raises: what follows is for the process that it is a copy of
+    os.close(write)
+    try:
+        return _answer(read, SECONDS + SECONDS_PER_NODE * nodes)
+    finally:
+        os.close(read)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _answer(read: int, seconds: float) -> bytes | None:
+    """Return all that is written until the other end closes, None where that is not in time."""
+    end, parts = time.monotonic() + seconds, list[bytes]()
+    while True:
+        ready, _, _ = select.select([read], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(read, 1 << 20)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _child(data: bytes, write: int, strict: bool, busy: int | None) -> int:
+    """Infer and write the answer: R and the model, E and what is wrong, or L and a vector that is too long.
+
+    Integers are followed for `busy` seconds of the processor. Nothing is written where those or the memory do not do.
+    """
+    following = busy is not None
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        limit = used + (FOLLOWING + FOLLOWING_PER_BYTE * len(data) if following else MEMORY)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        if busy is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (busy, busy))
+        inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=following)
+        answer = b"R" + inferred.SerializeToString()
+        if not following:
+            answer = next(_too_long(inferred), answer)
+    except NOT_VALID as error:
+        answer = b"E" + f"{error}".encode()
+    except MemoryError:
+        return 1
+    with os.fdopen(write, "wb") as file:
+        file.write(answer)
+    return 0
+
+
+def _too_long(inferred: ModelProto) -> Iterator[bytes]:
+    """Yield the answer for a vector that is longer than LONGEST."""
+    for graph in _graphs(inferred):
+        for value in graph.value_info:
+            dims = value.type.tensor_type.shape.dim
+            if len(dims) == 1 and dims[0].dim_value > LONGEST:
+                yield f"L{dims[0].dim_value:.2g} elements in '{value.name}'".encode()

@@ -1,0 +1,198 @@
+"""The shapes that operators give, of what they read: names go through as numbers do."""
+
+from collections.abc import Callable, Sequence
+
+from onnx import NodeProto
+
+from onnxfuse.shapes import image_shapes
+from onnxfuse.shapes.extent_arithmetic import Shape, broadcast, quotient, shifted, smaller, times
+from onnxfuse.shapes.types import Dim
+from onnxfuse.shapes.value_facts import ValueFacts, attribute, integer
+
+KEEPS = frozenset({
+    "Cast", "Identity", "Softmax", "LogSoftmax", "LayerNormalization", "Relu", "Erf", "Sqrt", "Tanh", "Neg", "Not",
+    "IsNaN", "Gelu", "Sigmoid", "Reciprocal", "Dropout", "Clip", "Exp", "Abs", "Trilu", "RMSNormalization", "Sin",
+    "Cos",
+})  # fmt: skip
+"""Operators whose first output has the shape of the first input."""
+
+BROADCASTS = frozenset({
+    "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Where", "Equal", "Less", "Greater", "LessOrEqual",
+    "GreaterOrEqual", "And", "Or",
+})  # fmt: skip
+
+
+def shapes_of(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
+    """Return the shapes of what a node computes, None for one of which nothing is known; none for an operator that is
+    not told here.
+
+    Raises IndexError, ValueError, TypeError or ZeroDivisionError for a node that its inputs do not fit.
+    """
+    if node.domain not in ("", "ai.onnx"):
+        return []
+    shapes = [known.shapes.get(v) for v in node.input]
+    if node.op_type in KEEPS:
+        return shapes[:1]
+    if node.op_type in BROADCASTS:
+        return [broadcast(shapes)]
+    shape_of = _SHAPES.get(node.op_type)
+    return [] if shape_of is None else shape_of(known, node, shapes)
+
+
+def _transpose(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    shape, perm = shapes[0], attribute(node, "perm")
+    if shape is None:
+        return []
+    return [tuple(shape[i] for i in perm) if isinstance(perm, list) else shape[::-1]]
+
+
+def _matmul(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    a, b = shapes
+    if a is None or b is None or len(a) < 2 or len(b) < 2:
+        return []
+    batch = broadcast([a[:-2], b[:-2]])
+    return [] if batch is None else [(*batch, a[-2], b[-1])]
+
+
+def _gemm(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    a, b = shapes[:2]
+    if a is None or b is None:
+        return []
+    return [(a[1 if attribute(node, "transA", 0) else 0], b[0 if attribute(node, "transB", 0) else 1])]
+
+
+def _reshape(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    source, target = shapes[0], known.vector(node, 1)
+    if target is None:
+        return []
+    copies = not attribute(node, "allowzero", 0)
+    whole: list[Dim] = []
+    for axis, extent in enumerate(target):
+        copied = copies and extent == 0
+        whole.append((source[axis] if source is not None and axis < len(source) else None) if copied else extent)
+    if -1 in whole:
+        rest = [d for d in whole if d != -1]
+        whole[whole.index(-1)] = quotient(source, rest)
+    return [tuple(whole)]
+
+
+def _flatten(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    if shapes[0] is None:
+        return []
+    axis = integer(node, "axis", 1)
+    return [(quotient(shapes[0][:axis], ()), quotient(shapes[0][axis:], ()))]
+
+
+def _unsqueeze(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    if shapes[0] is None:
+        return []
+    written = attribute(node, "axes")
+    axes = written if isinstance(written, list) else known.ints(node, 1)
+    if axes is None:
+        return []
+    rank = len(shapes[0]) + len(axes)
+    at = {a % rank for a in axes}
+    rest = iter(shapes[0])
+    return [tuple(1 if i in at else next(rest) for i in range(rank))]
+
+
+def _squeeze(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    axes = None if shapes[0] is None else known.axes(node, 1, len(shapes[0]))
+    if shapes[0] is None or axes is None:
+        return []
+    return [tuple(d for i, d in enumerate(shapes[0]) if i not in axes)]
+
+
+def _split(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    if shapes[0] is None:
+        return []
+    axis = integer(node, "axis", 0) % len(shapes[0])
+    written = attribute(node, "split")
+    sizes = written if isinstance(written, list) else known.ints(node, 1)
+    parts = sizes if sizes is not None and len(sizes) == len(node.output) else [None] * len(node.output)
+    return [tuple(part if i == axis else d for i, d in enumerate(shapes[0])) for part in parts]
+
+
+def _slice(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    axes = known.ints(node, 3)
+    if shapes[0] is None or axes is None:
+        return []
+    cut = {a % len(shapes[0]) for a in axes}
+    first = _first(known, node)
+    return [tuple(smaller(d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
+
+
+def _first(known: ValueFacts, node: NodeProto) -> Dim:
+    """Return the number of elements that a Slice of one axis takes where there are so many, from the first on."""
+    start, end = known.vector(node, 1), known.vector(node, 2)
+    step = known.vector(node, 4) if len(node.input) > 4 else (1,)
+    return end[0] if end is not None and len(end) == 1 and start == (0,) and step == (1,) else None
+
+
+def _concat(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    parts = [s for s in shapes if s is not None]
+    if not parts:
+        return []
+    axis = integer(node, "axis", 0) % len(parts[0])
+    whole = _sum([s[axis] for s in parts]) if len(parts) == len(shapes) else None
+    return [tuple(whole if i == axis else d for i, d in enumerate(parts[0]))]
+
+
+def _sum(extents: Sequence[Dim]) -> Dim:
+    """Return the sum of extents of which one has a name at most; nobody says the order of several."""
+    named = [d for d in extents if not isinstance(d, int)]
+    number = sum(d for d in extents if isinstance(d, int))
+    return number if not named else shifted(named[0], number) if len(named) == 1 else None
+
+
+def _reduce(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    axes = None if shapes[0] is None else known.axes(node, 1, len(shapes[0]))
+    if shapes[0] is None or axes is None:
+        return []
+    keep = attribute(node, "keepdims", 1) == 1  # as ONNX Runtime has it, and ONNX's inference
+    return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
+
+
+def _pooled(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    return [] if shapes[0] is None else [(*shapes[0][:2], *(1 for _ in shapes[0][2:]))]
+
+
+def _range(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    start, limit, delta = (known.vector(node, n) for n in range(3))
+    return [limit] if start == (0,) and delta == (1,) and limit is not None and limit[0] != -1 else []
+
+
+def _gather(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    data, indices = shapes
+    if data is None or indices is None:
+        return []
+    axis = integer(node, "axis", 0) % max(len(data), 1)
+    return [(*data[:axis], *indices, *data[axis + 1 :])]
+
+
+def _filled(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    return [known.vector(node, 0)]
+
+
+def _expand(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    return [broadcast([shapes[0], known.vector(node, 1)])]
+
+
+def _tile(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
+    shape, repeats = shapes[0], known.vector(node, 1)
+    if shape is None or repeats is None:
+        return []
+    return [tuple(times(*both) for both in zip(shape, repeats, strict=True))]
+
+
+_SHAPES: dict[str, Callable[[ValueFacts, NodeProto, list[Shape]], list[Shape]]] = {
+    "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Flatten": _flatten,
+    "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat,
+    "GlobalAveragePool": _pooled, "GlobalMaxPool": _pooled,
+    "Gather": _gather, "ConstantOfShape": _filled, "Expand": _expand, "Tile": _tile,
+    "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
+    "Conv": image_shapes.sliding, "ConvInteger": image_shapes.sliding, "QLinearConv": image_shapes.sliding,
+    "MaxPool": image_shapes.sliding, "AveragePool": image_shapes.sliding, "LpPool": image_shapes.sliding,
+    "ConvTranspose": image_shapes.spreading, "Pad": image_shapes.padded, "Resize": image_shapes.resized,
+    "Upsample": image_shapes.resized, "DepthToSpace": image_shapes.from_blocks, "SpaceToDepth": image_shapes.to_blocks,
+}  # fmt: skip

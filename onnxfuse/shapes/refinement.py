@@ -1,0 +1,214 @@
+"""Extents that ONNX's own inference gives up: names are carried through the arithmetic that exporters write on shapes.
+
+Exporters spell the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is a number times
+names, so a -1 is a quotient in which names cancel, and an extent of which nothing is known still is the same one
+wherever it comes back.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from onnxfuse.shapes.extent_arithmetic import Shape, bare, product, quotient, reduced
+from onnxfuse.shapes.onnx_inference import infer_node
+from onnxfuse.shapes.output_shapes import shapes_of
+from onnxfuse.shapes.shape_numbers import element_values
+from onnxfuse.shapes.stand_ins import misjudged
+from onnxfuse.shapes.types import INVENTED, Dim, ValueType, factors, is_unknown, type_of, value_info, value_types, whole
+from onnxfuse.shapes.value_facts import LIMIT, Numbers, ValueFacts
+
+PASSES = 10
+"""How often a model is gone through for names that turn out to be one extent's; its attentions tell at once."""
+
+LONGEST_NAME = 1000
+"""Letters of an extent that is put together here: a name times itself is twice as long at each node."""
+
+
+def rename(graph: onnx.GraphProto) -> None:
+    """Call the extents that `graph` declares by what is left of their expressions: one extent has one name."""
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            left = reduced(dim.dim_param) if len(dim.dim_param) <= LONGEST_NAME else dim.dim_param
+            if left == dim.dim_param:
+                continue
+            number = whole(left)
+            if number is not None:
+                dim.dim_value = number
+            else:
+                dim.dim_param = left
+
+
+def refine(model: onnx.ModelProto) -> None:
+    """Fill in, for the main graph of `model`, extents that `onnx.shape_inference` left open in `value_info`.
+
+    Where two names turn out to be one extent's, all are gone through once more.
+    """
+    for _ in range(PASSES):
+        equal = _refine(model)
+        if not equal:
+            return
+        _call(model.graph, equal)
+
+
+def _refine(model: onnx.ModelProto) -> dict[str, str]:
+    """Fill in extents in one pass; return invented names that turned out to be other names."""
+    graph = model.graph
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    types = value_types(graph)
+    known = ValueFacts(int(opset), {name: t.shape for name, t in types.items()})
+    for tensor in graph.initializer:
+        known.remember(tensor.name, tensor)
+    given = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
+    found: dict[str, ValueType] = {}
+    equal: dict[str, str] = {}
+    more: set[str] = set()
+
+    def learn(names: Sequence[str], told: Sequence[Shape]) -> None:
+        for name, shape in zip(names, told, strict=False):
+            if not name:
+                continue
+            before = known.shapes.get(name)
+            if not _open(before):
+                continue
+            merged = _merged(name, before, shape)
+            if merged is not None and merged != before and name in types:
+                found[name] = ValueType(types[name].dtype, merged)
+            if _open(before) > _open(merged):
+                more.add(name)
+            known.shapes[name] = merged
+
+    for node in graph.node:
+        learn(node.output, _told(known, node))
+        more.update(v for v in node.output if node.op_type != "Constant" and known.numbers.get(v) is not None)
+        if not more.isdisjoint(node.input) and any(_open(known.shapes.get(v)) for v in node.output):
+            learn(node.output, _asked(known, node, types))
+        for one, other in _multiplied(known, node):
+            kept, gone = (one, other) if one in given else (other, one)
+            if is_unknown(gone) and gone not in given and kept not in equal:
+                equal.setdefault(gone, kept)
+    _write(graph, found)
+    return equal
+
+
+def _multiplied(known: ValueFacts, node: NodeProto) -> list[tuple[str, str]]:
+    """Return pairs of names that are one extent's, as a product's factors tell: its terms, and how many matrices.
+
+    4*a and 4*b of them are as many, since neither is 1, which alone is repeated. So an Einsum's batch and heads are,
+    merged into one axis.
+    """
+    shapes = [known.shapes.get(v) for v in node.input] if node.op_type == "MatMul" and not node.domain else []
+    left, right = (s or () for s in shapes) if len(shapes) == 2 else ((), ())
+    if min(len(left), len(right)) < 2:
+        return []
+    pairs = [(left[-1], right[-2], 1), *((a, b, 2) for a, b in zip(left[-3::-1], right[-3::-1], strict=False))]
+    return [names for a, b, least in pairs if (names := _names(a, b, least)) is not None]
+
+
+def _names(a: Dim, b: Dim, least: int) -> tuple[str, str] | None:
+    """Return two names that are as often one extent, a number from `least` on; None for others."""
+    if a is None or b is None:
+        return None
+    (one, names), (other, others) = product((a,)) or (0, Counter()), product((b,)) or (0, Counter())
+    left, right = ([bare(n) for n in count.elements()] for count in (names, others))
+    return (left[0], right[0]) if one == other >= least and len(left) == len(right) == 1 and left != right else None
+
+
+def _call(graph: onnx.GraphProto, equal: Mapping[str, str]) -> None:
+    """Call extents by other names, wherever they are a factor."""
+    for value in (*graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            parts = [bare(p) for p in factors(dim.dim_param)] if dim.dim_param else []
+            if not equal.keys().isdisjoint(parts):
+                extents = (whole(p) if whole(p) is not None else equal.get(p, p) for p in parts)
+                dim.dim_param = str(quotient(tuple(extents), ()))
+
+
+def _open(shape: Shape) -> float:
+    """Return how many extents are not known."""
+    return math.inf if shape is None else sum(map(is_unknown, shape))
+
+
+def _asked(known: ValueFacts, node: NodeProto, types: Mapping[str, ValueType]) -> Sequence[Shape]:
+    """Return what ONNX says of a node's outputs by itself, now that more is known of what the node reads.
+
+    Its inference over the whole graph went on with nothing where an extent or a number was found here alone.
+    """
+    if node.domain not in ("", "ai.onnx") or misjudged(node, known.opset):
+        return []
+    given = {v: value_info(v, ValueType(types[v].dtype, known.shapes[v])).type
+             for v in node.input if v in types and v in known.shapes}  # fmt: skip
+    numbers = {v: tensor for v in node.input if (tensor := _constant(known, v, types)) is not None}
+    told = infer_node(node, given, numbers, known.opset)
+    return [type_of(told[v]).shape if v in told else None for v in node.output]
+
+
+def _constant(known: ValueFacts, name: str, types: Mapping[str, ValueType]) -> TensorProto | None:
+    """Return a value as the constant that it is, in the file or by what computes it."""
+    array, numbers = known.constants.get(name), known.numbers.get(name)
+    if array is None and numbers is not None and all(isinstance(d, int) for d in numbers.reshape(-1)):
+        dtype = types[name].dtype if name in types else TensorProto.UNDEFINED
+        array = numbers.astype(helper.tensor_dtype_to_np_dtype(dtype)) if dtype in _INTEGERS else None
+    return None if array is None else numpy_helper.from_array(array)
+
+
+_INTEGERS = (TensorProto.INT64, TensorProto.INT32)
+
+
+def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
+    """Return the shapes of the outputs, and keep the integers; nothing is said of a node that its inputs do not fit.
+
+    ONNX's inference is silent there, too. Such a node does not run; in a branch that is never taken it need not.
+    """
+    if node.op_type == "Constant":
+        known.hold(node)
+        return []
+    try:
+        shapes = [_bounded(shape) for shape in shapes_of(known, node)]
+        if len(node.output) == 1 and node.output[0]:
+            known.numbers[node.output[0]] = _followed(element_values(known, node))
+    except (IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError, StopIteration):
+        return []
+    return shapes
+
+
+def _bounded(dims: Shape) -> Shape:
+    """Return what may be a shape: each node puts together what the nodes before it did."""
+    if dims is None or len(dims) > LIMIT:
+        return None
+    return tuple(None if isinstance(d, int) and d < 0 else _short(d) for d in dims)
+
+
+def _followed(numbers: Numbers) -> Numbers:
+    """Return what may be a part of a shape."""
+    if numbers is None or numbers.size > LIMIT:
+        return None
+    return np.array([_short(d) for d in numbers.reshape(-1)], object).reshape(numbers.shape)
+
+
+def _short(d: Dim) -> Dim:
+    return d if (len(d) <= LONGEST_NAME if isinstance(d, str) else d is not None and abs(d) < 2**63) else None
+
+
+def _write(graph: onnx.GraphProto, found: dict[str, ValueType]) -> None:
+    for info in (*graph.value_info, *graph.output):
+        if info.name in found:
+            shape = found[info.name].shape
+            assert shape is not None
+            info.CopyFrom(helper.make_tensor_value_info(info.name, found[info.name].dtype, shape))
+
+
+def _merged(name: str, known: Shape, own: Shape) -> Shape:
+    if known is None:
+        known = None if own is None else tuple(None for _ in own)
+    if known is None:
+        return None
+    if own is None or len(own) != len(known):
+        own = tuple(None for _ in known)
+    return tuple(
+        a if a is not None and not is_unknown(a) else b if b is not None else a or f"{INVENTED}{name}.{axis}"
+        for axis, (a, b) in enumerate(zip(known, own, strict=True))
+    )

@@ -1,0 +1,142 @@
+"""Integers that are computed from shapes, their names included: the elements of what exporters make a Reshape's target
+of, and a Pad's."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+from onnx import NodeProto, numpy_helper
+
+from onnxfuse.shapes.extent_arithmetic import (
+    added,
+    equal,
+    exact,
+    largest,
+    remainder,
+    smallest,
+    subtracted,
+    times,
+    where,
+)
+from onnxfuse.shapes.types import Dim
+from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, ValueFacts, attribute, integer
+
+
+def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
+    """Return what is known of the elements of the one output of a node. Raises what numpy raises if nothing fits."""
+    if node.op_type == "Shape":
+        shape, end = known.shapes.get(node.input[0]), attribute(node, "end")
+        part = slice(integer(node, "start", 0), None if end is None else int(end))
+        return None if shape is None else np.array(shape[part], object)
+    given = [known.numbers.get(v) for v in node.input if v]
+    elements = [g for g in given if g is not None]
+    if node.op_type in _ELEMENTS:
+        return _elementwise(node.op_type, elements) if len(elements) == len(given) else None
+    moved = _MOVED.get(node.op_type)
+    return None if moved is None or not given or given[0] is None else moved(known, node, given[0], given[1:])
+
+
+def _elementwise(op: str, given: list[Elements]) -> Numbers:
+    if np.broadcast(*given).size > LIMIT:
+        return None
+    return np.asarray(np.frompyfunc(_ELEMENTS[op], len(given), 1)(*given), object)
+
+
+_ELEMENTS: Mapping[str, Callable[..., Dim]] = {
+    "Add": added, "Sub": subtracted, "Mul": times, "Div": exact, "Mod": remainder, "Equal": equal, "Where": where,
+    "Max": largest, "Min": smallest,
+}  # fmt: skip
+
+
+def _same(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    return first
+
+
+def _unsqueezed(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    written = attribute(node, "axes")
+    axes = list(written) if isinstance(written, list) else known.ints(node, 1)
+    return None if axes is None else np.expand_dims(first, tuple(axes))
+
+
+def _squeezed(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    axes = known.axes(node, 1, max(first.ndim, 1))
+    if axes is None:
+        return np.squeeze(first) if not more else None
+    return np.squeeze(first, tuple(axes))
+
+
+def _reshaped(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    target = attribute(node, "shape") or known.ints(node, 1)
+    if target is None:
+        return None
+    copies = not attribute(node, "allowzero", 0)
+    return first.reshape([first.shape[i] if copies and d == 0 else d for i, d in enumerate(target)])
+
+
+def _turned(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    return np.transpose(first, attribute(node, "perm"))
+
+
+def _joined(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    parts = [first, *(m for m in more if m is not None)]
+    return np.concatenate(parts, integer(node, "axis", 0)) if len(parts) == len(more) + 1 else None
+
+
+def _gathered(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    indices = more[0]
+    if indices is None or not all(isinstance(i, int) for i in indices.reshape(-1)):
+        return None
+    return np.asarray(np.take(first, indices.astype(np.int64), integer(node, "axis", 0)), object)
+
+
+def _sliced(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    if known.opset < 10:
+        return None
+    bounds = [known.ints(node, n) if len(node.input) > n and node.input[n] else [] for n in range(1, 5)]
+    starts, ends, axes, steps = bounds
+    if starts is None or ends is None or axes is None or steps is None:
+        return None
+    cut = [slice(None)] * first.ndim
+    several = zip(starts, ends, axes or range(len(starts)), steps or [1] * len(starts), strict=True)
+    for start, end, axis, step in several:
+        cut[axis] = slice(start, end, step)
+    return first[tuple(cut)]
+
+
+def _filled(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    shape = known.ints(node, 0)
+    if shape is None or np.prod(shape, dtype=object) > LIMIT:
+        return None
+    value = attribute(node, "value")
+    fill = numpy_helper.to_array(value).reshape(-1) if isinstance(value, onnx.TensorProto) else np.zeros(1, np.float32)
+    return np.full(shape, int(fill[0]), object) if fill.dtype.kind == "i" else None
+
+
+def _one_hot(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    """The repeats of torch's repeat_interleave are 1 but for one axis."""
+    places, depth, values = known.ints(node, 0), known.ints(node, 1), more[1]
+    if places is None or depth is None or values is None or len(places) * depth[0] > LIMIT:
+        return None
+    spread = np.full((len(places), depth[0]), values[0], object)
+    for row, place in zip(spread, places, strict=True):
+        if -depth[0] <= place < depth[0]:
+            row[place] = values[1]
+    return np.moveaxis(spread.reshape(*first.shape, depth[0]), -1, integer(node, "axis", -1))
+
+
+def _multiplied(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    axes = known.axes(node, 1, max(first.ndim, 1))
+    if axes is None and (more or attribute(node, "noop_with_empty_axes", 0)):
+        return None
+    found = first
+    for axis in sorted(range(first.ndim) if axes is None else axes, reverse=True):
+        found = np.asarray(np.frompyfunc(times, 2, 1).reduce(found, axis, initial=1), object)
+        found = np.expand_dims(found, axis) if attribute(node, "keepdims", 1) else found
+    return found
+
+
+_MOVED: Mapping[str, Callable[[ValueFacts, NodeProto, Elements, list[Numbers]], Numbers]] = {
+    "Identity": _same, "Cast": _same, "Unsqueeze": _unsqueezed, "Squeeze": _squeezed, "Reshape": _reshaped,
+    "Transpose": _turned, "Concat": _joined, "Gather": _gathered, "Slice": _sliced, "ConstantOfShape": _filled,
+    "OneHot": _one_hot, "ReduceProd": _multiplied,
+}  # fmt: skip

@@ -1,0 +1,45 @@
+"""Names of extents that ONNX's inference of operator set 10 carries through a Slice, though fewer elements are left."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import ModelProto, numpy_helper
+
+from onnxfuse.model.schema import opset_of
+from onnxfuse.shapes.stand_ins import KEEPS_NAMES
+from onnxfuse.shapes.types import value_types
+
+WHOLE = 2**31 - 1
+"""An end from which on exporters mean all that there is."""
+
+
+def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
+    """Return the axes of Slices' outputs, in the main graph, that have open extents which they may not keep."""
+    slices = [n for n in inferred.graph.node if n.op_type == "Slice" and not n.domain]
+    if opset_of(inferred) != KEEPS_NAMES or not slices:
+        return {}
+    types = value_types(inferred.graph)
+    constants = {t.name: t for t in inferred.graph.initializer}
+    for node in inferred.graph.node:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    found = {}
+    for node in slices:
+        shape = types[node.input[0]].shape if node.input[0] in types else None
+        if shape is None:
+            continue
+        starts, ends, axes, steps = (
+            np.ravel(numpy_helper.to_array(constants[v])).tolist() if v in constants else None
+            for v in (*node.input[1:], "", "")[:4]
+        )
+        unknown = axes is None and len(node.input) > 3 and node.input[3] != ""
+        where = axes or list(range(len(shape) if unknown or starts is None else len(starts)))
+        whole = set[int]()
+        if starts is not None and ends is not None and not unknown and (steps is not None or len(node.input) < 5):
+            bounds = zip(where, starts, ends, steps or [1] * len(starts), strict=True)
+            whole = {a % len(shape) for a, start, end, step in bounds if start == 0 and end >= WHOLE and step == 1}
+        doubted = {a % len(shape) for a in where} - whole
+        open_axes = sorted(a for a in doubted if not isinstance(shape[a], int))
+        if open_axes:
+            found[node.output[0]] = open_axes
+    return found

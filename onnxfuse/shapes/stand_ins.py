@@ -1,0 +1,381 @@
+"""Types behind operators of which ONNX's inference knows nothing: while it runs, nodes that it knows stand in for them.
+
+One home for what ONNX Runtime's own operators and those of ai.onnx.ml yield: an entry says which nodes of ONNX have the
+same types and shapes, as far as these can be told. Nothing is computed by them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import GraphProto, NodeProto, TensorProto, defs, helper
+
+from onnxfuse.model.nested import bodies, captured, nodes_of
+from onnxfuse.shapes.image_windows import POOLS, pool_windows
+
+PREFIX = "onnxfuse.stand_in."
+"""How values begin that are there while types are inferred alone."""
+
+TYPED_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23, "RotaryEmbedding": 23, "Gelu": 20}
+"""From which operator set on ONNX's inference knows an operator of the default domain."""
+
+KEEPS_NAMES = 10
+"""The operator set of which ONNX's inference takes an open extent for the one that a Slice leaves."""
+
+BROADCASTS_SINCE = 7
+"""From which operator set on two operands are broadcast to each other as numpy does it."""
+
+
+@dataclass
+class Standing:
+    """The nodes that a graph had, and where in it what stands in for each begins."""
+
+    starts: list[int] = field(default_factory=list)
+    nodes: list[NodeProto | None] = field(default_factory=list)
+    """The node itself where others stand in for it; None where it stands there."""
+    inner: list[list["Standing"]] = field(default_factory=list)
+    """The same for the bodies of each."""
+
+
+class StandIns:
+    """What stands in for the nodes of a model while its types are inferred."""
+
+    def __init__(
+        self, graph: GraphProto, opset: int, *, of_onnx: bool = False, sliced: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
+        """Put the nodes in place, in `graph` and the bodies in it; `of_onnx`: for those that ONNX has itself.
+
+        `sliced`: axes of Slices' outputs whose extents are not to be told.
+        """
+        self.opset = opset
+        self.sliced = sliced or {}
+        self.of_onnx = of_onnx
+        self.weights: dict[str, tuple[int, tuple[int | None, ...]]] = {}
+        self.ranks = {i.name: len(i.type.tensor_type.shape.dim) for i in graph.input}
+        self.ranks |= {t.name: len(t.dims) for t in graph.initializer}
+        """Of the weights and inputs of the main graph."""
+        self._count = 0
+        self.doubted: set[str] = set()
+        """Values of which ONNX's inference, and a file that it has written types to, tells other extents."""
+        needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
+        self._standing = self._put(graph) if needed else None
+        if self.doubted:
+            _forget_extents(graph, self.doubted)
+        for name, (dtype, shape) in self.weights.items():
+            graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
+
+    def take_out(self, inferred: GraphProto) -> None:
+        """Put the nodes of the model back, in the inferred one; the types of what they compute stay."""
+        for index in range(len(inferred.input) - 1, -1, -1):
+            if inferred.input[index].name in self.weights:
+                del inferred.input[index]
+        if self._standing is not None:
+            _restore(inferred, self._standing)
+
+    def weight(self, *shape: int | None, dtype: int = TensorProto.FLOAT) -> str:
+        """Return the name of a value of such a shape."""
+        name = f"{PREFIX}{dtype}[{','.join('?' if d is None else str(d) for d in shape)}]"
+        self.weights[name] = dtype, shape
+        return name
+
+    def fresh(self) -> str:
+        """Return a name for a value between nodes that stand in."""
+        self._count += 1
+        return f"{PREFIX}{self._count}"
+
+    def _put(self, graph: GraphProto) -> Standing:
+        standing, made, any_made = Standing(), list[NodeProto](), False
+        for node in graph.node:
+            standing.inner.append([self._put(body) for body in bodies(node)])
+            nodes = self._for(node)
+            standing.starts.append(len(made))
+            own = NodeProto()
+            own.CopyFrom(node)
+            standing.nodes.append(own if nodes else None)
+            any_made |= bool(nodes)
+            made += nodes or [own]
+        if any_made:
+            del graph.node[:]
+            graph.node.extend(made)
+        return standing
+
+    def _for(self, node: NodeProto) -> list[NodeProto]:
+        since = TYPED_SINCE.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        entry = _ENTRIES.get((node.domain, node.op_type))
+        if (
+            entry is None
+            or (self.of_onnx and (node.domain or not defs.has(node.op_type, self.opset)))
+            or (since is not None and since <= self.opset)
+            or not node.input
+            or not node.input[0]
+        ):
+            return []
+        return list(entry(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute}))
+
+
+def misjudged(node: NodeProto, opset: int) -> bool:
+    """Return whether ONNX's inference may tell another shape of a node of its own than ONNX Runtime gives it."""
+    if node.op_type in POOLS:
+        known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        return any(window.told_otherwise(opset) for window in pool_windows(known))
+    return node.op_type == "PRelu" or (node.op_type == "Slice" and opset == KEEPS_NAMES)
+
+
+def _forget_extents(graph: GraphProto, behind: set[str]) -> None:
+    """Take the extents out that `graph` and its bodies declare of these values, and of all that is computed of them.
+
+    These are added to the values. How many axes they have stays.
+    """
+    for node in graph.node:
+        read = not behind.isdisjoint((*node.input, *captured(node)))
+        for body in bodies(node):
+            if read:
+                behind.update(i.name for i in body.input)
+            _forget_extents(body, behind)
+            read = read or any(o.name in behind for o in body.output)
+        if read:
+            behind.update(o for o in node.output if o)
+    for value in (*graph.value_info, *graph.output):
+        for dim in value.type.tensor_type.shape.dim if value.name in behind else ():
+            dim.Clear()
+
+
+def _restore(graph: GraphProto, standing: Standing) -> None:
+    found = list[NodeProto]()
+    for start, own, inner in zip(standing.starts, standing.nodes, standing.inner, strict=True):
+        node = NodeProto()
+        node.CopyFrom(graph.node[start] if own is None else own)
+        if own is None:
+            for body, below in zip(bodies(node), inner, strict=True):
+                _restore(body, below)
+        found.append(node)
+    if any(own is not None for own in standing.nodes) or any(standing.inner):
+        del graph.node[:]
+        graph.node.extend(found)
+    for index in range(len(graph.value_info) - 1, -1, -1):
+        if graph.value_info[index].name.startswith(PREFIX):
+            del graph.value_info[index]
+
+
+# ---- what stands in for what
+
+Attributes = dict[str, Any]
+Entry = Callable[[StandIns, NodeProto, Attributes], Iterator[NodeProto]]
+
+
+def _same(*pairs: tuple[int, int]) -> Entry:
+    """Return the entry of an operator some outputs of which have the type of an input: (output, input)."""
+
+    def nodes(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
+        for output, read in pairs:
+            if len(node.output) > output and node.output[output] and len(node.input) > read and node.input[read]:
+                yield helper.make_node("Identity", [node.input[read]], [node.output[output]])
+
+    return nodes
+
+
+def _cast(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
+
+
+def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A product by a weight that is stored in few bits: [..., K] becomes [..., N]."""
+    yield helper.make_node(
+        "MatMul", [node.input[0], made.weight(_number(known, "K"), _number(known, "N"))], node.output[:1]
+    )
+
+
+def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A product whose factors may be transposed: where the left one is, or the batches, the type alone is told."""
+    if any(known.get(k) for k in ("transA", "transBatchA", "transBatchB")):
+        yield from _of_rank(0, None)(made, node, known)
+    elif not known.get("transB"):
+        yield helper.make_node("MatMul", node.input[:2], node.output[:1])
+    elif made.ranks.get(node.input[1]) == 2:
+        yield from _last_axis_open(made, node, known)
+    else:
+        yield from _of_rank(0, None)(made, node, known)
+
+
+def _sliced(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A Slice of operator set 10, of which ONNX's inference says that open extents stay as they are."""
+    axes = made.sliced.get(node.output[0])
+    if axes:
+        made.doubted.add(node.output[0])
+        yield helper.make_node("Slice", node.input, [value := made.fresh()])
+        yield from _open_along(made, value, node.output[0], axes)
+
+
+def _open_along(made: StandIns, value: str, output: str, axes: Sequence[int]) -> Iterator[NodeProto]:
+    """Yield what has the type of a value, with other extents along some axes: they are not told."""
+    some = made.weight(None, dtype=TensorProto.INT64)
+    for count, axis in enumerate(axes, 1):
+        name = output if count == len(axes) else made.fresh()
+        yield helper.make_node("Gather", [value, some], [name], axis=axis)
+        value = name
+
+
+def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A PRelu: ONNX gives it the shape of what it reads, ONNX Runtime that to which both operands are broadcast."""
+    if made.opset >= BROADCASTS_SINCE:
+        yield helper.make_node("Mul", node.input, node.output)
+
+
+def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
+    """Return the entry of an operator that is one of ONNX's, of these inputs and attributes, with more behind it."""
+
+    def nodes(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+        kept = {k: v for k, v in known.items() if k in attributes}
+        yield helper.make_node(op, node.input[:inputs], node.output[:1], **kept)
+
+    return nodes
+
+
+def _scaled_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A product of 8-bit factors that gives floats of its scales' type: a factor counts as the type's by a Where."""
+    for factor, read in ((left := made.fresh(), node.input[0]), (right := made.fresh(), node.input[1])):
+        yield from _with_type(made, read, node.input[2], factor)
+    yield helper.make_node("MatMul", [left, right], node.output[:1])
+
+
+def _quantizing_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """A product of floats by an 8-bit weight."""
+    yield from _with_type(made, node.input[1], node.input[0], weight := made.fresh())
+    yield helper.make_node("MatMul", [node.input[0], weight], node.output[:1])
+
+
+def _with_type(made: StandIns, value: str, like: str, output: str) -> Iterator[NodeProto]:
+    """Yield what has the shape of one value and the type of another, at any operator set."""
+    yield helper.make_node("Reshape", [like, made.weight(0, dtype=TensorProto.INT64)], [scalar := made.fresh()])
+    yield helper.make_node("Shape", [value], [shape := made.fresh()])
+    yield helper.make_node("Expand", [scalar, shape], [output])
+
+
+def _of_rank(read: int, rank: int | None) -> Entry:
+    """Return the entry of an operator whose result has the type of an input, and a rank; no more is known of it."""
+
+    def nodes(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+        shape = made.weight(rank, dtype=TensorProto.INT64)
+        yield helper.make_node("Reshape", [node.input[read], shape], node.output[:1])
+
+    return nodes
+
+
+def _pooled(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """A pool of which ONNX counts other places than ONNX Runtime, along some axes: these extents are not told.
+
+    Where `ceil_mode` rounds up, ONNX's inference counts a last window that lies in the padding, or beyond all, until
+    operator set 22; of dilated windows whose padding keeps the extents ONNX Runtime pads for the window undilated.
+    """
+    doubted = [axis for axis, window in enumerate(pool_windows(known)) if window.told_otherwise(made.opset)]
+    if not doubted:
+        return
+    kept = {k: v for k, v in known.items() if k in defs.get_schema(node.op_type, made.opset).attributes}
+    ends = [made.fresh() if o else "" for o in node.output]
+    yield helper.make_node(node.op_type, node.input, ends, **kept)
+    made.doubted.update(o for o in node.output if o)
+    for value, own in zip(ends, node.output, strict=True):
+        if own:
+            yield from _open_along(made, value, own, [axis + 2 for axis in doubted])
+
+
+def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """[batch, sequence, heads x size of a value]; queries that come with keys and values in them have five axes."""
+    if len(node.input) > 1 and node.input[1]:
+        yield from _last_axis_open(made, node, known)
+    else:
+        yield from _of_rank(0, 3)(made, node, known)
+
+
+def _last_axis_open(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """Of the first input all axes but the last, which is what a weight makes it."""
+    yield helper.make_node("MatMul", [node.input[0], made.weight(None, None)], node.output[:1])
+
+
+def _grouped_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """What is attended to has the shape of the queries; caches have room for more positions."""
+    if len(node.input) > 1 and node.input[1]:
+        yield helper.make_node("Identity", node.input[:1], node.output[:1])
+    else:
+        yield from _last_axis_open(made, node, known)
+    for output, past in ((1, 3), (2, 4)):
+        if len(node.output) > output and node.output[output] and len(node.input) > past and node.input[past]:
+            more = made.weight(None, _number(known, "kv_num_heads"), None, None)
+            yield helper.make_node("Concat", [node.input[past], more], [node.output[output]], axis=2)
+
+
+def _looked_up(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("Gather", [node.input[2], node.input[0]], node.output[:1], axis=0)
+
+
+def _dequantized(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("DequantizeLinear", node.input, node.output, axis=_number(known, "axis") or 0)
+
+
+def _scores(targets: Callable[[Attributes], int | None], label: bool = False) -> Entry:
+    """Return the entry of an operator of ai.onnx.ml that makes a row of numbers of each row, float32."""
+
+    def nodes(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+        scores = node.output[1] if label and len(node.output) > 1 else "" if label else node.output[0]
+        rows, flat, scored = made.fresh(), made.fresh(), scores or made.fresh()
+        # [n, features], and [features] is one row: whatever features are, the number of rows is open.
+        yield helper.make_node("Cast", node.input[:1], [flat], to=TensorProto.FLOAT)
+        yield helper.make_node("Reshape", [flat, made.weight(2, dtype=TensorProto.INT64)], [rows])
+        yield helper.make_node("MatMul", [rows, made.weight(None, targets(known))], [scored])
+        if label and node.output[0] and known.get("classlabels_int64s"):
+            yield helper.make_node("ArgMax", [scored], [node.output[0]], axis=1, keepdims=0)
+
+    return nodes
+
+
+def _number(known: Attributes, name: str, default: int | None = None) -> int | None:
+    value = known.get(name, default)
+    return value if isinstance(value, int) else None
+
+
+def _classes(known: Attributes) -> int | None:
+    labels = known.get("classlabels_int64s") or known.get("classlabels_strings")
+    return len(labels) if isinstance(labels, list) else None
+
+
+_KEEPS: Sequence[tuple[str, str]] = (
+    ("", "GroupNormalization"), ("", "MeanVarianceNormalization"), ("", "LayerNormalization"),
+    ("", "SimplifiedLayerNormalization"), ("com.microsoft", "SimplifiedLayerNormalization"),
+    ("com.microsoft", "BiasGelu"), ("com.microsoft", "FastGelu"), ("com.microsoft", "Gelu"),
+    ("com.microsoft", "QuickGelu"), ("com.microsoft", "RotaryEmbedding"), ("com.microsoft", "MoE"),
+    ("com.microsoft", "QMoE"), ("com.microsoft", "BiasDropout"), ("com.microsoft", "GroupNorm"),
+    ("com.microsoft", "BiasAdd"), ("com.microsoft", "Inverse"), ("ai.onnx.ml", "Imputer"),
+)  # fmt: skip
+"""Operators whose first output has the type of the first input, among them those of the default domain that ONNX
+Runtime knew before ONNX did."""
+
+_ENTRIES: dict[tuple[str, str], Entry] = {
+    **dict.fromkeys(_KEEPS, _same((0, 0))),
+    **dict.fromkeys([("", op) for op in POOLS], _pooled),
+    ("", "PRelu"): _sloped,
+    ("", "Slice"): _sliced,
+    ("com.microsoft", "SkipLayerNormalization"): _same((0, 0), (3, 0)),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
+    **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),
+    ("com.microsoft", "FusedMatMul"): _fused_product,
+    ("com.microsoft", "FusedGemm"): _known_as("Gemm", 3, "alpha", "beta", "transA", "transB"),
+    ("com.microsoft", "FusedConv"): _known_as(
+        "Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"
+    ),
+    ("com.microsoft", "MatMulIntegerToFloat"): _scaled_product,
+    ("com.microsoft", "DynamicQuantizeMatMul"): _quantizing_product,
+    ("com.microsoft", "GatherBlockQuantized"): _of_rank(2, None),
+    ("com.microsoft", "CropAndResize"): _of_rank(0, 4),
+    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
+    ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
+    ("com.microsoft", "Attention"): _last_axis_open,
+    ("com.microsoft", "EmbedLayerNormalization"): _looked_up,
+    ("com.microsoft", "DequantizeLinear"): _dequantized,
+    ("ai.onnx.ml", "FeatureVectorizer"): _scores(lambda _: None),
+    ("ai.onnx.ml", "Scaler"): _cast,
+    ("ai.onnx.ml", "Normalizer"): _cast,
+    ("ai.onnx.ml", "LinearRegressor"): _scores(lambda known: _number(known, "targets", 1)),
+    ("ai.onnx.ml", "SVMRegressor"): _scores(lambda _: 1),
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): _scores(lambda known: _number(known, "n_targets")),
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): _scores(_classes, label=True),
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Helpers that know nothing of ONNX: errors, text, JSON, child processes."""

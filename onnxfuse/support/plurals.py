@@ -1,0 +1,34 @@
+"""Counts in words: one node, two nodes, and what they do."""
+
+from collections.abc import Sequence, Sized
+
+_ES = ("s", "x", "ch", "sh")
+
+
+def plural(count: int | Sized, noun: str) -> str:
+    """Return a number with its noun, given for one of them: `1 node`, `2 nodes`, `0 near misses`."""
+    number = count if isinstance(count, int) else len(count)
+    return f"{number} {noun if number == 1 else _plural(noun)}"
+
+
+def agreeing(count: int | Sized, one: str, more: str, *, of: int | Sized = 2) -> str:
+    """Return the words that go with a number, `is` with one, `are` with none or several; with `0 of 1 node`, `is`."""
+    return one if 1 in (n if isinstance(n, int) else len(n) for n in (count, of)) else more
+
+
+LISTED = 6
+"""Names in one sentence at most."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas between them, and of many the first: `a, b, c and 7 more`."""
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + f" and {more} more" * (more > 0)
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("axis"):
+        return f"{noun[:-2]}es"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}{'es' if noun.endswith(_ES) else 's'}"

@@ -1,0 +1,129 @@
+"""Work on all cores: each piece in one of several new processes, which Python's own lock does not hold up."""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from onnxfuse.support.isolation import die_with_parent
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class EndedError(RuntimeError):
+    """A process that ended without a result."""
+
+
+class Workers:
+    """Processes that work until the end of a `with` block; each starts when there is a piece for it.
+
+    `processes`: by default as many as there are cores; where that comes to one, the work is done here: a process takes
+    half a second to start.
+    """
+
+    def __init__(self, processes: int | None = None) -> None:
+        self.most = (len(os.sched_getaffinity(0)) if processes is None else processes) if sys.executable else 1
+        self.pipes: list[Connection] = []
+        self.stack = ExitStack()
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def spread(
+        self, work: Callable[[S], T], pieces: Sequence[S], done: Callable[[int], None] = lambda count: None
+    ) -> list[T]:
+        """Return what `work` returns for each piece, in order; raises what it raises first: the block then ends.
+
+        `work` must be a function that a new process can import; pieces and results are pickled. The pieces are begun in
+        their order. `done` is told how many are.
+        """
+        if min(len(pieces), self.most) <= 1:
+            results = []
+            for piece in pieces:
+                results.append(work(piece))
+                done(len(results))
+            return results
+        # From this thread: they end with the thread that started them.
+        while len(self.pipes) < min(len(pieces), self.most):
+            self.pipes.append(_worker(self.stack))
+        return _Round(work, pieces, done).by(self.pipes)
+
+
+class _Round:
+    """Pieces on their way through processes, each of which has a thread that feeds it."""
+
+    def __init__(self, work: Callable[[Any], Any], pieces: Sequence[Any], done: Callable[[int], None]) -> None:
+        self.work, self.pieces, self.done = work, pieces, done
+        self.waiting, self.lock = iter(range(len(pieces))), threading.Lock()
+        self.results: dict[int, Any] = {}
+        self.failed: list[BaseException] = []
+
+    def by(self, pipes: Sequence[Connection]) -> list[Any]:
+        threads = [threading.Thread(target=self._feed, args=(pipe,), daemon=True) for pipe in pipes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.failed:
+            raise self.failed[0]
+        return [self.results[n] for n in range(len(self.pieces))]
+
+    def _feed(self, pipe: Connection) -> None:
+        while True:
+            with self.lock:
+                n = None if self.failed else next(self.waiting, None)
+            if n is None:
+                return
+            try:
+                pipe.send((self.work, self.pieces[n]))
+                kind, value = pipe.recv()
+            except (EOFError, OSError):
+                kind, value = "raised", EndedError("a process that compiles was ended; memory may have run out")
+            with self.lock:
+                if kind == "raised":
+                    self.failed.append(value)
+                    return
+                self.results[n] = value
+                self.done(len(self.results))
+
+
+def _worker(until: ExitStack) -> Connection:
+    """Return the way to a new process that works until the end of the block."""
+    ours, theirs = Pipe()
+    until.enter_context(ours)
+    with theirs:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.support.process_pool import serve; serve()"
+        command = [sys.executable, "-c", code, str(theirs.fileno())]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0)
+    until.callback(child.wait)
+    until.callback(child.kill)
+    return ours
+
+
+def serve() -> None:
+    """Do what the process that started this one sends, until it sends no more."""
+    die_with_parent()
+    parent = Connection(int(sys.argv[1]))
+    while True:
+        try:
+            work, piece = parent.recv()
+        except EOFError:
+            return
+        try:
+            answer = ("done", work(piece))
+        except BaseException as error:  # whatever it is, the parent raises it
+            answer = ("raised", error)
+        try:
+            parent.send(answer)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            parent.send(("raised", EndedError(f"what came of it cannot be sent: {error}: {answer[1]!r}")))

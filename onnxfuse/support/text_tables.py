@@ -1,0 +1,70 @@
+"""Reports as short text and in notebooks: a verdict in one line, and a table below it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.printable import printable
+
+WIDTH = 160
+"""Of the longest bar, in a notebook's pixels."""
+
+ROWS = 20
+"""Of a table; the rest is counted."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a report is on one screen."""
+
+    verdict: str
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    bars: Sequence[float] = ()
+    """A number for each row, drawn beside it in a notebook; empty where there is nothing to compare."""
+
+
+class Tabled:
+    """A report that prints as its table; `repr` is the same, and a notebook shows it as HTML."""
+
+    def table(self) -> Table:
+        """Return what is shown."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        shown = self.table()
+        cells = [shown.headings, *shown.rows[:ROWS]] if shown.rows else []
+        widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        return printable("\n".join([shown.verdict, *lines, *_more(shown)]))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        shown = self.table()
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in shown.headings) + ("<th></th>" if shown.bars else "")
+        bars = _bars(shown.bars[:ROWS]) or [""] * len(shown.rows)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(printable(cell))}</td>' for cell in row)}{bar}</tr>"
+            for row, bar in zip(shown.rows[:ROWS], bars, strict=False)
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+        more = "".join(f"<p>{line}</p>" for line in _more(shown))
+        return f"<p><b>{escape(printable(shown.verdict))}</b></p>{table}{more}"
+
+
+def _bars(values: Sequence[float]) -> list[str]:
+    """Return a cell with a bar for each number, the longest for the greatest that is finite."""
+    most = max((v for v in values if math.isfinite(v)), default=0) or 1
+    return [
+        f'<td><div style="width:{WIDTH * (min(v / most, 1) if v == v else 0):.0f}px;height:0.8em;'
+        'background:#3b6fb6;border-radius:2px"></div></td>'
+        for v in values
+    ]
+
+
+def _more(shown: Table) -> list[str]:
+    return [plural(len(shown.rows) - ROWS, "more row")] if len(shown.rows) > ROWS else []

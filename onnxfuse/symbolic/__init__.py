@@ -1,0 +1,1 @@
+"""Integers that remember how they were computed, for planners and launch programs."""

@@ -1,0 +1,86 @@
+"""What planners call in place of Python's own where numbers may be recorded: for plain numbers they are the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar, cast
+
+from onnxfuse.symbolic import traced_numbers
+from onnxfuse.symbolic.recording import active, choose_untraced
+
+T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def least(candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], Any] | None = None) -> T | None:
+    """Return the first of the candidates with the least key among those of which `where` holds; None where of none.
+
+    A program of many candidates asks one question for all of them, however `key` and `where` branch: they change
+    nothing, and what they return is a number, a truth or a tuple of such.
+    """
+    return _chosen(candidates, key, where, False)
+
+
+def most(candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], Any] | None = None) -> T | None:
+    """Return the first of those with the greatest key; else as `least`."""
+    return _chosen(candidates, key, where, True)
+
+
+def _chosen(
+    candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], Any] | None, greatest: bool
+) -> T | None:
+    recording, found = active(), list(candidates)
+    if recording is None or recording.branches is not None:
+        return choose_untraced(found, key, where, greatest)
+    return recording.choose(found, key, where, greatest)
+
+
+def smaller(a: T, b: T) -> T:
+    """Return the lesser one of two numbers, of equals the first: `min`, about which a program asks nothing."""
+    return cast(T, traced_numbers.selected(traced_numbers.less(b, a), b, a))
+
+
+def larger(a: T, b: T) -> T:
+    """Return the greater one of two numbers, of equals the first: `max`, about which a program asks nothing."""
+    return cast(T, traced_numbers.selected(traced_numbers.less(a, b), b, a))
+
+
+def merged(function: Callable[[], T]) -> T:
+    """Return what a function gives, a number or a tuple of such, about whose branches a program asks nothing."""
+    recording = active()
+    return function() if recording is None else recording.merged(function)
+
+
+def gcd(*values: int) -> int:
+    """Return the greatest common divisor."""
+    if not any(traced_numbers.is_recorded(v) for v in values):
+        return math.gcd(*values)
+    known = math.gcd(*(v for v in values if not traced_numbers.is_recorded(v)))
+    found: Any = known
+    for value in values:
+        if traced_numbers.is_recorded(value) and not (type(found) is int and found == 1):
+            found = traced_numbers.gcd(found, value)
+    return cast(int, found)
+
+
+def settled(number: int) -> int:
+    """Return a number that will stand in the kernel's text, so that a program is for this number from here on."""
+    return int(number)
+
+
+def remembered(maxsize: int) -> Callable[[Function], Function]:
+    """Return `lru_cache` for functions of shapes: while they are recorded nothing is remembered, since that asks."""
+
+    def remember(function: Function) -> Function:
+        kept = lru_cache(maxsize)(function)
+
+        @wraps(function)
+        def called(*args: Any) -> Any:
+            return kept(*args) if active() is None else function(*args)
+
+        vars(called).update(cache_clear=kept.cache_clear, cache_info=kept.cache_info)
+        return cast(Function, called)
+
+    return remember

@@ -1,0 +1,74 @@
+"""The cases that one model is looked at with: real inputs, or each kind of made-up ones in sizes that it takes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.cases.limits import Limits
+from onnxfuse.verification.cases.planning import RealInputs, plan_of
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, cases, input_specs, shape_sets
+from onnxfuse.verification.inputs.size_search import searched
+from onnxfuse.verification.run import sessions
+
+
+def default_cases(
+    original: onnx.ModelProto,
+    inputs: Sequence[RealInputs] | None,
+    providers: Sequence[str],
+    option: str,
+    *,
+    half: bool = False,
+) -> list[Case]:
+    """Return the real inputs, else each kind in the first set of shapes that the original takes.
+
+    Where it takes none of the usual ones, they are searched for. With `half` float32 inputs are made up in the range of
+    float16. Raises UsageError, which names `option`, where the original runs on none.
+    """
+    specs = input_specs(original)
+    if inputs is not None:
+        return plan_of(specs, inputs, (), None)
+    if half:
+        specs = as_half(specs)
+    session = sessions.low_memory_session(original, providers)
+    reason = ""
+
+    def runs(case: Case) -> bool:
+        nonlocal reason
+        try:
+            sessions.run(session, float32_case(case, half=half).make())
+        except sessions.ORT_ERRORS as error:
+            reason = first_line(error)
+            return False
+        return True
+
+    made = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
+    if made is None:
+        limits = Limits()
+        found = searched(original, specs, {}, runs, lambda: limits.over)
+        made = cases(specs, (0,), shape_sets(specs, found)[0]) if found else []
+    if not made:
+        raise UsageError(
+            f"{option}: the original runs on none of the made-up inputs: {reason}",
+            f"Give real ones with {option}-inputs." if option == "--guard" else "Give real ones with --inputs.",
+        )
+    return [float32_case(case, half=half) for case in made]
+
+
+def as_half(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
+    """Return the inputs with float16 in the place of float32: in its range values are made up."""
+    return tuple(replace(s, dtype=TensorProto.FLOAT16) if s.dtype == TensorProto.FLOAT else s for s in specs)
+
+
+def float32_case(case: Case, *, half: bool) -> Case:
+    """Return a case that was made up in float16 with float32 numbers; without `half` the case as it is."""
+    return replace(case, make=partial(_in_float32, case.make)) if half else case
+
+
+def _in_float32(make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    return {n: x.astype(np.float32) if x.dtype == np.float16 else x for n, x in make().items()}

@@ -1,0 +1,110 @@
+"""What a verification may cost: seconds for its cases, and memory for the values of one."""
+
+import math
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from onnxfuse.graph.graph import captured
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
+from onnxfuse.verification.reference.float64_reference import with_shapes
+
+SECONDS = 300.0
+"""For the cases of one verification, where nothing else is asked for."""
+SHARE = 0.5
+"""Share of the memory that is free when it starts, likewise."""
+UNKNOWN_MEMORY = 4 << 30
+"""Bytes where the system does not say what is free."""
+EVALUATIONS = 3
+"""Original, fused model and truth hold the values of a case, each its own."""
+
+
+def free_memory() -> int:
+    """Return the bytes that processes can still take without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return UNKNOWN_MEMORY
+    found = next((line for line in lines if line.startswith("MemAvailable:")), None)
+    return UNKNOWN_MEMORY if found is None else int(found.split()[1]) * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The seconds and bytes, and since when."""
+
+    seconds: float = SECONDS
+    memory: int = field(default_factory=lambda: int(SHARE * free_memory()))
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is used up."""
+        return self.spent > self.seconds
+
+    @property
+    def spent(self) -> float:
+        """Seconds since it began."""
+        return time.perf_counter() - self.began
+
+    @property
+    def used_up(self) -> str:
+        """What is told of a case that comes after that."""
+        return f"the time of {self.seconds:g} s is used up (--time)"
+
+    def anew(self) -> "Limits":
+        """Return the same, from now on."""
+        return Limits(self.seconds, self.memory)
+
+
+def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_bytes: int = 0) -> int:
+    """Return the bytes that the values of the main graph take at most at once in a run on inputs of `shapes`, roughly.
+
+    Each is held from the node that makes it to the last that reads it. Extents that inference does not know count as 1.
+    `float_bytes` are those of every float, if given.
+    """
+    typed = infer(with_shapes(model, shapes))
+    sizes = {}
+    for name, type_ in value_types(typed.graph).items():
+        extents = [d if isinstance(d, int) else 1 for d in type_.shape or ()]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(type_.dtype or onnx.TensorProto.FLOAT)
+        sizes[name] = math.prod(extents) * (float_bytes if float_bytes and dtype.kind in "fV" else dtype.itemsize)
+    nodes = list(typed.graph.node)
+    last = {name: n for n, node in enumerate(nodes) for name in (*node.input, *captured(node))}
+    last |= {o.name: len(nodes) for o in typed.graph.output}
+    weights = {t.name for t in model.graph.initializer}
+    held = {i.name: sizes.get(i.name, 0) for i in typed.graph.input if i.name not in weights}
+    most = now = sum(held.values())
+    for n, node in enumerate(nodes):
+        for name in node.output:
+            held[name] = sizes.get(name, 0)
+            now += held[name]
+        most = max(most, now)
+        for name in {*node.input, *node.output}:
+            if last.get(name, n) <= n:
+                now -= held.pop(name, 0)
+    return most
+
+
+@contextmanager
+def at_most(more: int) -> Iterator[None]:
+    """Let this process map no more than so many bytes inside the block; NumPy raises MemoryError where it would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    least = [one for one in (soft, mapped + more) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(least), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def gigabytes(size: float) -> str:
+    """Return a number of bytes for people."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

@@ -1,0 +1,148 @@
+"""Which cases a verification runs: real inputs, or made-up ones of sizes that the original takes, into all branches."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.isolation import doing
+from onnxfuse.verification.cases.limits import Limits
+from onnxfuse.verification.inputs.branches import Bodies, Change, reaching
+from onnxfuse.verification.inputs.input_files import case_of, load_cases
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases
+from onnxfuse.verification.inputs.size_search import free_dimensions, searched
+from onnxfuse.verification.run import sessions
+
+RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
+Progress = Callable[[str, int, int], None]
+
+SEARCHING = 0.3
+"""Share of the time that goes into the search for sizes at most, and into that for inputs that enter a branch."""
+
+
+def plan_of(
+    specs: Sequence[InputSpec],
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+) -> list[Case]:
+    """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
+    return _by_shapes(cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes))
+
+
+def _by_shapes(plan: Sequence[Case]) -> list[Case]:
+    """Return the cases with those of the same shapes one after another, else in their order.
+
+    ONNX Runtime's CUDA provider builds cuDNN's plan of a Conv anew whenever its shapes are others than the last time:
+    EfficientNet's 81 take it a second and more.
+    """
+    first: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
+    turns = [first.setdefault(shape_key(case), n) for n, case in enumerate(plan)]
+    return [plan[n] for n in sorted(range(len(plan)), key=turns.__getitem__)]
+
+
+def searched_sizes(
+    runs: Callable[[Case], bool],
+    model: onnx.ModelProto,
+    specs: Sequence[InputSpec],
+    plan: Sequence[Case],
+    shapes: Shapes,
+    ended: Callable[[], bool],
+) -> dict[str, tuple[int, ...]]:
+    """Return values of the dimensions that nothing is said about, where the original refuses most of the usual ones.
+
+    One that it takes may be a size of 1, which stretches to anything.
+    """
+    if not free_dimensions(specs, shapes):
+        return {}
+    sets: dict[tuple[tuple[str, tuple[int, ...]], ...], Case] = {}
+    for case in plan:
+        sets.setdefault(shape_key(case), case)
+    taken = 0
+    for number, case in enumerate(sets.values(), 1):
+        taken += runs(case)
+        if taken > len(sets) / 2:
+            return {}
+        if number - taken >= len(sets) / 2:
+            break
+    return searched(model, specs, shapes, runs, ended)
+
+
+def taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
+    """Return what tells whether the original takes a case."""
+
+    def runs(case: Case) -> bool:
+        progress(f"which inputs does the original take: {shapes_text(case)}", 0, 1)
+        doing(model="original", case=case)
+        try:
+            sessions.run(plain, case.make())
+        except sessions.ORT_ERRORS:
+            return False
+        return True
+
+    return runs
+
+
+def entering(
+    runs: Callable[[Case], bool],
+    model: onnx.ModelProto,
+    specs: Sequence[InputSpec],
+    plan: Sequence[Case],
+    shapes: Shapes,
+    limits: Limits,
+) -> tuple[list[Case], tuple[str, ...]]:
+    """Return the plan with cases that enter the branches of `model`, and what is told of those that none enters."""
+    bodies = Bodies(model)
+    if not bodies.every:
+        return [*plan], ()
+    latest = limits.spent + SEARCHING * limits.seconds
+    try:
+        more = _branch_cases(bodies, runs, model, specs, plan, shapes, lambda: limits.spent > latest)
+    except ModelError as error:
+        return [*plan], (f"which branches ran could not be seen: {error}",)
+    return [*plan, *more], tuple(b.text for b in bodies.never)
+
+
+def _branch_cases(
+    bodies: Bodies,
+    runs: Callable[[Case], bool],
+    model: onnx.ModelProto,
+    specs: Sequence[InputSpec],
+    plan: Sequence[Case],
+    shapes: Shapes,
+    ended: Callable[[], bool],
+) -> list[Case]:
+    """Return cases that enter bodies which those of `plan` do not, where inputs are made up."""
+    bodies.run(plan)
+    if not bodies.never or not plan or not plan[0].generated:
+        return []
+
+    def resized(change: Change) -> Case | None:
+        sizes = searched(model, specs, shapes, lambda case: runs(change(case)), ended)
+        return cases(specs, (plan[0].seed or 0,), {**shapes, **sizes})[0] if sizes else None
+
+    largest = max(plan, key=lambda c: sum(map(math.prod, c.shapes.values())))
+    return reaching(model, bodies, specs, largest, resized, ended)
+
+
+def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Shapes | None) -> list[Case]:
+    if shapes:
+        raise UsageError("shapes are those of the real inputs", "Leave out either --shape or --inputs.")
+    found: list[Case] = []
+    for n, one in enumerate(inputs):
+        found += [case_of(f"inputs {n}", one, specs)] if isinstance(one, Mapping) else load_cases(one, specs)
+    return found
+
+
+def shape_key(case: Case) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return what cases of the same shapes have in common."""
+    return tuple(case.shapes.items())
+
+
+def shapes_text(case: Case) -> str:
+    """Return the shapes of a case in one line."""
+    return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

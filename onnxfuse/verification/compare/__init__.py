@@ -1,0 +1,1 @@
+"""Run both models on each case and judge the difference."""

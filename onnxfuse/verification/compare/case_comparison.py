@@ -1,0 +1,405 @@
+"""The cases of a verification, one after another: each output beside the truth and the original's own error."""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.isolation import doing
+from onnxfuse.verification.cases.limits import Limits, at_most, gigabytes
+from onnxfuse.verification.cases.planning import Progress, shape_key, shapes_text
+from onnxfuse.verification.compare.judging import Judging
+from onnxfuse.verification.inputs.inputs import Case, nudge
+from onnxfuse.verification.reference.float64_reference import REFERENCE_GAPS, Float64Reference, no_float64
+from onnxfuse.verification.reference.reference import OutOfRange, OutOfTime
+from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, OutputRow
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.tensors import KEYS, MISSING, counts, holds_nothing, output_of
+from onnxfuse.verification.tolerance import error_budget
+from onnxfuse.verification.tolerance.output_error import NOTHING, Measure
+from onnxfuse.verification.tolerance.tolerance import Tolerated, tolerated
+from onnxfuse.verification.variants import broken_original
+from onnxfuse.verification.variants.broken_original import Unoptimized
+from onnxfuse.verification.variants.float32_twin import Wide
+from onnxfuse.verification.variants.perturbed import NUDGES
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+FUSED_FAILS = "the fused model fails"
+"""The note of a case that the original takes and the fused model does not."""
+
+FEW_ELEMENTS = 256
+"""An output of fewer elements can be right by luck: the original is run on nudged inputs too."""
+NUDGED_ELEMENTS = 1 << 22
+"""Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
+
+FOR_FLOAT64 = 0.5
+"""Share of the time that the truth of the first case may take in float64: a float32 one is a matter of seconds."""
+
+CLASS_RANKS = (1, 5)
+"""The top-k agreements that are told of class scores when nothing else is asked for."""
+
+
+class Comparison:
+    """The cases run so far. Holds the values of one case at a time."""
+
+    def __init__(
+        self,
+        plain: Any,
+        twin: Any,
+        session: Any,
+        truth: Float64Reference,
+        in_float32: Callable[[str], Float64Reference],
+        on_nudged_tables: Iterator[Callable[[Arrays], Arrays]],
+        judging: Judging,
+        rounded: Callable[[Arrays], Arrays] | None,
+        scores: Collection[str],
+        limits: Limits,
+        needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
+        wide: Wide | None,
+        why_not_wide: str,
+        forms: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
+        unoptimized: Unoptimized,
+        on_cpu: Callable[[], Any] | None = None,
+        *,
+        chooses: bool = False,
+        without_elements: Collection[str] = (),
+    ) -> None:
+        self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
+        self.on_cpu, self._open_forms, self.unoptimized = on_cpu, forms, unoptimized
+        self.outputs = [o.name for o in plain.get_outputs()]
+        self.opened = {o.name for o in plain.get_outputs() if not o.type.startswith("tensor")}
+        """Outputs that are no tensors: what is in them is compared, one by one."""
+        self.without_elements = without_elements
+        """Outputs that are declared to have no element."""
+        self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
+        self._more_tables, self.chooses = on_nudged_tables, chooses
+        self._tables: list[Callable[[Arrays], Arrays]] = []
+        self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
+        self.careful = False
+        """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
+        self.doubted = False
+        """Whether a case has left its budget: where the model chooses among numbers, it may have chosen otherwise."""
+        self.limits, self.needs = limits, needs
+        self.wide, self.why_not_wide = wide, why_not_wide
+        self.cases: list[CaseRow] = []
+        self.rows: list[OutputRow] = []
+        self.exact: list[OutputRow] = []
+        """The same of the fused model in float32, whose last value alone is rounded: an error there is no rounding."""
+        self.problems: list[str] = []
+        self.longest = 0.0
+        """Seconds of the case that took most, by the truth at hand."""
+
+    def look_again(self) -> None:
+        """Take as much time again, and run the other forms of the original, too, from here on.
+
+        A verdict of wrong is worth that.
+        """
+        self.limits, self.doubted = self.limits.anew(), True
+        self._forms = self._open_forms()
+
+    def be_careful(self) -> None:
+        """Take what comes as doubtful.
+
+        On a GPU the original is then run on the CPU, too. Where many elements hang on one sum, their error is the luck
+        of the order in which it is added, and one run tells little of what it can be.
+        """
+        self.careful = True
+        if self.twin is None and self.on_cpu is not None:
+            with suppress(ModelError):  # some operators are CUDA's alone
+                self.twin = self.on_cpu()
+
+    def by_twin(self, inputs: Arrays) -> Mapping[str, Any]:
+        """Return what the original gives on the other provider; nothing where it runs on one alone."""
+        if self.twin is None:
+            return {}
+        try:
+            return sessions.tensors(self.twin, inputs)
+        except sessions.ORT_ERRORS:
+            return {}  # what runs on one provider need not run on the other: this one has no error of its own there
+
+    def _by_forms(self, inputs: Arrays, expected: Arrays, truth: Arrays) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield what other forms of the original give, by output, but for what is no rounding where the original is."""
+        sound = {name for name, x in expected.items() if not error_budget.exceeds_rounding(x, truth[name])}
+        for form in self._forms:
+            with suppress(*sessions.ORT_ERRORS):  # without it there is one run less
+                for name, x in form(inputs).items():
+                    if name in expected and (name not in sound or not error_budget.exceeds_rounding(x, truth[name])):
+                        yield name, x
+
+    def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
+        """Run the cases one after another."""
+        for number, case in enumerate(plan):
+            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
+            self.run(case)
+
+    def run_again(self, number: int, case: Case) -> None:
+        """Run a case once more; what comes out takes the place of the first time."""
+        rows, exact = len(self.rows), len(self.exact)
+        self.run(case)
+        last = self.cases.pop()
+        if last.note:
+            return
+        self.cases[number] = last
+        self.rows = _replaced(self.rows[:rows], self.rows[rows:], number)
+        self.exact = _replaced(self.exact[:exact], self.exact[exact:], number)
+
+    def run(self, case: Case) -> None:
+        """Run one case; made-up inputs that the original itself refuses are noted and left out."""
+        began, truth = time.perf_counter(), self.truth
+        note = self._too_much(case) or self._run(case)
+        seconds = time.perf_counter() - began
+        # What float64 took says nothing of the others once it is left.
+        self.longest = max(self.longest, seconds) if self.truth is truth else 0.0
+        self.cases.append(
+            CaseRow(
+                case.name,
+                case.seed,
+                dict(case.shapes),
+                seconds,
+                note,
+                case if case.generated else None,
+            )
+        )
+
+    def _too_much(self, case: Case) -> str:
+        """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
+        need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
+        if need > max(self.limits.memory, least):
+            return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
+        if self.rows and self.limits.spent + self.longest > self.limits.seconds:
+            return f"{LEFT_OUT}{self.limits.used_up}"
+        return ""
+
+    def _run(self, case: Case) -> str:
+        inputs = case.make()
+        said = case if case.generated else case.name
+        doing(model="original", case=said)
+        try:
+            expected = sessions.tensors(self.plain, inputs)
+        except sessions.ORT_ERRORS as error:
+            if not case.generated:
+                raise UsageError(
+                    f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
+                ) from error
+            return f"the original refuses it: {first_line(error)}"
+        doing(model="fused", case=said)
+        try:
+            got = sessions.tensors(self.session, inputs)
+        except sessions.ORT_ERRORS as error:
+            self.problems.append(fused_fails(case, error))
+            return FUSED_FAILS
+        # What one of them lacks belongs to a sequence of another length, or the like: that itself is compared, too.
+        expected = {n: x for n, x in expected.items() if n in got}
+        doing(model="truth", case=said)
+        try:
+            truth, unsure = self.true_of(inputs, expected)
+        except OutOfTime:
+            return f"{LEFT_OUT}{self.limits.used_up}"
+        except OutOfRange as error:
+            return f"{LEFT_OUT}{error}"
+        except sessions.ORT_ERRORS as error:
+            # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
+            why = f"the original runs, but has no true result: {first_line(error)}"
+            if not case.generated:
+                raise UsageError(f"{case.name}: {why}", "Are these its inputs, of sizes that it takes?") from error
+            return why
+        wide = self._compare_wide(inputs, truth)
+        doing(model="original", case=said)
+        right = self.unoptimized.right(inputs, expected, truth)
+        siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected, got)
+        like = {name: (x.shape, x.dtype) for name, x in expected.items()}
+        rerounded = cache(lambda: self._on_moved_weights(inputs, like))
+        if any(x.dtype.kind in "biu" and not np.array_equal(x, got[n]) for n, x in expected.items()):
+            # What is chosen among all but equal ones hangs on how a weight is rounded, and so does all that is computed
+            # from it. Nudged inputs show little of that, and token ids cannot be nudged.
+            for name, values in rerounded().items():
+                siblings.setdefault(name, []).extend(values)
+        for name, value in self.by_twin(inputs).items():
+            siblings.setdefault(name, []).append(value)
+        for name, value in self._by_forms(inputs, expected, truth):
+            siblings.setdefault(name, []).append(value)
+        for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
+            dtype = expected[name].dtype if name in expected else value.dtype
+            if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
+                siblings.setdefault(name, []).append(value.astype(dtype))
+        keys = {n: tuple(x.tolist()) for n, x in expected.items() if counts(n, self.outputs) and x.ndim}
+        for name in list(expected):
+            # Each output is let go as soon as it is measured.
+            value, fused = expected.pop(name), got.pop(name)
+            originals = right.get(name) or [value, *siblings.pop(name, [])]
+            top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
+            true = truth.pop(name)
+            if name in wide and wide[name].dtype.kind == "f":
+                alone, nudged = wide[name].astype(value.dtype), () if name in right else shaken.get(name, ())
+                exact = error_budget.measure(alone, originals, true, nudged=nudged)
+                if exact.fault and self.wide is not None and self.wide.rounded_again:
+                    # What the rounding of weights explains there, it explains in the half type, too.
+                    originals += rerounded().get(name, ())
+                    exact = error_budget.measure(alone, originals, true, nudged=nudged)
+                self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
+            if name in right:
+                measure = broken_original.measure_against_unoptimized(
+                    fused, value, originals, true, top_k=top_k, nan=self.judging.nan
+                )
+            else:
+                measure = error_budget.measure(
+                    fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                    unsure=name in unsure,
+                )  # fmt: skip
+            if not measure.fault and counts(name, self.outputs) and holds_nothing(value):
+                measure = NOTHING
+            if measure == NOTHING and name in self.without_elements:
+                measure = replace(measure, identical=True)
+            if self.wide is not None and value.dtype.itemsize == 2:
+                measure = replace(measure, eps=0.0)  # What a half type hides is seen in float32, where nothing is.
+            owner = output_of(name, self.outputs)
+            self.rows.append(
+                OutputRow(
+                    name, str(value.dtype), len(self.cases), measure,
+                    None if counts(name, self.outputs) else self._tolerated(owner, fused, value, measure),
+                    part_of=owner if owner in self.opened else "", keys=keys.get(f"{name}{KEYS}", ()),
+                )
+            )  # fmt: skip
+        return ""
+
+    def _tolerated(
+        self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: Measure
+    ) -> Tolerated | None:
+        given = self.judging.tolerances.of(name, str(original.dtype))
+        if given is None or measure.unlike or original.dtype.kind in "SUO":
+            return None
+        return tolerated(fused, original, *given)
+
+    def true_of(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
+        """Return the true outputs, and which of them nobody can be sure of.
+
+        Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
+        is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
+        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64. Raises
+        what ONNX Runtime raises for inputs on which no operator is defined, OutOfTime where others were judged before.
+        """
+        if self.truth.kind != "float64":
+            return _of_all(expected, self.truth.evaluate(inputs)), set()
+        left = max(self.limits.seconds - self.limits.spent, 0.0)
+        self.truth.end(time.perf_counter() + (left if self.rows else FOR_FLOAT64 * left))
+        try:
+            with at_most(self.limits.memory):
+                true = _of_all(expected, self.truth.evaluate(inputs))
+                if self.truth.witness is None or not _apart(expected, true):
+                    return true, set()
+                true = _of_all(expected, self.truth.again(inputs))
+            unsure = _apart(expected, true) if self.truth.witness.unasked else set()
+            self.truth.witness.unsure |= bool(unsure)
+            return true, unsure
+        except (MemoryError, *REFERENCE_GAPS) as error:
+            if isinstance(error, OutOfTime) and self.rows:
+                raise
+            wide = self.in_float32(no_float64(error))
+            true = _of_all(
+                expected, wide.evaluate(inputs)
+            )  # where that fails, too, the inputs are at fault, and float64 stays for others
+            self.truth = wide
+            return true, set()
+
+    def _compare_wide(self, inputs: Arrays, truth: Arrays) -> Mapping[str, npt.NDArray[Any]]:
+        """Return what the fused model gives in float32, compared with the truth; nothing where it is not compared."""
+        if self.wide is None:
+            return {}
+        try:
+            return self.wide.add(inputs, truth)
+        except ModelError as error:
+            why = f"{error}"
+        except sessions.ORT_ERRORS as error:
+            why = first_line(error)
+        self.wide, self.why_not_wide = None, why
+        return {}
+
+    def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+        """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
+        few = [n for n, x in expected.items() if 0 < x.size < FEW_ELEMENTS]
+        doubtful = few + [n for n, x in expected.items() if n not in few and not self.truth.wider_than(x.dtype)]
+        runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in doubtful}
+        moved: Arrays | None = {}
+        for seed in range(NUDGES if few else 1 if doubtful else 0):
+            moved = nudge(inputs, seed)
+            if moved is None:
+                break
+            values = sessions.tensors(self.plain, moved)
+            for name in few if seed else doubtful:
+                runs[name] += [values[name]] * (name in values)
+        if moved is None and self.truth.kind != "float64":
+            for run in self._on_tables(1):
+                values = run(inputs)
+                for name in doubtful:
+                    runs[name] += [values[name]] * (name in values)
+        return runs
+
+    def _on_tables(self, count: int) -> Sequence[Callable[[Arrays], Arrays]]:
+        """Return what runs the original with nudged tables, up to so many: opened where a case wants it."""
+        self._tables += islice(self._more_tables, max(count - len(self._tables), 0))
+        return self._tables[:count]
+
+    def _shaken(self, inputs: Arrays, expected: Arrays, got: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+        """Return what the original gives on nudged inputs for the other outputs of a doubtful case.
+
+        Where whole values differ each case is one: one more run does not tell which of them a rounding decides. Nor
+        does it where the model chooses on the way, and what it made of a choice leaves its budget; tables are nudged
+        there where the inputs cannot be.
+        """
+        torn = self.doubted and self.chooses
+        many = [
+            n
+            for n, x in expected.items()
+            if FEW_ELEMENTS <= x.size <= NUDGED_ELEMENTS
+            and (self.careful or torn or (x.dtype.kind in "biu" and not np.array_equal(x, got[n])))
+        ]
+        runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
+        values = [sessions.tensors(self.plain, moved, many) for moved in runs if moved is not None]
+        if torn and not values:
+            many = [n for n, x in expected.items() if x.size <= NUDGED_ELEMENTS]
+            values = [run(inputs) for run in self._on_tables(NUDGES)]
+        return {name: [v[name] for v in values if name in v] for name in many}
+
+    def _on_moved_weights(
+        self, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+    ) -> dict[str, list[npt.NDArray[Any]]]:
+        """Return what an original of half precision gives where its weights are rounded otherwise; nothing of others.
+
+        `like` holds the shape of each output, without which it is left out, and the type.
+        """
+        runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in like}
+        for moved in self.wide.moved if self.wide is not None else ():
+            for name, value in moved(inputs).items():
+                shape, dtype = like.get(name, (None, value.dtype))
+                if value.shape == shape:
+                    runs[name].append(value.astype(dtype))
+        return runs
+
+
+def fused_fails(case: Case, error: Exception) -> str:
+    """Return what is told of a case that the original takes and the fused model does not."""
+    return f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
+
+
+def _replaced(rows: Sequence[OutputRow], again: Sequence[OutputRow], case: int) -> list[OutputRow]:
+    """Return the rows with those of a case as they are `again`."""
+    kept = [r for r in rows if r.case != case]
+    return sorted([*kept, *(replace(r, case=case) for r in again)], key=lambda r: r.case)
+
+
+def _of_all(expected: Arrays, truth: Arrays) -> Arrays:
+    """Return the true value of each of these tensors; of one that the truth lacks, a sequence may be shorter there."""
+    return {name: truth.get(name, MISSING) for name in expected}
+
+
+def _apart(expected: Arrays, true: Arrays) -> set[str]:
+    return {name for name, x in expected.items() if error_budget.exceeds_rounding(x, true[name])}

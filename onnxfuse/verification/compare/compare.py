@@ -1,0 +1,318 @@
+"""Run two models on the same inputs and judge the second by the first's own error against truth."""
+
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+from onnxfuse import runtime
+from onnxfuse.files import io
+from onnxfuse.model.precision_record import read as read_lowered
+from onnxfuse.shapes.inference import inferred
+from onnxfuse.shapes.types import value_types
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.isolation import doing
+from onnxfuse.verification.cases.limits import EVALUATIONS, Limits, gigabytes, peak
+from onnxfuse.verification.cases.planning import (
+    SEARCHING,
+    Progress,
+    RealInputs,
+    entering,
+    plan_of,
+    searched_sizes,
+    shape_key,
+    taker,
+)
+from onnxfuse.verification.compare.better_inputs import seek
+from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.compare.doubt import settle
+from onnxfuse.verification.compare.judging import Judging
+from onnxfuse.verification.compare.large_cases import LargeCases, sizes_run
+from onnxfuse.verification.compare.lower_precision_check import verified
+from onnxfuse.verification.compare.near_bounds import large_constants
+from onnxfuse.verification.compare.rounding import rounding_behind
+from onnxfuse.verification.inputs.branches import only_in_bodies
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.reference.float64_reference import (
+    Choice,
+    as_half,
+    as_tf32,
+    float32_reference,
+    parameters,
+    reference_for,
+)
+from onnxfuse.verification.reference.promoted import is_narrower
+from onnxfuse.verification.report.kernel_counts import kernel_rows, launch_problems
+from onnxfuse.verification.report.report import VerifyReport
+from onnxfuse.verification.report.rows import none_ran
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.interface import interface_problems
+from onnxfuse.verification.run.sessions import Source
+from onnxfuse.verification.run.tensors import LENGTH, PRESENT
+from onnxfuse.verification.tolerance.class_outputs import class_outputs
+from onnxfuse.verification.variants.broken_original import Unoptimized
+from onnxfuse.verification.variants.declared_types import with_types
+from onnxfuse.verification.variants.float32_twin import Wide, step_of_half
+from onnxfuse.verification.variants.perturbed import chooses, on_perturbed_tables, on_perturbed_weights
+from onnxfuse.verification.variants.variant import Arrays
+
+NOTHING_IN = {"SequenceEmpty": LENGTH, "Optional": PRESENT}
+"""Operators that without an input give a value with nothing in it, and what says so."""
+
+
+def compare(
+    original: Source,
+    fused: Source,
+    inputs: Sequence[RealInputs] | None = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Shapes | None = None,
+    providers: Sequence[str] | None = None,
+    truth: Choice = "auto",
+    progress: Progress = lambda step, done, total: None,
+    judging: Judging | None = None,
+    fused_providers: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    rules: Sequence[str | Path] = (),
+    *,
+    extra_cases: bool = True,
+) -> VerifyReport:
+    """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
+    began = time.perf_counter()
+    original_model, fused_model = load(original, "original"), load(fused, "fused")
+    judging, limits = judging or Judging(), limits or Limits()
+    judging.tolerances.check([o.name for o in original_model.graph.output])
+    providers = sessions.chosen_providers(providers)
+    lowered = read_lowered(fused_model)
+    if lowered is not None and not judging.tolerances.rtol and not judging.tolerances.atol:
+        return verified(
+            original_model, fused_model, lowered, inputs=inputs, seeds=seeds, shapes=shapes, providers=providers,
+            truth=truth, limits=limits, rules=rules, progress=progress, top_k=judging.top_k,
+        )  # fmt: skip
+    elsewhere = None if fused_providers is None else sessions.chosen_providers(fused_providers)
+    report = VerifyReport(
+        providers[0], "", "", "", (), (), (), tuple(interface_problems(original_model, fused_model)), 0.0,
+        "" if elsewhere is None else elsewhere[0],
+        without_tf32=_why_without_tf32(judging, fused_model, [*providers, *(elsewhere or ())]),
+        limits={"seconds": limits.seconds, "memory": limits.memory},
+    )  # fmt: skip
+    halves = is_narrower(original_model, TensorProto.FLOAT)
+    wide: Wide | None = None
+    wrong_in_float32, planned = False, 0
+    if not report.problems:
+        specs = input_specs(original_model)
+        shapes = with_declared(specs, fused_model, shapes) if inputs is None else shapes
+        plan = plan_of(specs, inputs, seeds, shapes)
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            # One copy of the weights each in the end, in the oracle and the sessions: what was read is let go before
+            # the next ones open.
+            cuda = sessions.tf32_options(judging.use_tf32, fused_model)
+            fused_file = sessions.openable(fused, fused_model, folder)
+            in_branches = only_in_bodies(fused_model)
+            del fused_model
+            file = sessions.openable(original, original_model, folder)
+            # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
+            doing(model="original", case=None)
+            plain = sessions.ort_session(file, providers, cuda=cuda)
+            said = shapes or {}
+            plan, shapes, report = _reaching(
+                original_model, taker(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
+            )
+            scores = class_outputs(original_model) if judging.top_k is None else frozenset()
+            needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
+            too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
+            oracle = (
+                float32_reference(original_model, too_much, file)
+                if too_much
+                else reference_for(original_model, truth, [c.shapes for c in plan], file)
+            )
+            rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
+            why_not_wide = ""
+            if judging.wide and halves and oracle.kind == "float64":
+                wide, why_not_wide = _wide(original, fused, original_model)
+            choosing, without_elements = chooses(original_model), _without_elements(original_model)
+            del original_model
+            # On two providers the original's own error is the worse one of the two.
+            twin = None if elsewhere is None else sessions.ort_session(file, elsewhere, cuda=cuda)
+            doing(model="fused", case=None)
+            session = sessions.with_kernels(fused_file, elsewhere or providers, cuda, rules)
+            del file, fused_file
+
+            def reopened() -> sessions.Model:
+                given = Path(original) if isinstance(original, str | Path) else None
+                return given or sessions.openable(original, load(original, "original"), folder)
+
+            def on_cpu() -> Any:
+                return sessions.low_memory_session(reopened(), [sessions.CPU])
+
+            runtime.reset_counts()
+
+            comparison = Comparison(
+                plain, twin, session, oracle, lambda why: float32_reference(load(original, "original"), why),
+                on_perturbed_tables(lambda: load(original, "original"), providers, cuda), judging, rounded, scores,
+                limits, needs, wide, why_not_wide, lambda: _forms(load(original, "original"), providers, cuda),
+                Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
+                on_cpu if elsewhere is None and sessions.CUDA in providers else None,
+                chooses=choosing, without_elements=without_elements,
+            )  # fmt: skip
+            planned = len(plan)
+            comparison.run_all(plan, progress)
+            if inputs is None and extra_cases:
+                reloads = (lambda: load(original, "original")), (lambda: load(fused, "fused"))
+                report = _beside(comparison, *reloads, specs, said, shapes, report, progress)
+            settle(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
+            progress("judging", len(plan), len(plan))
+            report = _concluded(comparison, specs, report, in_branches)
+            wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in comparison.exact)
+    rounding = (
+        ""
+        if report.ok or judging.rounding or wrong_in_float32
+        else rounding_behind(report, halves=halves and wide is not None)
+    )
+    if rounding:
+        permitted = replace(judging, rounding=rounding, wide=False)  # What was wide was no problem.
+        again = compare(
+            original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
+            limits.anew(), rules, extra_cases=extra_cases,
+        )  # fmt: skip
+        # Both begin with the same plan; which cases are run beside hangs on the time.
+        again_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (again, report))
+        as_much = again_ran >= ran
+        if again.ok and as_much:
+            report = replace(
+                again, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
+            )
+    return replace(report, seconds=time.perf_counter() - began)
+
+
+def _reaching(
+    model: onnx.ModelProto,
+    runs: Callable[[Case], bool],
+    plan: list[Case],
+    specs: Sequence[InputSpec],
+    inputs: Sequence[RealInputs] | None,
+    seeds: Sequence[int],
+    shapes: Shapes | None,
+    limits: Limits,
+    report: VerifyReport,
+) -> tuple[list[Case], Shapes | None, VerifyReport]:
+    """Return the plan with sizes that the original takes and cases that enter its branches, and what is told of that.
+
+    `runs`: whether the original takes a case.
+    """
+    said = shapes or {}
+    if inputs is None:
+        until = SEARCHING * limits.seconds
+        found = searched_sizes(runs, model, specs, plan, said, lambda: limits.spent > until)
+        shapes, report = {**said, **found}, replace(report, searched=found)
+        plan = plan_of(specs, inputs, seeds, shapes) if found else plan
+    plan, never = entering(runs, model, specs, plan, said, limits)
+    return plan, shapes, replace(report, never_ran=never)
+
+
+def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the outputs whose declared or inferred shape has no element."""
+    types = value_types(inferred(model).graph)
+    none = {o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ())}
+    for node in model.graph.node:
+        if node.op_type in NOTHING_IN and not any(node.input):
+            none.add(f"{node.output[0]}{NOTHING_IN[node.op_type]}")
+    return frozenset(none)
+
+
+def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
+    """Return the look at the fusions in float32 of a model of half precision; or why there is none."""
+    try:
+        return Wide(lambda: load(original, "original"), step_of_half(model), lambda: load(fused, "fused")), ""
+    except ModelError as error:
+        return None, f"{error}"
+
+
+def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
+    """Return why the truth is not computed in float64, empty where the smallest case and the weights fit."""
+    weights = 8 * parameters(model)
+    need = weights + min((peak(model, dict(key), float_bytes=8) for key in {shape_key(c) for c in plan}), default=0)
+    return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
+
+
+def _beside(
+    comparison: Comparison,
+    reload: Callable[[], onnx.ModelProto],
+    reload_fused: Callable[[], onnx.ModelProto],
+    specs: Sequence[InputSpec],
+    said: Shapes,
+    shapes: Shapes | None,
+    report: VerifyReport,
+    progress: Progress,
+) -> VerifyReport:
+    """Run what made-up inputs leave out: large sizes and values, and inputs that show more where these show little.
+
+    `said` are the sizes that were asked for, `shapes` those that were found, too.
+    """
+    seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
+    constants = {*large_constants(reload()), *large_constants(reload_fused())}
+    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants))
+    seek(comparison, reload, specs, shapes or {}, said, progress)
+    return replace(report, not_run=not_run)
+
+
+def _concluded(
+    comparison: Comparison, specs: Sequence[InputSpec], empty: VerifyReport, in_branches: Collection[str]
+) -> VerifyReport:
+    """Return the report on all cases. `in_branches` are the fused ops that stand in branches alone.
+
+    Raises UsageError if the original took no case.
+    """
+    if not comparison.rows and not comparison.problems:
+        raise none_ran(comparison.cases)
+    kernels = kernel_rows(comparison.session)
+    # Of a branch that never ran the report tells; what stands in no other place was not to be called.
+    excused = in_branches if empty.never_ran else ()
+    wrong = {r.output for r in comparison.rows if r.verdict == "mismatch"}
+    wide = comparison.wide.problems if comparison.wide else {}
+    return replace(
+        empty,
+        truth=comparison.truth.kind,
+        truth_how=comparison.truth.how,
+        truth_why=comparison.truth.why,
+        cases=tuple(comparison.cases),
+        sizes=sizes_run(specs, [c.shapes for c in comparison.cases if not c.note]),
+        rows=tuple(comparison.rows),
+        kernels=kernels,
+        wide="compared" if comparison.wide else comparison.why_not_wide,
+        problems=(
+            *comparison.problems,
+            *(why for name, why in wide.items() if name not in wrong),
+            *(launch_problems(kernels, excused) if (empty.fused_provider or empty.provider) == sessions.CUDA else ()),
+        ),
+    )
+
+
+def _forms(
+    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+) -> list[Callable[[Arrays], Arrays]]:
+    """Return what runs other forms of the original; one that cannot be opened is a run less."""
+    found = []
+    with suppress(ModelError):
+        found += [run for run in [with_types(model, providers, cuda)] if run is not None]
+    with suppress(ModelError):
+        found += on_perturbed_weights(lambda: model, providers, cuda)
+    return found
+
+
+def load(source: Source, name: str) -> onnx.ModelProto:
+    """Return the model behind `source`, which messages call `name`. Raises ModelError."""
+    if isinstance(source, onnx.ModelProto):
+        return source
+    return io.parse(source, f"the {name} model") if isinstance(source, bytes) else io.load(source)
+
+
+def _why_without_tf32(judging: Judging, fused: onnx.ModelProto, providers: Sequence[str]) -> str:
+    if sessions.CUDA not in providers or sessions.tf32_options(judging.use_tf32, fused).get("use_tf32") != "0":
+        return ""
+    return "asked for" if judging.use_tf32 is False else "the fused file was made with --strict-fp32"

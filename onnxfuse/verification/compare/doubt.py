@@ -1,0 +1,147 @@
+"""A case that leaves its budget is looked at again before it is called wrong.
+
+The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
+are made of the means of one image. The original's own error in one case is small by luck then; on inputs near by it is
+not. Or the largest error is that of few elements that amplify what is rounded before them: the exp of a box, a score
+whose logit is the difference of two large numbers. So the original is run on nudged inputs, in other forms, and near
+by: the same inputs with every number moved by a percent or so, and some of the ids drawn anew. Each says what its error
+is like *here*; what it is elsewhere, where it may be blunt, widens nothing.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfuse.verification.cases.planning import Progress, shapes_text
+from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, sizes_of
+from onnxfuse.verification.reference.reference import OutOfTime
+from onnxfuse.verification.report.rows import OutputRow
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.tolerance import error_budget
+from onnxfuse.verification.tolerance.output_error import Measure
+
+Array = npt.NDArray[Any]
+
+NEIGHBORS = 4
+"""Inputs near by: that the original's own error is small by luck in all five is rare."""
+NEAR = 2.0**-6
+"""By how much of itself a number is moved: thousands of rounding steps, and no other conditioning."""
+REDRAWN = 0.25
+"""Share of the ids that are drawn anew."""
+NO_LUCK = 100.0
+"""An error this many times the budget needs no second look: an own error below a hundredth of its spread is rare. Where
+a model chooses among numbers, no error is too large for a choice that a rounding made."""
+
+
+def settle(comparison: Comparison, case_of: Callable[[int], Case], specs: Sequence[InputSpec], show: Progress) -> None:
+    """Run the doubtful cases again, the worst first, and widen their budgets by what the original does near by.
+
+    An output that is wrong beyond doubt in one case is not looked at in the others. `case_of` returns the inputs of a
+    position in `comparison.cases`.
+    """
+    beyond = math.inf if comparison.chooses else NO_LUCK
+    doubted = _doubted(comparison.rows, beyond)
+    if not doubted:
+        return
+    comparison.look_again()
+    if any(comparison.cases[n].seed is not None for n in doubted):
+        comparison.be_careful()
+    wrong: set[str] = set()
+    for count, n in enumerate(doubted):
+        if _faulty(comparison.rows, n) <= wrong:
+            continue
+        case = case_of(n)
+        show(f"again {case.name} {shapes_text(case)}", count, len(doubted))
+        comparison.run_again(n, case)
+        if _faulty(comparison.rows, n):
+            _widen(comparison, n, near_by(comparison, case.make(), specs))
+        wrong |= _faulty(comparison.rows, n)
+
+
+def _doubted(rows: Sequence[OutputRow], beyond: float) -> list[int]:
+    """Return the cases in which an output is out of its budget, the worst first; none where one is `beyond` it."""
+    worst: dict[int, float] = {}
+    for row in rows:
+        if row.tolerance is None and row.measure.fault:
+            worst[row.case] = max(worst.get(row.case, 0.0), row.measure.severity)
+    return [] if any(s > beyond for s in worst.values()) else sorted(worst, key=lambda n: -worst[n])
+
+
+def _faulty(rows: Sequence[OutputRow], case: int) -> set[str]:
+    return {r.output for r in rows if r.case == case and r.tolerance is None and r.measure.fault}
+
+
+def near_by(
+    comparison: Comparison, inputs: dict[str, Array], specs: Sequence[InputSpec]
+) -> list[Mapping[str, Measure]]:
+    """Return the original's own measures near these inputs, by output, as many as the time allows."""
+    found: list[Mapping[str, Measure]] = []
+    for seed in range(NEIGHBORS):
+        moved = neighbor(inputs, specs, seed)
+        if moved is None or comparison.limits.over:
+            break
+        found.append(_own(comparison, moved))
+    return found
+
+
+def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measure]:
+    """Return how far the original is from the truth by itself; nothing where it has no result or the truth has none."""
+    try:
+        expected = sessions.tensors(comparison.plain, inputs)
+        truth, _ = comparison.true_of(inputs, expected)
+    except OutOfTime:
+        return {}
+    except sessions.ORT_ERRORS:
+        return {}  # one neighbor less: near the edge of what it takes the original refuses inputs
+    more = [comparison.by_twin(inputs)]
+    more += [comparison.rounded(inputs)] if comparison.rounded is not None else []
+    return {
+        n: error_budget.measure(
+            x, [x, *(o[n].astype(x.dtype) for o in more if n in o and o[n].shape == x.shape)], truth[n]
+        )
+        for n, x in expected.items()
+    }
+
+
+def _widen(comparison: Comparison, case: int, near: Sequence[Mapping[str, Measure]]) -> None:
+    for rows in (comparison.rows, comparison.exact):
+        for n, row in enumerate(rows):
+            if row.case == case:
+                measures = [one[row.output] for one in near if row.output in one]
+                rows[n] = replace(row, measure=error_budget.with_worst_error(row.measure, measures))
+
+
+def neighbor(inputs: Mapping[str, Array], specs: Sequence[InputSpec], seed: int) -> dict[str, Array] | None:
+    """Return inputs near these: numbers moved by up to NEAR, whole ones by up to 1, some ids drawn anew.
+
+    Masks and sizes stay. None where nothing moves.
+    """
+    rng = np.random.default_rng(seed)
+    by_name = {s.name: s for s in specs}
+    sizes = sizes_of([s for s in specs if s.name in inputs], {n: x.shape for n, x in inputs.items()})
+    moved = {n: _moved(x, by_name.get(n), sizes, rng) for n, x in inputs.items()}
+    return None if all(np.array_equal(moved[n], x) for n, x in inputs.items() if x.dtype.kind in "fViu") else moved
+
+
+def _moved(x: Array, spec: InputSpec | None, sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
+    if x.dtype.kind in "fV":
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = x.astype(np.float64) * (1 + NEAR * rng.uniform(-1, 1, x.shape))
+            return np.asarray(np.where(np.isfinite(wide), wide, x.astype(np.float64)).astype(x.dtype))
+    if spec is None or x.dtype.kind not in "iu" or not x.size:
+        return x
+    ends = spec.role.ends(sizes) if spec.role.points else None
+    if ends is not None:
+        drawn = rng.integers(*ends, x.shape, endpoint=True)
+        return np.where(rng.random(x.shape) < REDRAWN, drawn, x).astype(x.dtype)
+    if spec.role.kind == "number":
+        info = np.iinfo(x.dtype)
+        step = rng.integers(-1, 2, x.shape)
+        inside = (x > info.min) & (x < info.max)
+        return np.where(inside, x + step.astype(x.dtype), x).astype(x.dtype)
+    return x

@@ -1,0 +1,228 @@
+"""Large sizes and large values: what serves many, and what other kernels are planned for, beside the small cases.
+
+Each kind of dynamic dimension is run once with a size that people serve, and the numbers once with magnitudes up to
+the range of their type, as large as the original takes them and as the time allows. What was left out is told.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from onnxfuse.verification.cases.limits import gigabytes
+from onnxfuse.verification.cases.planning import Progress, shapes_text
+from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.compare.near_bounds import near
+from onnxfuse.verification.compare.optional_cases import NO_NEWS, try_one
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
+from onnxfuse.verification.inputs.size_search import free_dimensions
+from onnxfuse.verification.report.rows import FLOATS, LEFT_OUT, OutputRow
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.floats import float_type
+
+LADDERS: Mapping[str, tuple[int, ...]] = {
+    "batch": (65, 33, 17, 9),
+    "sequence": (1024, 512, 257, 128, 65, 33, 20),
+    "image": (640, 416, 256, 224, 160, 128),
+}
+"""Sizes by kind of dimension, tried from the largest on: a batch with a rest beside tiles of 64; lengths up to what
+position tables end at; images of detectors and classifiers."""
+SHARE, LEAST = 0.5, 0.01
+"""All of this may take so much of the time of the small cases, or of the time that is there at all, if that is more."""
+REFUSED = "the original refuses it"
+"""Why a size was not run that ONNX Runtime does not take."""
+CONSTANTS_TOLD = 4
+"""Large constants that are named where no values near them were run."""
+TIMES, BRIEF = 5, 0.1
+"""Runs of the original that tell how long it takes, and the seconds after which no more are made."""
+HARDLY = 2.0
+"""What is hardly larger than the largest small case costs about as much, and is run whatever the others took."""
+ROOM, ROOM_HALF = 2.0**8, 4.0
+"""Every value of the truth stays below the type's largest by this factor: another order of the same operations may
+multiply first what the original divides first."""
+
+
+class LargeCases:
+    """The large cases of one verification, and what of them was not run."""
+
+    def __init__(self, comparison: Comparison, specs: Sequence[InputSpec], seed: int, show: Progress) -> None:
+        self.comparison, self.specs, self.seed, self.show = comparison, specs, seed, show
+        self.kinds = free_dimensions(specs, {})
+        self.small = [c for c in comparison.cases if not c.note]
+        seconds = sum(c.seconds for c in self.small)
+        self.left = max(SHARE * seconds, LEAST * comparison.limits.seconds)
+        self.share = self.left
+        """What the next of them may take of it."""
+        self.not_run: list[str] = []
+        self._base = max(self.small, key=lambda c: _elements(c.shapes), default=None)
+        self._plain, self._per_plain = self._timed_base()
+
+    def run(self, said: Shapes, shapes: Shapes, constants: Sequence[float] = ()) -> tuple[str, ...]:
+        """Run them; return what was not, and why. `said` are the sizes that were asked for, `shapes` all known ones.
+
+        `constants` are the large ones of the model.
+        """
+        if self.small:
+            names = free_dimensions(self.specs, said)
+            kinds = list(dict.fromkeys(names.values()))
+            for count, kind in enumerate(kinds):
+                self.share = self.left / (len(kinds) - count + 1)
+                self._size(kind, [n for n, k in names.items() if k == kind], shapes)
+            self.share = self.left
+            judging = self.comparison.judging
+            # Tolerances are of values as the user knows them. Where a session may round factors, a softmax of large
+            # scores is a choice that the rounding makes.
+            if not judging.tolerances.rtol and not judging.tolerances.atol and not judging.rounding:
+                self._values()
+                self._bounds(constants)
+        return tuple(self.not_run)
+
+    def _size(self, kind: str, names: Sequence[str], shapes: Shapes) -> None:
+        """Run one case in which every dimension of a kind is large, the others as small as there are."""
+        sets = [dimensions(self.specs, c.shapes) for c in self.small]
+        usual = max(one[n] for one in sets for n in names)
+        others = min(sets, key=lambda one: _small(one, self.kinds, names))
+        why = ""
+        for size in (s for s in LADDERS[kind] if s > usual):
+            chosen = {**others, **dict.fromkeys(names, size)}
+            case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
+            longer = size / max(others[n] for n in names) if kind == "sequence" else 1.0
+            why = self._try(case, longer)
+            # The state of a recurrent model has the batch of its input, under another name.
+            if why == REFUSED and (tied := _tied(sets, names)):
+                chosen |= dict.fromkeys(tied, size)
+                case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
+                why = self._try(case, longer)
+            if not why:
+                return
+        if why:
+            self.not_run.append(f"no {kind} above {usual} ({', '.join(names)}): {why}")
+
+    def _values(self) -> None:
+        """Run one case of large numbers, the largest with which the original is as right as in the small cases."""
+        tops = large_tops(self.specs)
+        good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
+        if not tops or not good:
+            return
+        half = any(s.array_type.itemsize == 2 for s in self.specs if s.array_type.kind in "fV")
+        types = [s.array_type for s in self.specs if s.array_type.kind in "fV"] or [np.dtype(np.float32)]
+        bound = min(float_type(t).largest for t in types) / (ROOM_HALF if half else ROOM)
+        shapes = min((c.shapes for c in self.small), key=lambda s: _small(dimensions(self.specs, s), self.kinds))
+        why = ""
+        for top in tops:
+            case = large_case(self.specs, self.seed, shapes, top)
+            if not self._finite(case, good):
+                why = f"the original gives no finite numbers, with magnitudes up to 2^{top}"
+                continue
+            why = self._try(case, 1.0, bound, good)
+            if not why:
+                return
+        self.not_run.append(f"no large values: {why}")
+
+    def _bounds(self, constants: Sequence[float]) -> None:
+        """Run one case of numbers near the large constants of the model."""
+        base = self._base.made if self._base is not None else None
+        if base is None or not constants or not any(s.array_type.kind in "fV" for s in self.specs):
+            return
+        good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
+        why = self._try(near(base, constants), 1.0, good=good)
+        if why:
+            told = ", ".join(f"{c:g}" for c in constants[:CONSTANTS_TOLD]) + ", ..." * (len(constants) > CONSTANTS_TOLD)
+            self.not_run.append(f"no values near the constants {told}: {why}")
+
+    def _finite(self, case: Case, outputs: set[str]) -> bool:
+        names = [r.output for r in self.comparison.rows if r.owner in outputs and r.dtype.startswith(FLOATS)]
+        try:
+            found = sessions.tensors(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
+        except sessions.ORT_ERRORS:
+            return False
+        return all(np.isfinite(x.astype(np.float64)).all() for n, x in found.items() if n in names)
+
+    def _try(self, case: Case, longer: float, bound: float = math.inf, good: set[str] | None = None) -> str:
+        """Run a case if it is cheap enough; return why it was not. `longer`: by how much a sequence is."""
+        self.show(f"{case.name} {shapes_text(case)}", 0, 1)
+        assert self._base is not None
+        larger = max(_elements(case.shapes) / _elements(self._base.shapes), 1.0)
+        memory = max(self.comparison.needs.values(), default=0) * larger * longer
+        if memory > self.comparison.limits.memory:
+            return f"about {gigabytes(memory)}, and it may take {gigabytes(self.comparison.limits.memory)} (--memory)"
+        share = max(self.share, 2 * self._base.seconds * (larger <= HARDLY))
+        alone = self._plain * larger
+        if alone <= share:
+            try:
+                alone = self._alone(case)
+            except sessions.ORT_ERRORS:
+                return REFUSED
+        if alone * self._per_plain > share:
+            return f"about {alone * self._per_plain:.1f} s, and it may take {share:.1f} (--time)"
+
+        def keep(rows: Sequence[OutputRow]) -> bool:
+            if any(r.verdict == "mismatch" for r in rows):
+                return True
+            judged = {r.owner for r in rows if r.verdict == "ok" and not r.measure.empty}
+            return good is None or (bool(judged) and good <= judged)
+
+        before = self.comparison.limits.spent
+        why = try_one(self.comparison, case, 2 * share, keep, bound)
+        self.left -= self.comparison.limits.spent - before
+        if why == NO_NEWS:
+            return "the original's own error is too large there"
+        return REFUSED if why.startswith(REFUSED) else why.removeprefix(LEFT_OUT)
+
+    def _timed_base(self) -> tuple[float, float]:
+        """Return the seconds of the original alone in the largest small case, and how many times that the case took."""
+        if self._base is None or self._base.made is None:
+            return 0.0, 0.0
+        seconds = self._alone(self._base.made)
+        return seconds, self._base.seconds / seconds
+
+    def _alone(self, case: Case) -> float:
+        """Return the seconds of the original alone, the least of some short runs: other work is not to decide."""
+        inputs = case.make()
+        spent: list[float] = []
+        while not spent or (len(spent) < TIMES and sum(spent) < BRIEF):
+            began = time.perf_counter()
+            sessions.run(self.comparison.plain, inputs)
+            spent.append(time.perf_counter() - began)
+        return min(spent)
+
+
+def dimensions(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the dynamic dimensions by name and their sizes in a case."""
+    found = {}
+    for spec in specs:
+        for axis, dim in enumerate(spec.shape):
+            name = dimension(spec, axis, dim)
+            if name is not None:
+                found[name] = shapes[spec.name][axis]
+    return found
+
+
+def sizes_run(specs: Sequence[InputSpec], ran: Sequence[Mapping[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    """Return the values of each dynamic dimension in the cases that were run, in order of size."""
+    found: dict[str, set[int]] = {}
+    for shapes in ran:
+        for name, size in dimensions(specs, shapes).items():
+            found.setdefault(name, set()).add(size)
+    return {name: tuple(sorted(sizes)) for name, sizes in found.items()}
+
+
+def _small(sizes: Mapping[str, int], kinds: Mapping[str, str], without: Sequence[str] = ()) -> tuple[bool, bool, int]:
+    """Return how small a set of sizes is, but for some: those without elements come last, before them lengths of 1."""
+    others = {name: size for name, size in sizes.items() if name not in without}
+    one = any(size == 1 and kinds.get(name) != "batch" for name, size in others.items())
+    return 0 in others.values(), one, math.prod(others.values())
+
+
+def _tied(sets: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[str]:
+    """Return the other dimensions that had the size of one of these in every case."""
+    return [
+        other
+        for other in (sets[0] if sets else ())
+        if other not in names and any(all(one[other] == one[n] for one in sets) for n in names)
+    ]
+
+
+def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return max(sum(map(math.prod, shapes.values())), 1)

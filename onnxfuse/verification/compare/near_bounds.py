@@ -1,0 +1,56 @@
+"""Inputs near the large constants of a model: a bound or a shift beyond the usual numbers shows there alone.
+
+Sigmoid(x - 5000) is 0 or 1 in every other case, and Clip up to 2000 does nothing: numbers of all magnitudes hardly meet
+the few that tell. So one case has numbers around each constant of one element, near it and a few units from it.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import onnx
+
+from onnxfuse.model.nested import nodes_of
+from onnxfuse.verification.inputs.inputs import Array, Case
+
+LEAST, MOST = 2.0**9, 2.0**40
+"""Magnitudes of constants near which the usual numbers hardly are; what is larger is a mask and stands for infinity."""
+SPREADS = (0.5, 4.0, 32.0)
+"""Standard deviations around a constant: what saturates tells within a few units of it."""
+KEPT = 0.25
+"""Share of the numbers that stay as they are."""
+
+
+def large_constants(model: onnx.ModelProto) -> tuple[float, ...]:
+    """Return the constants of one element of such a magnitude, those of bodies and attributes included."""
+    tensors = [*model.graph.initializer]
+    found = set[float]()
+    for node in nodes_of(model.graph):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                tensors.append(attribute.t)
+            elif attribute.type == onnx.AttributeProto.FLOAT:
+                found.add(float(attribute.f))
+    for tensor in tensors:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).kind
+        if math.prod(tensor.dims) == 1 and kind in "fV" and tensor.data_location == onnx.TensorProto.DEFAULT:
+            found.add(float(onnx.numpy_helper.to_array(tensor).reshape(-1)[0]))
+    return tuple(sorted(c for c in found if LEAST <= abs(c) <= MOST))
+
+
+def near(base: Case, constants: Sequence[float]) -> Case:
+    """Return the case whose floats lie around the constants, of either sign."""
+    return Case("bounds", base.seed, base.shapes, partial(_made, base, tuple(constants)))
+
+
+def _made(base: Case, constants: tuple[float, ...]) -> dict[str, Array]:
+    rng = np.random.default_rng([base.seed or 0, len(constants)])
+    return {n: _around(rng, x, constants) if x.dtype.kind in "fV" else x for n, x in base.make().items()}
+
+
+def _around(rng: np.random.Generator, x: Array, constants: tuple[float, ...]) -> Array:
+    centres = rng.choice(np.array(constants), x.shape) * rng.choice([1.0, 1.0, -1.0], x.shape)
+    drawn = centres + rng.standard_normal(x.shape) * rng.choice(SPREADS, x.shape)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.where(rng.random(x.shape) < KEPT, x.astype(np.float64), drawn).astype(x.dtype))

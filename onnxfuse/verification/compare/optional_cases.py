@@ -1,0 +1,36 @@
+"""Cases beside the planned ones: one is kept where it tells something, and leaves no trace where it does not."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from onnxfuse.verification.cases.limits import Limits
+from onnxfuse.verification.compare.case_comparison import FUSED_FAILS, Comparison
+from onnxfuse.verification.inputs.inputs import Case
+from onnxfuse.verification.report.rows import OutputRow
+
+NO_NEWS = "it tells nothing more"
+"""Why a case is not kept whose rows are not worth having."""
+
+Keep = Callable[[Sequence[OutputRow]], bool]
+
+
+def try_one(comparison: Comparison, case: Case, seconds: float, keep: Keep, bound: float = math.inf) -> str:
+    """Run a case, in so many seconds at most; return why it was not kept, empty where it was.
+
+    `keep` says whether its rows are worth having. No value of the truth may leave `bound`.
+    """
+    rows, exact, truth, limits = len(comparison.rows), len(comparison.exact), comparison.truth, comparison.limits
+    found = [] if comparison.wide is None else [*comparison.wide.found]
+    comparison.limits = Limits(min(seconds, limits.seconds - limits.spent), limits.memory)
+    longest, comparison.longest = comparison.longest, 0.0  # how long it takes is for the caller to know
+    with truth.within(bound):
+        comparison.run(case)
+    comparison.limits, comparison.longest = limits, max(longest, comparison.longest)
+    last, changed = comparison.cases[-1], comparison.truth is not truth
+    if last.note == FUSED_FAILS or (not last.note and not changed and keep(comparison.rows[rows:])):
+        return ""
+    del comparison.rows[rows:], comparison.exact[exact:], comparison.cases[-1]
+    comparison.truth = truth
+    if comparison.wide is not None:
+        comparison.wide.found = found
+    return last.note or ("what it needs is not there" if changed else NO_NEWS)

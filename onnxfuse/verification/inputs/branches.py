@@ -1,0 +1,231 @@
+"""Which bodies of If, Loop and Scan a run enters, and inputs that reach the others.
+
+ONNX Runtime's profiler tells of every node that ran. The nodes of the bodies get names of our own in a copy that is run
+as it stands, without optimization. Inputs for a body that nothing reached: each selector, an input of one element,
+takes the constants that the model compares with, their neighbours, 0, 1 and more, both booleans; data are zeroed or
+made of one sign.
+"""
+
+import itertools
+import json
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
+
+from onnxfuse.runtime.session.placement import node_counts
+from onnxfuse.support.plurals import plural
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, sizes_of
+from onnxfuse.verification.run import sessions
+
+COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Where"})
+"""Operators whose constants say which values make a difference."""
+COUNTS = (0, 1, 2, 7)
+"""Values of a selector beside them: no turn of a Loop, one, several."""
+ATTEMPTS = 64
+"""Sets of inputs that are tried at most."""
+
+
+def _negative(x: Array) -> Array:
+    return -np.abs(x)
+
+
+SIGNS: Mapping[str, Callable[[Array], Array]] = {
+    "zero": np.zeros_like,
+    "positive": np.abs,
+    "negative": _negative,
+}
+"""What is done to all numbers that are no selectors."""
+Change = Callable[[Case], Case]
+"""Makes another case of one, of the same sizes."""
+NAME = "onnxfuse body {} node {}"
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body of a control-flow node in the main graph or in another body."""
+
+    name: str
+    """Its attribute and its node: "then_branch of If 'select'"."""
+    nodes: int
+
+    @property
+    def text(self) -> str:
+        """The body in words."""
+        return f"{self.name} ({plural(self.nodes, 'node')})"
+
+
+def only_in_bodies(model: ModelProto) -> frozenset[str]:
+    """Return the fused ops that stand in bodies of If, Loop and Scan, and nowhere else."""
+    above = {n.op_type for nodes in (model.graph.node, *(f.node for f in model.functions)) for n in nodes}
+    return frozenset(node_counts(model)) - above
+
+
+class Bodies:
+    """The bodies of a model, and which of them have run."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self._model = ModelProto()
+        if any(_graphs(node) for node in model.graph.node):
+            self._model.CopyFrom(model)
+        self.every = tuple(_marked(self._model.graph, itertools.count()))
+        self.ran: set[int] = set()
+
+    @property
+    def never(self) -> tuple[Body, ...]:
+        """The bodies that no run has entered, the largest first."""
+        return tuple(sorted((b for n, b in enumerate(self.every) if n not in self.ran), key=lambda b: -b.nodes))
+
+    def run(self, cases: Sequence[Case]) -> int | None:
+        """Run the model on these cases and return how many bodies were entered that were not before.
+
+        A case that is refused enters none, wherever it got to; None where all are. Raises ModelError where ONNX Runtime
+        cannot open the model on the CPU as it stands.
+        """
+        taken, entered = self._profiled(cases)
+        if len(taken) < len(cases):
+            _, entered = self._profiled(taken)
+        fresh = len(entered - self.ran)
+        self.ran |= entered
+        return fresh if taken else None
+
+    def _profiled(self, cases: Sequence[Case]) -> tuple[list[Case], set[int]]:
+        """Return which of the cases the model takes, and the bodies that all of them have entered."""
+        taken = []
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            file = sessions.openable(self._model, self._model, folder)
+            session = sessions.unoptimized(file, profile=f"{folder}/profile")
+            for case in cases:
+                try:
+                    sessions.run(session, case.make())
+                except sessions.ORT_ERRORS:
+                    continue
+                taken.append(case)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        pattern = re.compile(NAME.format(r"(\d+)", r"\d+"))
+        names = [e["name"] for e in events if e.get("cat") == "Node"]
+        return taken, {int(found[1]) for name in names if (found := pattern.search(name))}
+
+
+def reaching(
+    model: ModelProto,
+    bodies: Bodies,
+    specs: Sequence[InputSpec],
+    base: Case,
+    resized: Callable[[Change], Case | None],
+    ended: Callable[[], bool],
+) -> list[Case]:
+    """Return cases that enter bodies which `bodies` has not seen run, made of `base`, until `ended`.
+
+    `resized` returns a case of other sizes with which the model takes the change, where it does not take it in `base`:
+    another branch may want longer windows.
+    """
+    found: list[Case] = []
+    for change in itertools.islice(_changes(model, specs, base), ATTEMPTS):
+        if not bodies.never or ended():
+            break
+        case = change(base)
+        fresh = bodies.run([case])
+        if fresh is None and (larger := resized(change)) is not None:
+            case = change(larger)
+            fresh = bodies.run([case])
+        if fresh:
+            found.append(case)
+    return found
+
+
+def _changes(model: ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
+    selectors = [s for s in specs if math.prod(base.shapes[s.name]) == 1 and s.array_type.kind in "biuf"]
+    compared = sorted(compared_constants(model.graph))
+    sizes = sizes_of(specs, base.shapes)
+    values = [[(s.name, v) for v in selector_values(s, compared, sizes)] for s in selectors]
+    several = math.prod(map(len, values)) <= ATTEMPTS
+    sets = itertools.product(*values) if several else ((pair,) for one in values for pair in one)
+    for chosen in sets if selectors else ():
+        yield partial(_branch, dict(chosen), "")
+    for sign in SIGNS:
+        yield partial(_branch, {}, sign)
+
+
+def _branch(values: Mapping[str, float], sign: str, base: Case) -> Case:
+    return Case("branch", base.seed, base.shapes, partial(_changed, base, values, sign))
+
+
+def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Array]:
+    """Return the inputs of `base` with these values in place of selectors, and the others changed by `sign`."""
+    arrays = base.make()
+    for name, value in values.items():
+        arrays[name] = np.full_like(arrays[name], value)
+    if sign:
+        arrays = {n: np.asarray(SIGNS[sign](x)) if x.dtype.kind in "fV" else x for n, x in arrays.items()}
+    return arrays
+
+
+def selector_values(spec: InputSpec, compared: Sequence[float], sizes: Mapping[str, int]) -> list[float]:
+    """Return the values that are tried for a selector, those that its type and its role allow."""
+    if spec.array_type.kind == "b":
+        return [0, 1]
+    near = [v + d for v in compared for d in (0, -1, 1)]
+    every = list(dict.fromkeys([*near, *COUNTS]))
+    if spec.array_type.kind == "f":
+        return every
+    low, high = float(np.iinfo(spec.array_type).min), float(np.iinfo(spec.array_type).max)
+    if spec.role.points:
+        low, high = spec.role.ends(sizes) or (low, high)
+    return [v for v in every if v == int(v) and low <= v <= high]
+
+
+def compared_constants(graph: GraphProto) -> set[float]:
+    """Return the constants of one element that comparisons read, those in bodies included."""
+    constants: dict[str, float] = {}
+    read: list[str] = []
+
+    def note(name: str, tensor: TensorProto) -> None:
+        if math.prod(tensor.dims) == 1 and tensor.data_type not in (TensorProto.STRING, TensorProto.BOOL):
+            constants[name] = float(numpy_helper.to_array(tensor).reshape(-1)[0])
+
+    def walk(inner: GraphProto) -> None:
+        for tensor in inner.initializer:
+            note(tensor.name, tensor)
+        for node in inner.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.name == "value":
+                    note(node.output[0], attribute.t)
+                elif node.op_type == "Constant" and attribute.name in ("value_int", "value_float"):
+                    constants[node.output[0]] = float(onnx.helper.get_attribute_value(attribute))
+            # A comparison may read its constant through a Cast.
+            read.extend(node.input if node.op_type in COMPARISONS else ())
+            if node.op_type in ("Cast", "Identity", "Unsqueeze", "Squeeze") and node.input[0] in constants:
+                constants[node.output[0]] = constants[node.input[0]]
+            for _, body in _graphs(node):
+                walk(body)
+
+    walk(graph)
+    return {constants[name] for name in read if name in constants and math.isfinite(constants[name])}
+
+
+def _marked(graph: GraphProto, numbers: Iterator[int]) -> Iterator[Body]:
+    """Name the nodes in the bodies of a graph, in place; yield the bodies in the order of their numbers."""
+    for node in graph.node:
+        for attribute, body in _graphs(node):
+            own = f"{attribute} of {node.op_type} '{node.name or next(iter(node.output), '')}'"
+            working = sum(n.op_type != "Constant" for n in body.node)
+            if working:
+                number = next(numbers)
+                # Inner bodies are called by the names that the model gave their nodes: they are told of first.
+                inner = list(_marked(body, numbers))
+                for n, one in enumerate(body.node):
+                    one.name = NAME.format(number, n)
+                yield Body(own, working)
+                yield from inner
+
+
+def _graphs(node: onnx.NodeProto) -> list[tuple[str, GraphProto]]:
+    return [(a.name, a.g) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]

@@ -1,0 +1,122 @@
+"""Images and blocks with which Col2Im runs: of as many places as there are columns, of as many taps as rows divide by.
+
+Both hang on each other and on the extents of the columns, and either may be an input: they are solved for together.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site
+
+TAPS = (2, 1, 3, 4)
+"""Extents of a block, those first that are made up before the others: of one tap nothing is added up."""
+RANK = 2
+"""Axes of an image of which nothing is known."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One Col2Im: what of it is known."""
+
+    wants: int
+    """The input that is to be made up: 1 the image, 2 the block."""
+    rows: CountedExtent
+    """Channels times taps."""
+    count: CountedExtent
+    """How many columns there are."""
+    image: tuple[int, ...]
+    """Empty where it is an input, too; as the block."""
+    block: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __call__(self, sizes: Mapping[str, int], shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what the input takes where dimensions have these sizes: ones where nothing fits."""
+        rank = len(self.image or self.block) or (shape[0] if shape else RANK)
+        rows, count = self.rows.at(sizes), self.count.at(sizes)
+        for block in self.blocks(rank):
+            if rows is not None and rows % math.prod(block):
+                continue
+            image = self._image(block, 1 if count is None else count)
+            if image is not None:
+                return (image, block)[self.wants - 1]
+        return (1,) * rank
+
+    def blocks(self, rank: int) -> Iterator[tuple[int, ...]]:
+        """Yield the blocks that are tried."""
+        yield from [self.block] if self.block else itertools.product(TAPS, repeat=rank)
+
+    def places(self, image: Sequence[int], block: Sequence[int]) -> list[int]:
+        """Return how often a block stands along each axis of an image."""
+        return [
+            (size + pad - span) // stride + 1
+            for size, (pad, span, stride) in zip(image, self._axes(block), strict=True)
+        ]
+
+    def _axes(self, block: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return for each axis the padding at both ends, what a block spans, and the stride."""
+        rank = len(block)
+        dilations, strides = self.dilations or (1,) * rank, self.strides or (1,) * rank
+        pads = self.pads or (0,) * 2 * rank
+        return [(pads[n] + pads[n + rank], d * (block[n] - 1) + 1, strides[n]) for n, d in enumerate(dilations)]
+
+    def _image(self, block: Sequence[int], count: int) -> tuple[int, ...] | None:
+        """Return an image with so many places, the nearest to a square; None where there is none."""
+        if self.image:
+            places = self.places(self.image, block)
+            return self.image if min(places) > 0 and math.prod(places) == count else None
+        found = []
+        for wanted in _factorized(count, len(block)):
+            image = tuple(
+                max(1, (n - 1) * stride + span - pad)
+                for n, (pad, span, stride) in zip(wanted, self._axes(block), strict=True)
+            )
+            if self.places(image, block) == [*wanted]:
+                found.append(image)
+        return min(found, key=max, default=None)
+
+
+def _factorized(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to write a number as a product of so many."""
+    if parts == 1:
+        yield (number,)
+        return
+    for first in range(1, number + 1):
+        if number % first == 0:
+            for rest in _factorized(number // first, parts - 1):
+                yield first, *rest
+
+
+def _of(site: Site, wants: int) -> Columns:
+    dilations, pads, strides = (tuple(site.attribute(name, ())) for name in ("dilations", "pads", "strides"))
+    image, block = (() if wants == n else site.constant(n) for n in (1, 2))
+    return Columns(wants, site.extent(0, 1), site.extent(0, 2), image, block, dilations, pads, strides)
+
+
+def image(site: Site) -> InputValues:
+    """Return what the image of Col2Im takes."""
+    return InputValues("fitted", fitted=_of(site, 1))
+
+
+def block(site: Site) -> InputValues:
+    """Return what the block of Col2Im takes."""
+    return InputValues("fitted", fitted=_of(site, 2))
+
+
+def demanded(site: Site) -> Iterator[dict[str, int]]:
+    """Yield sizes of the named dimensions of the columns with which Col2Im runs, what is constant of it as it is."""
+    made = _of(site, 0)
+    shape = site.shape(0) or ()
+    if len(shape) != 3 or not (made.image or made.block):
+        return
+    for one in made.blocks(len(made.image or made.block)):
+        taps = math.prod(one)
+        places = math.prod(made.places(made.image, one)) if made.image else None
+        wanted = {1: shape[1] if isinstance(shape[1], int) else 2 * taps, 2: places}
+        fits = (places is None or places > 0) and wanted[1] is not None and wanted[1] % taps == 0
+        if fits and not (isinstance(shape[2], int) and places is not None and shape[2] != places):
+            named = {axis: size for axis, size in wanted.items() if isinstance(shape[axis], str) and size is not None}
+            yield {str(shape[axis]): size for axis, size in named.items()}

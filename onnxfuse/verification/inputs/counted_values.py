@@ -1,0 +1,72 @@
+"""Numbers for inputs that count, point or give a size, as their role has them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfuse.verification.inputs.input_roles import Role
+
+Array = npt.NDArray[Any]
+Generator = np.random.Generator
+
+
+def counted_values(
+    rng: Generator, role: Role, shape: tuple[int, ...], sizes: Mapping[str, int], *, edge: bool = False
+) -> Array:
+    """Return numbers of a role where dimensions have these sizes; with `edge` half of them are the first and last."""
+    if role.kind == "axes":
+        return _different(rng, role.choices, shape)
+    if role.kind == "parts":
+        return _parts(rng, role.spans[0].at(sizes)[1], shape)
+    if role.fitted is not None:
+        return np.array(role.fitted(sizes, shape), np.int64).reshape(shape)
+    if role.kind == "target":
+        return _target(rng, shape)
+    if role.kind == "each":
+        return _each(rng, [s.at(sizes) for s in role.spans], shape, real=role.real)
+    least, most = role.ends(sizes) or (0, 0)
+    if role.real:
+        return rng.uniform(least, most, shape)
+    x = rng.integers(least, most, shape, endpoint=True)
+    return np.where(rng.random(shape) < 0.5, rng.choice([least, most], shape), x) if edge else x
+
+
+def _each(rng: Generator, ends: list[tuple[int, int]], shape: tuple[int, ...], *, real: bool) -> Array:
+    """Return a number of a range of its own for each element of the last axis, the last ranges for the last elements.
+
+    What there is more of than ranges stands in front, and is 1.
+    """
+    wide = shape or (1,)
+    count = wide[-1]
+    every = [(1, 1)] * max(0, count - len(ends)) + ends[max(0, len(ends) - count) :]
+    low, high = (np.array([e[n] for e in every], np.int64) for n in (0, 1))
+    made = rng.uniform(low, high, wide) if real else rng.integers(low, high, wide, endpoint=True)
+    return np.asarray(made).reshape(shape)
+
+
+def _different(rng: Generator, choices: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """Return different numbers; the same again where there are more than choices."""
+    count = math.prod(shape)
+    order = rng.permutation(np.array(choices, np.int64))
+    return np.resize(order, count).reshape(shape)
+
+
+def _parts(rng: Generator, total: int, shape: tuple[int, ...]) -> Array:
+    """Return parts of a number that add up to it, each of them at least 1 where it has as many."""
+    count = math.prod(shape)
+    if not count:
+        return np.zeros(shape, np.int64)
+    least = int(total >= count)
+    cuts = np.sort(rng.integers(0, total - least * count, count - 1, endpoint=True))
+    return (np.diff(np.concatenate([[0], cuts, [total - least * count]])) + least).reshape(shape)
+
+
+def _target(rng: Generator, shape: tuple[int, ...]) -> Array:
+    """Return a target of a Reshape that suits any number of elements: one axis takes them all."""
+    target = np.ones(shape, np.int64)
+    if target.size:
+        target.reshape(-1)[rng.integers(0, target.size)] = -1
+    return target

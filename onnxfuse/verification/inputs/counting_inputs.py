@@ -1,0 +1,362 @@
+"""Inputs of operators that count, point or give a size: which whole numbers each of them takes.
+
+`ENTRIES` has an entry per operator and input; `PLAIN` names the integer inputs of ONNX's operators that are data. The
+numbers hang on extents, which a case knows and a model need not: an `Extent` is what is to be computed then.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from onnx import TensorProto
+
+from onnxfuse.verification.inputs import col2im_sizes
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site, Span
+
+MICROSOFT = "com.microsoft"
+
+
+Entry = Callable[[Site], InputValues | None]
+Axis = int | tuple[str, int]
+"""An axis, or the attribute that says which, and its default."""
+
+
+def _axis(site: Site, axis: Axis) -> int:
+    return axis if isinstance(axis, int) else int(site.attribute(*axis))
+
+
+def _span(low: CountedExtent | int, high: CountedExtent | int) -> Span:
+    ends = [e if isinstance(e, CountedExtent) else CountedExtent((), e) for e in (low, high)]
+    return Span(*ends)
+
+
+def between(low: int, high: int, *, real: bool = False) -> Entry:
+    """Numbers of one range, whatever the shapes are."""
+    return lambda _: InputValues("within", (_span(low, high),), real=real)
+
+
+def rows(of: int, axis: Axis) -> Entry:
+    """Row numbers of input `of` along an axis."""
+    return lambda site: InputValues("within", (_span(0, site.extent(of, _axis(site, axis)) - 1),))
+
+
+def length(of: int, axis: Axis, least: int = 1) -> Entry:
+    """How many of the entries along an axis of input `of` there are."""
+    return lambda site: InputValues("within", (_span(least, site.extent(of, _axis(site, axis))),))
+
+
+def exactly(of: int, axis: Axis) -> Entry:
+    """The extent of an axis of input `of`, and nothing else."""
+
+    def entry(site: Site) -> InputValues:
+        extent = site.extent(of, _axis(site, axis))
+        return InputValues("within", (_span(extent, extent),))
+
+    return entry
+
+
+def room(of: int, axis: Axis, what: int, along: Axis) -> Entry:
+    """Where in an axis of input `of` what lies along an axis of input `what` may begin."""
+
+    def entry(site: Site) -> InputValues:
+        return InputValues(
+            "within", (_span(0, site.extent(of, _axis(site, axis)) - site.extent(what, _axis(site, along))),)
+        )
+
+    return entry
+
+
+def tuples(first: int | str) -> Entry:
+    """Tuples of row numbers of input 0, from the axis `first` on or the one that this attribute says."""
+
+    def entry(site: Site) -> InputValues | None:
+        start = first if isinstance(first, int) else int(site.attribute(first, 0))
+        shape, own = site.shape(0), site.shape(1)
+        if shape is None:
+            return rows(0, start)(site)
+        many = own[-1] if own and isinstance(own[-1], int) else len(shape)
+        spans = [_span(0, site.extent(0, a) - 1) for a in range(start, min(start + many, len(shape)))]
+        return InputValues("within", tuple(spans)) if spans else None
+
+    return entry
+
+
+def axes(of: int, more: int = 0, but_last: int = 0) -> Entry:
+    """Axes of input `of`, each once; of what has `more` of them, without the last ones."""
+
+    def entry(site: Site) -> InputValues:
+        shape, own = site.shape(of), site.shape(site.position)
+        count = own[0] if own and isinstance(own[0], int) else 1
+        rank = 1 if shape is None else len(shape) + more * count - but_last
+        return InputValues("axes", choices=tuple(range(max(rank, 1))))
+
+    return entry
+
+
+def _squeezed(site: Site) -> InputValues:
+    """Axes of one entry."""
+    shape = site.shape(0) or ()
+    return InputValues("axes", choices=tuple(a for a, d in enumerate(shape) if d == 1) or (0,))
+
+
+def parts(of: int, axis: Axis) -> Entry:
+    """Parts of the extent of an axis; one number is how large each of them is."""
+
+    def entry(site: Site) -> InputValues:
+        extent = site.extent(of, _axis(site, axis))
+        scalar = site.shape(site.position) == ()
+        return InputValues("within" if scalar else "parts", (_span(1, extent),))
+
+    return entry
+
+
+def by_rank(entries: Mapping[int, Entry], other: Entry) -> Entry:
+    """What hangs on the rank of the input itself."""
+
+    def entry(site: Site) -> InputValues | None:
+        shape = site.shape(site.position)
+        return (other if shape is None else entries.get(len(shape), other))(site)
+
+    return entry
+
+
+def where(position: int, entry: Entry, other: Entry) -> Entry:
+    """`entry` where the node has the input at `position`."""
+    return lambda site: (entry if site.has(position) else other)(site)
+
+
+def mask(_: Site) -> InputValues:
+    """Zeros and ones."""
+    return InputValues("mask")
+
+
+def _depth(site: Site) -> InputValues | None:
+    """Indices of OneHot, where its depth is a constant."""
+    depth = site.numbers.get(site.node.input[1])
+    return None if depth is None else InputValues("within", (_span(0, CountedExtent(((depth, ()),), -1)),))
+
+
+def _expanded(site: Site) -> InputValues:
+    """A shape to which input 0 can be repeated."""
+    shape = site.shape(0) or ()
+    spans = [_span(1, 3) if d == 1 else _span(site.extent(0, a), site.extent(0, a)) for a, d in enumerate(shape)]
+    return InputValues("each", (_span(1, 3), *spans))
+
+
+def resized(times: int) -> Entry:
+    """Sizes of the axes of a Resize, or with `times` 0 their factors: batch and channels stay."""
+
+    def entry(site: Site) -> InputValues:
+        chosen = [int(a) for a in site.attribute("axes", range(len(site.shape(0) or ())))]
+        spans = []
+        for axis in chosen:
+            extent = site.extent(0, axis) if times else CountedExtent((), 1)
+            stays = axis in (0, 1) and len(site.shape(0) or ()) > 2
+            spans.append(_span(extent, extent if stays else extent.times(2)))
+        return InputValues("each", tuple(spans))
+
+    return entry
+
+
+def _roi_or_scales(site: Site) -> InputValues:
+    """Input 1 of Resize: the factors in opset 10, a region in [0, 1] from 11 on."""
+    if len(site.node.input) == 2:
+        return resized(0)(site) or InputValues("mask")
+    rank = len(site.shape(0) or ())
+    return InputValues("each", (*[_span(0, 0)] * rank, *[_span(1, 1)] * rank))
+
+
+def _region(site: Site) -> InputValues:
+    """Boxes inside the image: a corner near its first pixel, and one behind that."""
+    far = [_span(1, site.extent(0, a)) for a in (-1, -2)]
+    return InputValues("each", (_span(0, 1), _span(0, 1), *far), real=True)
+
+
+def _grid(site: Site) -> InputValues:
+    """The size of AffineGrid: its batch is that of the matrices."""
+    matrix = site.shape(0) or (None, 2, 3)
+    return InputValues(
+        "each", (_span(site.extent(0, 0), site.extent(0, 0)), *[_span(1, 4)] * (3 if matrix[1] == 2 else 4))
+    )
+
+
+def _padding(site: Site) -> InputValues:
+    """Widths; a mirror shows less than there is."""
+    return InputValues("within", (_span(0, 2 if site.attribute("mode", b"constant") == b"constant" else 1),))
+
+
+def _zero_point(site: Site) -> InputValues | None:
+    """Nothing else than 0 beside products in int32."""
+    found = site.types.get(site.node.input[site.position])
+    return InputValues("within", (_span(0, 0),)) if found is not None and found.dtype == TensorProto.INT32 else None
+
+
+def _unpooled(site: Site) -> Sequence[CountedExtent]:
+    """Return what MaxUnpool makes of each spatial axis."""
+    kernel = site.attribute("kernel_shape", ())
+    strides = site.attribute("strides", [1] * len(kernel))
+    pads = site.attribute("pads", [0] * 2 * len(kernel))
+    return [
+        (site.extent(0, 2 + n) - 1).times(s) + (k - pads[n] - pads[n + len(kernel)])
+        for n, (k, s) in enumerate(zip(kernel, strides, strict=False))
+    ]  # fmt: skip
+
+
+def _places(site: Site) -> InputValues:
+    """Places in all that MaxUnpool makes, where that is not padded; else in what it reads, which is no more."""
+    shape = site.shape(0) or (None,)
+    kernel, pads = site.attribute("kernel_shape", ()), site.attribute("pads", ())
+    strides = site.attribute("strides", [1] * len(kernel))
+    grown = math.prod(strides) if not any(pads) and all(k >= s for k, s in zip(kernel, strides, strict=False)) else 1
+    return InputValues("within", (_span(0, CountedExtent(((grown, tuple(shape)),), -1)),))
+
+
+def _unpooled_shape(site: Site) -> InputValues:
+    """The shape of MaxUnpool's output."""
+    every = [site.extent(0, 0), site.extent(0, 1), *_unpooled(site)]
+    return InputValues("each", tuple(_span(e, e) for e in every))
+
+
+def _steps(site: Site) -> InputValues | None:
+    """How many entries of each row Scan of opset 8 is to read; from opset 9 on it has no such input."""
+    body = site.attribute("body", None)
+    if body is None or len(body.input) != len(site.node.input) - 1:
+        return None
+    return length(len(site.node.input) - int(site.attribute("num_scan_inputs", 1)), 1)(site)
+
+
+def _groups(site: Site) -> InputValues:
+    """Blocks of a row of MatMulNBits."""
+    return InputValues(
+        "within", (_span(0, -(-int(site.attribute("K", 1)) // int(site.attribute("block_size", 1))) - 1),)
+    )
+
+
+def _cached(site: Site) -> tuple[CountedExtent, CountedExtent]:
+    """Return how many tokens GroupQueryAttention is given, and how many there are with those of its cache."""
+    fresh = site.extent(0, 1)
+    return fresh, fresh + site.extent(3, 2) if site.has(3) else fresh
+
+
+def _total_length(site: Site) -> InputValues:
+    """All tokens of GroupQueryAttention, no more than its table of angles has rows."""
+    _, total = _cached(site)
+    spans = [_span(total, total)]
+    if site.has(7):
+        spans.append(_span(0, site.extent(7, 0)))
+    return InputValues("within", tuple(spans))
+
+
+def _last_tokens(site: Site) -> InputValues:
+    """The last token of each row of GroupQueryAttention."""
+    fresh, total = _cached(site)
+    spans = [_span(fresh - 1, total - 1)]
+    if site.has(7):
+        spans.append(_span(0, site.extent(7, 0) - 1))
+    return InputValues("within", tuple(spans))
+
+
+SIZE = between(1, 4)
+"""How many: small, so that what is made of it fits any memory."""
+FIRST = between(0, 0)
+"""The first of a sequence, of which nobody knows how long it is."""
+FLAG = between(0, 1)
+
+ENTRIES: Mapping[tuple[str, str], Mapping[int, Entry]] = {
+    ("", "AffineGrid"): {1: _grid},
+    ("", "Attention"): {6: length(1, -2)},
+    ("", "BitShift"): {1: between(0, 7)},
+    ("", "BlackmanWindow"): {0: between(1, 16)},
+    ("", "CenterCropPad"): {1: SIZE},
+    ("", "Col2Im"): {1: col2im_sizes.image, 2: col2im_sizes.block},
+    ("", "ConstantOfShape"): {0: SIZE},
+    ("", "CumProd"): {1: axes(0)},
+    ("", "CumSum"): {1: axes(0)},
+    ("", "DFT"): {1: between(1, 16), 2: axes(0, but_last=1)},
+    ("", "DequantizeLinear"): {2: _zero_point},
+    ("", "Dropout"): {1: between(0, 0)},
+    ("", "Expand"): {1: _expanded},
+    ("", "GRU"): {4: length(0, ("layout", 0))},
+    ("", "Gather"): {1: rows(0, ("axis", 0))},
+    ("", "GatherElements"): {1: rows(0, ("axis", 0))},
+    ("", "GatherND"): {1: tuples("batch_dims")},
+    ("", "HammingWindow"): {0: between(1, 16)},
+    ("", "HannWindow"): {0: between(1, 16)},
+    ("", "LSTM"): {4: length(0, ("layout", 0))},
+    ("", "Loop"): {0: SIZE},
+    ("", "MaxUnpool"): {1: _places, 2: _unpooled_shape},
+    ("", "MelWeightMatrix"): {
+        0: SIZE, 1: between(32, 64), 2: between(8000, 16000), 3: between(0, 500), 4: between(2000, 4000),
+    },
+    ("", "NegativeLogLikelihoodLoss"): {1: rows(0, 1)},
+    ("", "NonMaxSuppression"): {2: SIZE, 3: between(0, 1, real=True), 4: between(-1, 1, real=True)},
+    ("", "OneHot"): {0: _depth, 1: SIZE},
+    ("", "Pad"): {1: _padding, 3: axes(0)},
+    ("", "RNN"): {4: length(0, ("layout", 0))},
+    ("", "Range"): {0: FLAG, 1: between(2, 4), 2: between(1, 2)},
+    **{("", f"Reduce{name}"): {1: axes(0)} for name in (
+        "L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare",
+    )},
+    ("", "Reshape"): {1: lambda _: InputValues("target")},
+    ("", "Resize"): {1: _roi_or_scales, 2: resized(0), 3: resized(1)},
+    ("", "ReverseSequence"): {1: length(0, ("time_axis", 0))},
+    ("", "RoiAlign"): {1: _region, 2: rows(0, 0)},
+    ("", "RotaryEmbedding"): {3: rows(1, 0)},
+    ("", "STFT"): {1: between(1, 4), 3: where(2, exactly(2, 0), length(0, 1))},
+    ("", "Scan"): {0: _steps},
+    ("", "Scatter"): {1: rows(0, ("axis", 0))},
+    ("", "ScatterElements"): {1: rows(0, ("axis", 0))},
+    ("", "ScatterND"): {1: tuples(0)},
+    ("", "SequenceAt"): {1: FIRST},
+    ("", "SequenceErase"): {1: FIRST},
+    ("", "SequenceInsert"): {2: FIRST},
+    ("", "Slice"): {1: FLAG, 2: between(2, 8), 3: axes(0), 4: between(1, 2)},
+    ("", "SoftmaxCrossEntropyLoss"): {1: rows(0, 1)},
+    ("", "Split"): {1: parts(0, ("axis", 0))},
+    ("", "SplitToSequence"): {1: parts(0, ("axis", 0))},
+    ("", "Squeeze"): {1: _squeezed},
+    ("", "TensorScatter"): {2: room(0, ("axis", -2), 1, ("axis", -2))},
+    ("", "Tile"): {1: between(1, 3)},
+    ("", "TopK"): {1: length(0, ("axis", -1))},
+    ("", "Trilu"): {1: between(-2, 2)},
+    ("", "Unsqueeze"): {1: axes(0, more=1)},
+    ("", "Upsample"): {1: resized(0)},
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): {1: rows(0, -1)},
+    ("ai.onnx.preview.training", "Adagrad"): {1: SIZE},
+    ("ai.onnx.preview.training", "Adam"): {1: SIZE},
+    ("ai.onnx.preview.training", "Momentum"): {1: SIZE},
+    (MICROSOFT, "Attention"): {3: by_rank({1: length(0, 1)}, mask), 6: room(4, 3, 0, 1)},
+    (MICROSOFT, "AttnLSTM"): {4: length(0, 0), 12: length(11, 1)},
+    (MICROSOFT, "CropAndResize"): {1: between(0, 1, real=True), 2: rows(0, 0), 3: SIZE},
+    (MICROSOFT, "DecoderMaskedMultiHeadAttention"): {3: mask, 7: room(5, 2, 0, 1), 8: between(1, 1), 9: rows(9, 1)},
+    (MICROSOFT, "DecoderMaskedSelfAttention"): {3: mask, 6: room(4, 3, 0, 1), 7: between(1, 1), 8: rows(8, 1)},
+    (MICROSOFT, "DequantizeLinear"): {2: _zero_point},
+    (MICROSOFT, "DynamicQuantizeLSTM"): {4: length(0, 0)},
+    (MICROSOFT, "EmbedLayerNormalization"): {0: rows(2, 0), 1: rows(4, 0), 7: mask, 8: rows(3, 0)},
+    (MICROSOFT, "ExpandDims"): {1: axes(0)},
+    (MICROSOFT, "GatherBlockQuantized"): {1: rows(0, ("gather_axis", 0))},
+    (MICROSOFT, "GatherND"): {1: tuples(0)},
+    (MICROSOFT, "GroupQueryAttention"): {5: _last_tokens, 6: _total_length, 9: where(7, rows(7, 0), SIZE)},
+    (MICROSOFT, "LongformerAttention"): {6: mask},
+    (MICROSOFT, "MRotaryEmbedding"): {1: rows(2, 0)},
+    (MICROSOFT, "MatMulNBits"): {4: _groups},
+    (MICROSOFT, "MaxpoolWithMask"): {1: mask},
+    (MICROSOFT, "MultiHeadAttention"): {4: by_rank({1: length(1, 1)}, mask), 8: room(6, 2, 0, 1), 9: rows(9, 1)},
+    (MICROSOFT, "NGramRepeatBlock"): {0: rows(1, 1)},
+    (MICROSOFT, "Pad"): {1: _padding},
+    (MICROSOFT, "QAttention"): {5: by_rank({1: length(0, 1)}, mask)},
+    (MICROSOFT, "QEmbedLayerNormalization"): {0: rows(2, 0), 1: rows(4, 0), 7: mask},
+    (MICROSOFT, "RelativePositionBias"): {1: between(4, 4), 2: between(4, 4)},
+    (MICROSOFT, "RotaryEmbedding"): {1: by_rank({1: room(2, 0, 0, -2)}, rows(2, 0))},
+    (MICROSOFT, "SparseAttention"): {7: exactly(3, 2), 8: length(3, 2)},
+    (MICROSOFT, "TorchEmbedding"): {1: rows(0, 0), 2: FIRST},
+    (MICROSOFT, "Trilu"): {1: between(-2, 2)},
+    (MICROSOFT, "WordConvEmbedding"): {0: rows(3, 0)},
+}  # fmt: skip
+"""For each operator, by the position of an input, what that takes."""
+
+PLAIN: Mapping[tuple[str, str], str] = {
+    ("", "BitShift"): "X", ("", "BitwiseAnd"): "A B", ("", "BitwiseNot"): "X", ("", "BitwiseOr"): "A B",
+    ("", "BitwiseXor"): "A B", ("", "DequantizeLinear"): "x", ("", "Equal"): "A B", ("", "QLinearConv"): "B",
+    ("", "TfIdfVectorizer"): "X", ("ai.onnx.ml", "CategoryMapper"): "X", ("ai.onnx.ml", "LabelEncoder"): "X",
+}  # fmt: skip
+"""Inputs of ONNX's operators that take integers and no floats, and are data: any number is valid."""

@@ -1,0 +1,293 @@
+"""What an input is used for, read from the graph: numbers that count or point, a mask, or plain ones."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import onnx
+from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
+
+from onnxfuse.files.external import is_external
+from onnxfuse.graph.graph import bodies
+from onnxfuse.model.functions import Key, called, functions_of
+from onnxfuse.shapes.inference import infer, shell
+from onnxfuse.shapes.types import ValueType, value_types
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, Site, Span
+from onnxfuse.verification.inputs.counting_inputs import ENTRIES
+from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
+
+CARRIERS = frozenset(
+    {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Expand", "Slice", "Concat", "Tile",
+     "Split", "Max", "Min", "Abs", "Gather", "GatherElements", "GatherND"}
+)  # fmt: skip
+"""Operators that hand their first input's values on."""
+
+OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
+"""Domains whose operators are known here by their names; another one's Add is not known to add."""
+
+SHIFTERS = {"Add": 1, "Sub": -1}
+"""Operators that hand values on moved by the other operand, where that is a constant, and its sign."""
+
+SUM = "ReduceSum"
+"""The operator that makes lengths of a mask."""
+
+ALIGNED = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Abs"})
+"""Those of them that leave every value where it is among the others."""
+
+COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
+TESTERS = frozenset({"Not", "And", "Or", "Xor", "Where", "If"})
+"""Operators that ask yes or no of a value, as comparisons with 0, 1 or what is computed do."""
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL)
+
+
+@dataclass(frozen=True)
+class Role:
+    """How the values of an input are read."""
+
+    kind: str
+    """`number`, for anything; `mask`; or a kind of `Numbers`."""
+    spans: tuple[Span, ...] = ()
+    """Of `within`: the values lie in all of them. Else as `Numbers` has them."""
+    choices: tuple[int, ...] = ()
+    """Of `number`: constants that the values are compared with. Else as `Numbers` has them."""
+    real: bool = False
+    fitted: Fitted | None = None
+    """Of `fitted`: what computes them."""
+
+    @property
+    def points(self) -> bool:
+        """Whether what is beyond some extent is refused."""
+        return self.kind == "within" and any(s.high.terms for s in self.spans)
+
+    def ends(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the least and the largest number that is valid where dimensions have these sizes; None for any.
+
+        A span of which nothing is known is one only where there is no other.
+        """
+        if self.kind != "within":
+            return None
+        known = [s for s in self.spans if s.high.at(sizes) is not None] or self.spans
+        lows, highs = zip(*(s.at(sizes) for s in known), strict=True)
+        high = min(highs)
+        # Where two do not meet, the smaller numbers are the safe ones: what is beyond a table is refused.
+        low = min(max(lows), max(high, min(lows)))
+        return low, max(low, high)
+
+
+@dataclass(frozen=True)
+class _Use:
+    node: NodeProto
+    position: int
+    shift: int = 0
+    """What was added to the value before."""
+    aligned: bool = True
+    """Whether the node reads the whole value, element by element, and nothing beside it."""
+    summed: bool = False
+    """Whether the node reads sums of the values: lengths, where the values are a mask."""
+
+
+def roles(model: onnx.ModelProto) -> dict[str, Role]:
+    """Return the role of each graph input, by name. Follows values into subgraphs and local functions."""
+    named = shell(model)
+    for value in named.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.dim_param and not dim.HasField("dim_value"):
+                dim.dim_param = unnamed(value.name, axis)
+    typed = infer(named)
+    scope = _Scope(
+        _readers(typed.graph.node),
+        value_types(typed.graph),
+        functions_of(typed),
+        _numbers(model),
+        _vectors(model),
+        ranges(model),
+    )
+    return {i.name: _role(i.name, scope) for i in model.graph.input}
+
+
+def unnamed(name: str, axis: int) -> str:
+    """Return what a dimension of an input is called that has no name."""
+    return f"{name}[{axis}]"
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A graph or the body of a function."""
+
+    readers: dict[str, list[_Use]]
+    types: dict[str, ValueType]
+    functions: dict[Key, FunctionProto]
+    """Those of the model."""
+    numbers: dict[str, int]
+    """Constants of one whole number."""
+    vectors: dict[str, tuple[int, ...]]
+    """Constants of a few of them."""
+    ranges: Ranges
+    """Consecutive whole numbers, in all graphs of the model."""
+
+
+def _role(name: str, graph: _Scope) -> Role:
+    spans: list[Span] = []
+    special: list[Role] = []
+    compared = set[int]()
+    tested, real = False, True
+    for use, scope in _uses(name, graph):
+        numbers = _numbers_of(use, scope, graph)
+        one_hot = _one_hot(use, graph.ranges)
+        if one_hot is not None:
+            spans.append(_moved(one_hot, use.shift))
+        if use.summed:
+            tested = tested or (numbers is not None and numbers.kind == "within")
+            continue
+        number = _compared(use, graph.numbers)
+        compared |= set() if number is None else {number - use.shift}
+        tested = (
+            tested or (_is_test(use) and number in (None, 0, 1)) or (numbers is not None and numbers.kind == "mask")
+        )
+        if numbers is None or numbers.kind == "mask":
+            continue
+        moved = tuple(_moved(s, use.shift) for s in numbers.spans)
+        if numbers.kind == "within":
+            spans += moved
+            real = real and numbers.real
+        elif use.aligned or numbers.kind == "axes":
+            special.append(Role(numbers.kind, moved, numbers.choices, numbers.real, numbers.fitted))
+        elif not numbers.real:
+            spans.append(PART_OF_A_SIZE)
+            real = False
+    if special:
+        return special[0]
+    if spans:
+        return Role("within", tuple(dict.fromkeys(spans)), real=real)
+    return Role("mask") if tested else Role("number", choices=tuple(sorted(compared)))
+
+
+def _moved(span: Span, shift: int) -> Span:
+    """Return the numbers to which `shift` is added before; they are not negative where those are not."""
+    low = span.low - shift
+    if not low.terms and span.low.plus >= 0:
+        low = CountedExtent((), max(0, low.plus))
+    return Span(low, span.high - shift)
+
+
+def _one_hot(use: _Use, known: Ranges) -> Span | None:
+    """Return the range that the value is compared with for equality; None where it is with none."""
+    if use.node.op_type != "Equal" or use.node.domain or use.node.input[1 - use.position] not in known:
+        return None
+    first, end = known[use.node.input[1 - use.position]]
+    return Span(CountedExtent((), first), CountedExtent((), end - 1))
+
+
+PART_OF_A_SIZE = Span(CountedExtent((), 1), CountedExtent((), 4))
+"""What is joined with other numbers to a shape."""
+
+
+def _numbers_of(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> InputValues | None:
+    """Return what the operator takes there; None where it is data to it, or nothing is known."""
+    domain = "" if use.node.domain == "ai.onnx" else use.node.domain
+    entry = ENTRIES.get((domain, use.node.op_type), {}).get(use.position)
+    return None if entry is None else entry(Site(use.node, use.position, types, graph.numbers, graph.vectors))
+
+
+def _uses(
+    name: str, scope: _Scope, moved: int = 0, *, aligned: bool = True, summed: bool = False
+) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
+    """Yield every use of the value and of what only carries its values on, with the types known where it stands.
+
+    `moved` is what has been added to the value so far; `aligned` says whether its elements stand as they came, `summed`
+    whether they are sums of these.
+    """
+    pending, seen = [(name, moved, aligned, summed)], {name}
+    while pending:
+        value, shift, whole, sums = pending.pop()
+        for plain in scope.readers.get(value, ()):
+            use = replace(plain, shift=shift, aligned=whole, summed=sums)
+            node = use.node
+            yield use, scope.types
+            function = scope.functions.get(called(node))
+            if function is not None and use.position < len(function.input):
+                inner = {
+                    formal: scope.types[actual]
+                    for formal, actual in zip(function.input, node.input, strict=False)
+                    if actual in scope.types
+                }
+                body = _Scope(_readers(function.node), inner, scope.functions, {}, {}, scope.ranges)
+                yield from _uses(function.input[use.position], body, shift, aligned=whole, summed=sums)
+                continue
+            step = _carried(use, scope.numbers) if node.domain in OWNERS else None
+            if step is not None:
+                fresh = [o for o in node.output if o not in seen]
+                seen.update(fresh)
+                kept = whole and (node.op_type in ALIGNED or node.op_type in SHIFTERS)
+                pending.extend((o, shift + step, kept, sums or node.op_type == SUM) for o in fresh)
+
+
+def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
+    """Return what the operator adds to the values that it hands on; None where it does not hand them on."""
+    node = use.node
+    if node.op_type == SUM and use.position == 0:
+        return 0
+    if node.op_type in CARRIERS and (use.position == 0 or node.op_type in ("Concat", "Max", "Min")):
+        return 0
+    if node.op_type == "Where" and use.position > 0:
+        return 0
+    if node.op_type in SHIFTERS and (use.position == 0 or node.op_type == "Add"):
+        other = numbers.get(node.input[1 - use.position])
+        return None if other is None else SHIFTERS[node.op_type] * other
+    return None
+
+
+def _numbers(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the whole numbers among the constants of the main graph: those of one element."""
+    return {n: x[0] for n, x in _vectors(model).items() if len(x) == 1}
+
+
+FEW = 8
+"""Elements of a constant up to which it may say extents."""
+
+
+def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the constants of the main graph that hold a few whole numbers."""
+    tensors = {t.name: t for t in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            tensors[node.output[0]] = node.attribute[0].t
+    whole = (TensorProto.INT32, TensorProto.INT64)
+    few = {
+        n: t
+        for n, t in tensors.items()
+        if t.data_type in whole and 1 <= math.prod(t.dims) <= FEW and not is_external(t)
+    }
+    return {n: tuple(int(x) for x in numpy_helper.to_array(t).reshape(-1)) for n, t in few.items()}
+
+
+def sites(model: onnx.ModelProto, operator: str) -> Iterator[Site]:
+    """Yield the nodes of an operator of ONNX in the main graph, with what is known where they stand."""
+    typed = infer(shell(model))
+    types, numbers, vectors = value_types(typed.graph), _numbers(model), _vectors(model)
+    yield from (Site(n, 0, types, numbers, vectors) for n in typed.graph.node if n.op_type == operator and not n.domain)
+
+
+def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
+    readers: dict[str, list[_Use]] = defaultdict(list)
+    for node in nodes:
+        for position, name in enumerate(node.input):
+            readers[name].append(_Use(node, position))
+        for body in bodies(node):
+            for name, uses in _readers(body.node).items():
+                readers[name].extend(uses)
+    return readers
+
+
+def _compared(use: _Use, numbers: Mapping[str, int]) -> int | None:
+    """Return the constant that the value is compared with; None where it is with none."""
+    return numbers.get(use.node.input[1 - use.position]) if use.node.op_type in COMPARISONS else None
+
+
+def _is_test(use: _Use) -> bool:
+    if use.node.op_type in TESTERS | COMPARISONS:
+        return use.node.op_type != "Where" or use.position == 0
+    return use.node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)

@@ -1,0 +1,364 @@
+"""Inputs to compare two models on: seeded, signed, of wide range and at the edges, of several shapes; or real ones.
+
+Uniform numbers in [0, 1) are never used: they cannot tell Relu from Identity.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from onnxfuse.model.validate import MOST_ELEMENTS
+from onnxfuse.shapes.extent_arithmetic import reduced
+from onnxfuse.shapes.types import Dim, value_types
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.inputs.counted_values import counted_values
+from onnxfuse.verification.inputs.input_roles import Role, roles, unnamed
+from onnxfuse.verification.run.floats import float_type
+
+Array = npt.NDArray[Any]
+Shapes = Mapping[str, Sequence[int]]
+
+KINDS = ("normal", "small", "wide", "edge")
+"""normal: the standard normal distribution. small: the same by 2^-8, where an epsilon under a root shows.
+wide: either sign, magnitudes evenly spread over their logarithm. edge: zeros of both signs, ones, corners of
+activations, the smallest normal and denormal numbers, and a row of zeros, among normal ones.
+Beside them, once: large, magnitudes up to the type's range, as far as the original takes them."""
+
+WIDE_EXPONENTS = {2: (-12, 5), 4: (-20, 10), 8: (-20, 10)}
+"""Exponents of two of the wide kind by bytes per element: squares summed over thousands still fit the type, mostly."""
+
+LARGE_FROM = 8
+"""Exponent of two from which on the magnitudes of large inputs are spread, up to one that the model takes."""
+
+EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 6.0, -6.0)
+"""Zeros, ones, and the corners of HardSigmoid, HardSwish and Relu6; the tiny numbers of the type are added."""
+
+BATCH_SIZES, SEQUENCE_SIZES, IMAGE_SIZES = (1, 3, 8), (16, 7, 1), (64, 33, 96)
+"""Values of a dynamic dimension that nothing is said about: at axis 0, elsewhere, from axis 2 of rank 4."""
+VOLUME_SIZES = (32, 17, 24)
+"""The same from axis 2 of rank 5 and more: 8 volumes of 96 along each edge are 7 million places, and in float64 a
+convolution of them from 8 channels to 8 takes a minute."""
+
+Generator = np.random.Generator
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One graph input: what has to be fed."""
+
+    name: str
+    dtype: int
+    """`onnx.TensorProto.DataType`."""
+    shape: tuple[Dim, ...]
+    role: Role
+
+    @property
+    def array_type(self) -> np.dtype[Any]:
+        """NumPy's name for the element type."""
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.dtype))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs, made when `make` is called so that only one is held at a time; picklable if generated."""
+
+    name: str
+    """The kind, or where real inputs come from."""
+    seed: int | None
+    """None for real inputs."""
+    shapes: Mapping[str, tuple[int, ...]]
+    make: Callable[[], dict[str, Array]]
+
+    @property
+    def generated(self) -> bool:
+        """Whether the inputs were made up here."""
+        return self.seed is not None
+
+
+def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
+    """Return what has to be fed to `model`, in graph-input order; inputs with an initializer need nothing.
+
+    Raises UsageError for an input that is not a tensor of known rank.
+    """
+    types, found = value_types(model.graph), roles(model)
+    initialized = {t.name for t in model.graph.initializer}
+    specs = []
+    for value in model.graph.input:
+        if value.name in initialized:
+            continue
+        type_ = types[value.name]
+        if type_.shape is None:
+            raise UsageError(
+                f"input '{value.name}' is not a tensor of known rank ({type_})", "Declare its shape in the model."
+            )
+        specs.append(InputSpec(value.name, type_.dtype, type_.shape, found[value.name]))
+    return tuple(specs)
+
+
+def cases(specs: Sequence[InputSpec], seeds: Sequence[int], shapes: Shapes | None = None) -> list[Case]:
+    """Return the cases of one verification: per seed each kind, and each set of shapes at least once as `normal`.
+
+    `shapes` gives a dimension name the values it takes in turn, or an input name its shape. Raises UsageError.
+    """
+    sets = shape_sets(specs, shapes or {})
+    plan = []
+    for seed in seeds:
+        # At least two normal cases: the original's own error in one case can be small by luck.
+        normal = [("normal", n) for n in range(max(len(sets), 2))]
+        rest = [(kind, n) for n, kind in enumerate(KINDS[1:])]
+        plan += [(seed, kind, repeat, sets[repeat % len(sets)]) for kind, repeat in normal + rest]
+    return [_case(specs, seed, kind, repeat, chosen) for seed, kind, repeat, chosen in plan]
+
+
+def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
+    """Return exponents of two up to which the numbers in inputs are made large in turn, the largest first.
+
+    Beyond what the kinds hold, up to near the range of the widest number; empty where nothing can be larger.
+    """
+    tops = [_top(s) for s in specs if _grows(s)]
+    usual = min((WIDE_EXPONENTS.get(s.array_type.itemsize, (0, 10))[1] for s in specs if _grows(s)), default=0)
+    return (
+        tuple(dict.fromkeys(t for t in (max(tops) // n for n in (1, 2, 4, 6, 9)) if t > max(usual, LARGE_FROM)))
+        if tops
+        else ()
+    )
+
+
+def large_case(specs: Sequence[InputSpec], seed: int, shapes: Mapping[str, tuple[int, ...]], top: int) -> Case:
+    """Return the case whose numbers have magnitudes up to 2^top, of these shapes by input."""
+    return Case("large", seed, shapes, partial(_made, tuple(specs), shapes, "large", top, seed))
+
+
+def _grows(spec: InputSpec) -> bool:
+    """Return whether an input holds numbers that can be larger than the usual ones: bytes are of their full range."""
+    kind, size = spec.array_type.kind, spec.array_type.itemsize
+    return spec.dtype != TensorProto.BOOL and (
+        kind in "fV" or (kind in "iu" and size > 1 and spec.role.kind == "number")
+    )
+
+
+def _top(spec: InputSpec) -> int:
+    dtype = spec.array_type
+    if dtype.kind in "iu":
+        return 8 * dtype.itemsize - (2 if dtype.kind == "i" else 0)
+    return math.frexp(float_type(dtype).largest)[1] - (2 if dtype == np.float16 else 8)
+
+
+def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tuple[int, ...]]]:
+    """Return the sets of input shapes to run: one number per dimension name within a set, all names varied together."""
+    fixed, values = _read_shapes(specs, shapes)
+    for spec in specs:
+        for axis, dim in enumerate(spec.shape):
+            key = dimension(spec, axis, dim)
+            if key is not None and key not in fixed and key not in values:
+                values[key] = _default_sizes(spec, axis)
+    count = max((len(v) for v in values.values()), default=1)
+    sets = []
+    for n in range(count):
+        chosen = {**{k: v[n % len(v)] for k, v in values.items()}, **fixed}
+        sets.append({s.name: tuple(_extent(s, a, d, chosen) for a, d in enumerate(s.shape)) for s in specs})
+    for name, shape in (item for chosen in sets for item in chosen.items()):
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise UsageError(
+                f"input '{name}' would be of shape {'x'.join(map(str, shape))}, which no tensor has",
+                "Say a size that it can have: --shape NAME=SIZES.",
+            )
+    return [s for n, s in enumerate(sets) if s not in sets[:n]]
+
+
+def with_declared(specs: Sequence[InputSpec], fused: onnx.ModelProto, shapes: Shapes | None) -> Shapes:
+    """Return `shapes` with what `fused` declares of open dimensions that they say nothing about.
+
+    A file that was made for some sizes of the original takes no others.
+    """
+    types = value_types(fused.graph)
+    declared: dict[str, Sequence[int]] = {}
+    for spec in specs:
+        theirs = types[spec.name].shape if spec.name in types else None
+        for axis, (dim, size) in enumerate(zip(spec.shape, theirs or (), strict=False)):
+            name = dimension(spec, axis, dim)
+            if name is not None and isinstance(size, int):
+                declared.setdefault(name, (size,))
+    return {**declared, **(shapes or {})}
+
+
+def nudge(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
+    """Return `inputs` with every other normal float moved by one rounding step; None where there is nothing to move."""
+    rng = np.random.default_rng(seed)
+    moved = {}
+    for name, x in inputs.items():
+        if x.dtype.kind not in "fV" or x.size == 0:
+            moved[name] = x
+            continue
+        normal = np.isfinite(x) & (np.abs(x.astype(np.float64)) >= 2 * float_type(x.dtype).tiny)
+        step = rng.integers(-1, 2, x.shape) * normal
+        bits = f"i{x.dtype.itemsize}"
+        moved[name] = (np.ascontiguousarray(x).view(bits) + step.astype(bits)).view(x.dtype)
+    return None if all(moved[n] is x for n, x in inputs.items()) else moved
+
+
+def _case(specs: Sequence[InputSpec], seed: int, kind: str, repeat: int, shapes: dict[str, tuple[int, ...]]) -> Case:
+    return Case(kind, seed, shapes, partial(_made, tuple(specs), shapes, kind, repeat, seed))
+
+
+def _made(
+    specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], kind: str, repeat: int, seed: int
+) -> dict[str, Array]:
+    sizes = sizes_of(specs, shapes)
+    return {s.name: _values(s, shapes[s.name], kind, repeat, seed, sizes) for s in specs}
+
+
+def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the sizes of the dynamic dimensions, by name, where inputs have these shapes."""
+    named = [
+        (dimension(s, a, d), size)
+        for s in specs
+        for a, (d, size) in enumerate(zip(s.shape, shapes[s.name], strict=True))
+    ]
+    found = {name: size for name, size in named if name is not None}
+    return {**{reduced(name): size for name, size in found.items()}, **found}
+
+
+def _values(
+    spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, seed: int, sizes: Mapping[str, int]
+) -> Array:
+    # The stream depends on the name and not on the position: an input added in front changes no other.
+    rng = np.random.default_rng([seed, repeat, zlib.crc32(kind.encode()), zlib.crc32(spec.name.encode())])
+    dtype = spec.array_type
+    if spec.role.kind not in ("number", "mask") and dtype.kind in "iufV":
+        return counted_values(rng, spec.role, shape, sizes, edge=kind == "edge").astype(dtype)
+    if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):
+        # A flag, not a mask: the first two cases take both branches.
+        return np.full(shape, repeat == 0 if kind == "normal" else rng.integers(0, 2)).astype(dtype)
+    if kind == "large" and _grows(spec):
+        if dtype.kind in "iu":
+            return _large_integers(rng, dtype, shape, min(repeat, _top(spec)))
+        magnitudes = 2.0 ** rng.uniform(LARGE_FROM, max(min(repeat, _top(spec)), LARGE_FROM), shape)
+        return np.asarray(magnitudes * rng.choice([-1, 1], shape)).astype(dtype)
+    if spec.dtype == TensorProto.BOOL:
+        return _mask(rng, shape, kind).astype(np.bool_)
+    if dtype.kind in "iu":
+        return _integers(rng, spec, shape, kind)
+    if dtype.kind in "fV" and dtype.itemsize in WIDE_EXPONENTS:
+        return _floats(rng, dtype, shape, kind)
+    raise UsageError(
+        f"input '{spec.name}' is of type {TensorProto.DataType.Name(spec.dtype)}: no values can be made up for it",
+        "onnxfuse verify takes real ones: --inputs FILE.json.",
+    )
+
+
+def _large_integers(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], top: int) -> Array:
+    """Return integers below 2^top of any magnitude from 2^LARGE_FROM on, odd ones among them, of both signs."""
+    bits = rng.integers(LARGE_FROM, max(top, LARGE_FROM), shape, endpoint=True).astype(np.uint64)
+    half = np.left_shift(np.uint64(1), bits - np.uint64(1))
+    found = rng.integers(half, half + (half - np.uint64(1)), dtype=np.uint64, endpoint=True).astype(dtype)
+    return np.asarray(found if dtype.kind == "u" else found * rng.choice([-1, 1], shape).astype(dtype))
+
+
+def _floats(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], kind: str) -> Array:
+    x = rng.standard_normal(shape)
+    if kind == "small":
+        x = x * 2.0**-8
+    if kind == "wide":
+        low, high = WIDE_EXPONENTS[dtype.itemsize]
+        x = np.copysign(2.0 ** rng.uniform(low, high, shape), x)
+    if kind == "edge":
+        facts = float_type(dtype)
+        edges = np.array([*EDGES, facts.tiny, -facts.tiny, facts.denormal, -facts.denormal, facts.eps])
+        x = np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), x)
+        if len(shape) > 1 and x.size > shape[-1]:
+            x[(0,) * (len(shape) - 1)] = 0.0
+    return np.asarray(x).astype(dtype)
+
+
+def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str) -> Array:
+    info = np.iinfo(spec.array_type)
+    if spec.role.kind == "mask" and info.bits > 8:  # Bytes that are cast to float are pixels, not a mask.
+        return _mask(rng, shape, kind).astype(spec.array_type)
+    low, high = (info.min, info.max) if info.bits == 8 else (max(info.min, -100), 100)
+    x = rng.integers(low, high, shape, endpoint=True)
+    if kind == "edge":
+        x = np.where(rng.random(shape) < 0.5, rng.choice([0, 1, low, high], shape), x)
+        near = [v + d for v in spec.role.choices for d in (-1, 0, 1) if info.min <= v + d <= info.max]
+        if near:
+            x = np.where(rng.random(shape) < 0.5, rng.choice(np.array(near, spec.array_type), shape), x)
+    return x.astype(spec.array_type)
+
+
+def _mask(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
+    """Return 0 and 1, at least one 1 per row: rows of some length as tokenizers pad them; random where kind is wide."""
+    if not shape or 0 in shape:
+        return np.ones(shape, np.int64)
+    columns = shape[-1]
+    if kind == "wide":
+        mask = rng.integers(0, 2, shape)
+        mask[..., 0] = 1
+        return mask
+    lengths = rng.integers(1, columns, (*shape[:-1], 1), endpoint=True)
+    return np.asarray(np.arange(columns) < lengths).astype(np.int64)
+
+
+def _read_shapes(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[dict[str, int], dict[str, Sequence[int]]]:
+    """Return the dimensions that one number is given for by an input's shape, and the values of the others."""
+    inputs = {s.name: s for s in specs}
+    names = {dimension(s, a, d) for s in specs for a, d in enumerate(s.shape)} - {None}
+    fixed: dict[str, int] = {}
+    values: dict[str, Sequence[int]] = {}
+    for key, numbers in shapes.items():
+        # An input without axes has a shape without numbers.
+        if any(n < 0 for n in numbers) or (not numbers and key not in inputs):
+            raise UsageError(f"shape {key}={_x(numbers)}: sizes are whole numbers from 0", "For example batch=1,7.")
+        if key in inputs:
+            _fix(inputs[key], tuple(numbers), fixed)
+        elif key in names:
+            values[key] = numbers
+        else:
+            known = sorted(str(n) for n in {*inputs, *names})
+            raise UsageError(f"shape {key}: no input or dimension has that name", f"There are: {', '.join(known)}.")
+    return fixed, {k: v for k, v in values.items() if k not in fixed}
+
+
+def _fix(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None:
+    declared = "x".join("?" if d is None else str(d) for d in spec.shape)
+    if len(shape) != len(spec.shape):
+        raise UsageError(f"shape {spec.name}={_x(shape)}: the input has rank {len(spec.shape)} ({declared})")
+    for axis, (dim, extent) in enumerate(zip(spec.shape, shape, strict=True)):
+        key = dimension(spec, axis, dim)
+        wanted = dim if key is None else fixed.setdefault(key, extent)
+        if wanted != extent:
+            raise UsageError(
+                f"shape {spec.name}={_x(shape)}: axis {axis} must be {wanted} (the input is {declared})",
+                "A dimension name means one number everywhere.",
+            )
+
+
+def dimension(spec: InputSpec, axis: int, dim: Dim) -> str | None:
+    """Return the name of a dynamic dimension, one of our own where it has none; None for a fixed one."""
+    if isinstance(dim, int):
+        return None
+    return dim if dim is not None else unnamed(spec.name, axis)
+
+
+def _default_sizes(spec: InputSpec, axis: int) -> Sequence[int]:
+    if axis == 0:
+        return BATCH_SIZES
+    if axis < 2 or len(spec.shape) < 4:
+        return SEQUENCE_SIZES
+    return IMAGE_SIZES if len(spec.shape) == 4 else VOLUME_SIZES
+
+
+def _extent(spec: InputSpec, axis: int, dim: Dim, chosen: Mapping[str, int]) -> int:
+    key = dimension(spec, axis, dim)
+    return chosen[key] if key is not None else int(dim or 0)
+
+
+def _x(numbers: Iterable[int]) -> str:
+    return "x".join(map(str, numbers))

@@ -1,0 +1,1 @@
+"""Find the fused op, rule or node to blame."""

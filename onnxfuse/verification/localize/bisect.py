@@ -1,0 +1,389 @@
+"""Which fused op, or which rule, is to blame: every place that was changed is checked by itself, from the inputs on.
+
+A fused model is cut into windows (`windows.py`). The original is run once per batch of windows for the values that
+they read; each window then gets the original's own values, so that an error made before it is not counted against it,
+and is verified like a model: within the budget of the original's nodes there, against float64.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+from onnx import ModelProto, TypeProto, numpy_helper
+from onnxruntime import InferenceSession
+
+from onnxfuse.files import io
+from onnxfuse.files.atomic_write import check_no_links, filling, together
+from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
+from onnxfuse.support.errors import CrashError
+from onnxfuse.support.isolation import Crash, doing, isolated
+from onnxfuse.verification.cases.planning import RealInputs, plan_of
+from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
+from onnxfuse.verification.compare.compare import compare, load
+from onnxfuse.verification.inputs.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.localize.partition import (
+    Span,
+    aspects,
+    differing,
+    submodel,
+    types_of_values,
+    windows,
+    with_outputs,
+)
+from onnxfuse.verification.report.localization import Localization, Suspect
+from onnxfuse.verification.report.report import VerifyReport
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.opened_values import Fed, fed
+from onnxfuse.verification.run.sessions import Source
+
+Arrays = dict[str, npt.NDArray[Any]]
+Progress = Callable[[str, int, int], None]
+Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
+"""Optimizes the original without the rules of these names; returns the model and the names of the rules that applied.
+`onnxfuse.api` gives it: verifying knows nothing of rules."""
+
+BATCH = 16
+"""Windows whose values are fetched in one run of the original: more of them hold more memory, fewer run it oftener."""
+
+CASES = 4
+"""Failing cases that are tried until one shows a window that is wrong by itself: as many as there are kinds of inputs.
+"""
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """The first window that is wrong, as a pair of models with inputs."""
+
+    window: Span
+    output: str
+    why: str
+    """What is wrong, as `verify` says it."""
+    original: ModelProto
+    fused: ModelProto
+    feeds: Arrays
+    checked: int
+    """Windows looked at, this one included."""
+
+
+def bisect(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    *,
+    reoptimize: Reoptimize | None = None,
+    folder: Path | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> Localization:
+    """Return what is to blame for a wrong result on `inputs`; with `folder`, its window is left there as a bug report.
+
+    `reoptimize` tells a fused op from the rewrites beside it, and names the rules of rewrites. Raises ModelError where
+    the folder cannot be written.
+    """
+    checked = 0
+    progress("cutting into windows", 0, 1)
+    for fault, number in faults(original, fused, inputs, providers, progress):
+        checked = number
+        if fault is not None:
+            finding = accuse(original, fused, inputs, providers, fault, reoptimize, progress)
+            return finding if folder is None else replace(finding, folder=str(write_report(folder, fault)))
+    return Localization(None, (), "every window is right by itself", "", (), "", (), (), checked)
+
+
+def investigate(
+    original: Source,
+    fused: Source,
+    report: VerifyReport,
+    *,
+    inputs: Sequence[RealInputs] | None = None,
+    seeds: Sequence[int] = (0,),
+    shapes: Shapes | None = None,
+    reoptimize: Reoptimize | None = None,
+    folder: Path | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> VerifyReport:
+    """Return `report` with what `bisect` finds on the smallest inputs that failed; the arguments are those of `verify`.
+
+    The report comes back as it is where nothing was wrong, or nothing that a run shows: other inputs or outputs.
+    """
+    failed = {r.case for r in report.rows if r.verdict == "mismatch"}
+    failed |= {n for n, c in enumerate(report.cases) if c.note == FUSED_FAILS}
+    if not failed:
+        return report
+    models = load(original, "original"), load(fused, "fused")
+    plan = [] if inputs is None else plan_of(input_specs(models[0]), inputs, seeds, shapes)
+    providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
+    if sessions.CUDA in providers and is_strict_fp32(models[1]) != bool(report.without_tf32):
+        # The windows ask for what the file asks for.
+        models = models[0], io.without_weights(models[1], lambda weight: weight)
+        set_strict_fp32(models[1], strict=bool(report.without_tf32))
+    finding = None
+    for case in to_try([report.cases[n].made or plan[n] for n in sorted(failed)]):
+        finding = bisect(*models, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
+        if finding.fault:
+            break
+    return replace(report, bisection=finding)
+
+
+def to_try(failed: Sequence[Case]) -> list[Case]:
+    """Return the cases to look at: the smallest of each kind, the smaller ones first, and then the smallest others.
+
+    A fault of one operator shows in the inputs that reach it. What verify sees in normal numbers, over many cases, can
+    be below one rounding step in every single place of one such case, and plain in one with edges.
+    """
+    by_size = sorted(failed, key=lambda c: sum(math.prod(s) for s in c.shapes.values()))
+    first = {c.name: c for c in reversed(by_size)}
+    return sorted(by_size, key=lambda c: first[c.name] is not c)[:CASES]
+
+
+def faults(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    progress: Progress = lambda step, done, total: None,
+    chosen: Collection[Span] | None = None,
+    session: InferenceSession | None = None,
+    unseen: dict[Span, str] | None = None,
+) -> Iterator[tuple[NodeFault | None, int]]:
+    """Yield for each window, in order, its fault or None, and how many have been checked.
+
+    `session` is one of `giving_inputs`, where these windows are looked at more than once. `unseen` takes the windows
+    that cannot be looked at, and why.
+    """
+    unseen = {} if unseen is None else unseen
+    every = windows(original, fused) if chosen is None else list(chosen)
+    session = session or giving_inputs(original, every, providers)
+    types = types_of_values(original)
+    kinds = {v.name: v.type for v in (*session.get_inputs(), *session.get_outputs())}
+    for first in range(0, len(every), BATCH):
+        batch = every[first : first + BATCH]
+        doing(window=None)
+        names = list(dict.fromkeys(v for w in batch for v in w.inputs if v not in inputs))
+        values = {**inputs, **(sessions.run(session, inputs, names) if names else {})}
+        for number, window in enumerate(batch, first + 1):
+            progress(f"window of {window.outputs[0]}", number - 1, len(every))
+            doing(window=window)
+            given = fed({v: values[v] for v in window.inputs}, kinds)
+            if given.why_not:
+                unseen[window] = given.why_not
+                yield None, number
+                continue
+            outputs = {v: types.get(v, TypeProto()) for v in window.outputs}
+            yield _check(original, fused, window, given, outputs, providers, number), number
+
+
+def giving_inputs(original: ModelProto, every: Collection[Span], providers: Sequence[str]) -> InferenceSession:
+    """Return a session of `original` that gives every value that these windows read."""
+    with with_outputs(original, dict.fromkeys(v for w in every for v in w.inputs)) as open_one:
+        return sessions.low_memory_session(open_one, providers)
+
+
+def write_report(folder: Path, fault: NodeFault) -> Path:
+    """Leave the window in `folder`: original.onnx, model.onnx, and in test_data_set_0 what goes in and should come out.
+
+    `onnxfuse verify original.onnx model.onnx --inputs test_data_set_0` shows the fault there. Returns the folder.
+    Raises ModelError where not all of it can be written: none of it is there then.
+    """
+    data = folder / "test_data_set_0"
+    for place in (folder / "original.onnx", folder / "model.onnx", *data.glob("*"), data):
+        check_no_links(place, folder)
+    expected = sessions.run(sessions.ort_session(fault.original, [sessions.CPU]), fault.feeds)
+    with (
+        filling(data),
+        io.saving(fault.original, folder / "original.onnx"),
+        io.saving(fault.fused, folder / "model.onnx"),
+        together(),
+    ):
+        for kind, arrays in (("input", fault.feeds), ("output", expected)):
+            for n, (name, array) in enumerate(arrays.items()):
+                io.write_bytes(data / f"{kind}_{n}.pb", _serialized(name, array))
+    return folder
+
+
+def _serialized(name: str, value: Any) -> bytes:
+    """Return a value as `input_0.pb` and `output_0.pb` hold it."""
+    if isinstance(value, Mapping):
+        proto: Any = numpy_helper.from_dict(dict(value), name)
+    elif isinstance(value, list):
+        proto = numpy_helper.from_list(value, name)
+    else:
+        proto = numpy_helper.from_optional(None, name) if value is None else numpy_helper.from_array(value, name)
+    return bytes(proto.SerializeToString())
+
+
+def _check(
+    original: ModelProto,
+    fused: ModelProto,
+    window: Span,
+    given: Fed,
+    outputs: Mapping[str, TypeProto],
+    providers: Sequence[str],
+    number: int,
+) -> NodeFault | None:
+    """Return what is wrong with the window on what it is given, None where it keeps its promise."""
+    feeds = given.tensors
+    ours, theirs = (
+        given.add_to(submodel(model, nodes, feeds, outputs))
+        for model, nodes in ((original, window.original), (fused, window.fused))
+    )
+    report = compare(ours, theirs, [feeds], providers=providers)
+    wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
+    if wrong is not None:
+        return NodeFault(window, wrong.output, wrong.fault, ours, theirs, feeds, number)
+    if report.problems and not report.rows:
+        return NodeFault(window, window.outputs[0], report.problems[0], ours, theirs, feeds, number)
+    return None
+
+
+def accuse(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    fault: NodeFault,
+    reoptimize: Reoptimize | None,
+    progress: Progress,
+) -> Localization:
+    """Return who is to blame for `fault`: the only node there, or the one that the rules would make otherwise."""
+    window = fault.window
+    suspects = {n: describe_suspect(fused, n) for n in differing(original, fused, window)}
+    there = [original.graph.node[n] for n in window.original]
+    base = Localization(
+        guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
+        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != "Constant"),
+        checked=fault.checked,
+    )  # fmt: skip
+    only = next(iter(suspects.values())) if len(suspects) == 1 else None
+    lone = only is not None and bool(only.rule)
+    if only is not None and lone and (reoptimize is None or _holds(fused, next(iter(suspects)), there)):
+        return _fused_op(base, only, fault, providers, "nothing else differs there")
+    if reoptimize is None:
+        rules = tuple(dict.fromkeys(s.rule for s in suspects.values() if s.rule))
+        return replace(base, guilty=only, rules=rules, why="without the rules no more can be told")
+    again, applied = reoptimize(())
+    values = {o for n in window.original for o in original.graph.node[n].output}
+    if _has_fault(original, again, inputs, providers, values):
+        guilty = []
+        for n, rule in enumerate(applied):
+            progress(f"without rule {rule}", n, len(applied))
+            if not _has_fault(original, reoptimize([rule])[0], inputs, providers, values):
+                guilty.append(rule)
+        return _by_skipping(base, guilty)
+    if only is not None and lone:
+        return _fused_op(base, only, fault, providers, "nothing else differs there")
+    if only is None:
+        inside = [w for w in windows(again, fused) if set(w.fused) <= set(window.fused)]
+        finer = first_fault(again, fused, inputs, providers, inside)
+        told = [] if finer is None else [describe_suspect(fused, n) for n in differing(again, fused, finer.window)]
+        if len(told) != 1:
+            return replace(base, why="the rules as they are now make another model here, and a right one")
+        only = told[0]
+    if only.rule:
+        return _fused_op(base, only, fault, providers, "all else there is what the rules make of the original")
+    return _by_writing(base, fused, only, (reoptimize, again, applied))
+
+
+def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) -> bool:
+    """Return whether the body of a fused op has the operators of the original: else a rewrite was there before it."""
+    op = fused.graph.node[position].op_type
+    bodies = [f.node for f in fused.functions if f.name == op and f.domain == DOMAIN]
+    inside = sorted(n.op_type for body in bodies for n in body if n.op_type != "Constant")
+    return inside == sorted(n.op_type for n in there if n.op_type != "Constant")
+
+
+def _fused_op(
+    base: Localization, guilty: Suspect, fault: NodeFault, providers: Sequence[str], why: str
+) -> Localization:
+    """Return the finding about a fused op; where it ran as a kernel, and did not crash, its body is asked too."""
+    if sessions.CUDA in providers and fault.feeds:
+        body = isolated(lambda _: compare(fault.original, fault.fused, [fault.feeds], providers=[sessions.CPU]))
+        right = not isinstance(body, Crash) and body.ok
+        why += "; its body is right on the CPU, so its kernel is wrong" if right else "; its body is wrong too"
+    return replace(base, guilty=guilty, rules=(guilty.rule,), why=why)
+
+
+def _by_skipping(base: Localization, guilty: Sequence[str]) -> Localization:
+    """Return the finding about a fault that the rules make again, and not without any of `guilty`."""
+    named = [s for s in base.window if s.rule in guilty]
+    alone = named[0] if len(named) == 1 and len(guilty) == 1 else None
+    return replace(
+        base,
+        guilty=alone,
+        rules=tuple(guilty),
+        why="without the rule the fault is gone" if guilty else "no one rule is to blame",
+    )
+
+
+def _by_writing(
+    base: Localization, fused: ModelProto, guilty: Suspect, rules: tuple[Reoptimize, ModelProto, tuple[str, ...]]
+) -> Localization:
+    """Return the finding about a plain node: what is wrong with it is what some rule writes."""
+    reoptimize, again, applied = rules
+    right = aspects(again, guilty.output)
+    wrong = _unlike(aspects(fused, guilty.output), right)
+    wrote = {r: _unlike(aspects(reoptimize([r])[0], guilty.output), right) for r in applied}
+    named = tuple(r for r in applied if wrote[r] & wrong) or tuple(r for r in applied if wrote[r])
+    why = (
+        "it writes this node, and would write it otherwise" if named else "the file was changed after it was optimized"
+    )
+    return replace(base, guilty=guilty, rules=named, why=why)
+
+
+def _has_fault(
+    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], values: Collection[str]
+) -> bool:
+    """Return whether a window is wrong in which the original computes one of `values`.
+
+    With other rules the same nodes may be one window or several.
+    """
+    computes = [set(node.output) for node in original.graph.node]
+    chosen = [w for w in windows(original, fused) if any(computes[n] & set(values) for n in w.original)]
+    return first_fault(original, fused, inputs, providers, chosen) is not None
+
+
+def first_fault(
+    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Span]
+) -> NodeFault | None:
+    """Return the first fault among these windows; one that crashes is wrong."""
+
+    def first(progress: Progress) -> NodeFault | None:
+        found = faults(original, fused, inputs, providers, progress, chosen)
+        return next((fault for fault, _ in found if fault is not None), None)
+
+    outcome = isolated(first)
+    return crashed(original, fused, outcome) if isinstance(outcome, Crash) else outcome
+
+
+def crashed(original: ModelProto, fused: ModelProto, crash: Crash) -> NodeFault:
+    """Return the fault of a window in which the models crash. Raises CrashError where the original did, around it."""
+    window = crash.doing.get("window")
+    if window is None:
+        raise CrashError(
+            f"the original {crash.how} where it is run for the values inside it, at the step '{crash.step}'",
+            "Which op it is: onnxfuse verify of the original against itself.",
+        )
+    return NodeFault(window, window.outputs[0], f"it {crash.how}", original, fused, {}, 0)
+
+
+def _unlike(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
+    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
+
+
+def describe_suspect(model: ModelProto, position: int) -> Suspect:
+    """Return what there is to say about a node of the fused model."""
+    node = model.graph.node[position]
+    name = node.name or node.output[0]
+    if node.domain != DOMAIN:
+        return Suspect(name, node.op_type, "", (_called(node),), node.output[0])
+    op = fused_ops(model)[node.op_type]
+    return Suspect(name, node.op_type, op.rule, replaced_nodes(node, op), node.output[0])
+
+
+def _called(node: onnx.NodeProto) -> str:
+    return f"{node.op_type} {node.name or node.output[0]}"

@@ -1,0 +1,191 @@
+"""Which op of a model ends the process that runs it, or breaks the GPU: found in children, one for each attempt.
+
+The first nodes of a model are a model too. The op is the last one of the fewest that crash; half of the rest is decided
+by each child.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import onnx
+
+from onnxfuse.graph.graph import captured
+from onnxfuse.support.errors import CrashError, DeviceLostError, OnnxfuseError, UsageError
+from onnxfuse.support.isolation import Crash, Progress, isolated
+from onnxfuse.support.plurals import plural
+from onnxfuse.verification.cases.planning import RealInputs, plan_of, shapes_text
+from onnxfuse.verification.compare.compare import load
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.localize.bisect import describe_suspect
+from onnxfuse.verification.localize.partition import submodel
+from onnxfuse.verification.report.localization import CrashSite
+from onnxfuse.verification.report.report import VerifyReport
+from onnxfuse.verification.report.rows import CaseRow
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.sessions import Source
+
+T = TypeVar("T")
+
+REFUSALS: tuple[type[Exception], ...] = (OnnxfuseError, *sessions.ORT_ERRORS)
+"""What is raised of a part of a model that does not run by itself: no crash."""
+
+HANG = 60.0
+"""Seconds without a word after which the first nodes of a model that hangs are taken for hanging, too."""
+
+
+@dataclass(frozen=True)
+class ChildRun:
+    """How the models of a crash were run."""
+
+    original: Source
+    fused: Source | None
+    inputs: Sequence[RealInputs] | None = None
+    seeds: Sequence[int] = (0,)
+    shapes: Shapes | None = None
+    providers: Sequence[str] | None = None
+    fused_providers: Sequence[str] | None = None
+    use_tf32: bool | None = None
+    rules: Sequence[str | Path] = ()
+
+
+def sizes(run: ChildRun, specs: Sequence[InputSpec]) -> Shapes | None:
+    """Return the sizes that the models were run with: those asked for, and those that the fused file declares."""
+    if run.fused is None or run.inputs is not None:
+        return run.shapes
+    return with_declared(specs, load(run.fused, "fused"), run.shapes)
+
+
+def report_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, done, total: None) -> VerifyReport:
+    """Return the report of a verification that crashed: one problem, which names the op."""
+    site = site_of(crash, run, progress)
+    case = _case(crash, run)
+    cases = () if case is None else (CaseRow(case.name, case.seed, dict(case.shapes), 0.0, site.text),)
+    places = [chosen_providers(p) for p in (run.providers, run.fused_providers) if p is not None] or [
+        chosen_providers(None)
+    ]
+    return VerifyReport(
+        places[0][0], "", "", "", cases, (), (), (site.text,), 0.0, places[1][0] if len(places) > 1 else "", crash=site
+    )
+
+
+def surviving(work: Callable[[Progress], T], run: ChildRun, progress: Progress = lambda step, done, total: None) -> T:
+    """Return what `work` returns, which runs the models of `run` in a child. Raises CrashError that names the op."""
+    return survived(isolated(work, progress), run, progress)
+
+
+def survived(outcome: T | Crash, run: ChildRun, progress: Progress) -> T:
+    """Return the outcome of a child that ran the models of `run`. Raises CrashError that names the op for a crash."""
+    if isinstance(outcome, Crash):
+        raise CrashError(site_of(outcome, run, progress).text, "To have this in a report: onnxfuse verify.")
+    return outcome
+
+
+def site_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, done, total: None) -> CrashSite:
+    """Return where the crash happens: it is made to happen again in the model that ran, with fewer and fewer nodes."""
+    case = _case(crash, run)
+    doing = crash.doing.get("model", "")
+    text = "" if case is None else f"{case.name} {shapes_text(case)}".strip()
+    base = CrashSite(doing, crash.how, text, crash.step, None, crash.doing.get("setting", ""))
+    if case is None:
+        return base
+    # What was run is asked first, and the model that we made before the other.
+    for name in dict.fromkeys(
+        [doing, "fused", "original"] if doing in ("fused", "original") else ["fused", "original"]
+    ):
+        source = run.original if name == "original" else run.fused
+        if source is None:
+            continue
+        model = load(source, name)
+        found = _smallest(model, case.make(), _opener(name, run, model), crash, progress)
+        if found is not None:
+            position, again = found
+            return replace(base, model=name, how=again.how, node=describe_suspect(model, position))
+    return base
+
+
+def _smallest(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, Array],
+    opened: Callable[[sessions.Model], Any],
+    crash: Crash,
+    progress: Progress,
+) -> tuple[int, Crash] | None:
+    """Return the last of the fewest first nodes that crash, and how; None where all of them do not."""
+    last = _crash_of(model, len(model.graph.node), feeds, opened, crash)
+    if last is None:
+        return None
+    fine, crashes, steps = 0, len(model.graph.node), 0
+    while crashes - fine > 1:
+        middle = (fine + crashes) // 2
+        progress(f"which op crashes: the first {plural(middle, 'node')}", steps, steps + (crashes - fine).bit_length())
+        again, steps = _crash_of(model, middle, feeds, opened, crash), steps + 1
+        if again is None:
+            fine = middle
+        else:
+            crashes, last = middle, again
+    return crashes - 1, last
+
+
+def _crash_of(
+    model: onnx.ModelProto,
+    count: int,
+    feeds: Mapping[str, Array],
+    opened: Callable[[sessions.Model], Any],
+    crash: Crash,
+) -> Crash | None:
+    """Return how the first `count` nodes crash, None where they do not; what ONNX Runtime refuses does not."""
+
+    def attempt(_: Progress) -> None:
+        try:
+            cut = first_nodes(model, count, feeds)
+            sessions.run(opened(sessions.openable(cut, cut, tempfile.gettempdir())), feeds)
+        except DeviceLostError:
+            raise
+        except REFUSALS:
+            return
+
+    outcome = isolated(attempt, patience=HANG if crash.hangs else None)
+    return outcome if isinstance(outcome, Crash) else None
+
+
+def first_nodes(model: onnx.ModelProto, count: int, feeds: Mapping[str, Array]) -> onnx.ModelProto:
+    """Return the first nodes as a model that gives every value of theirs that none of them reads."""
+    nodes = model.graph.node[:count]
+    cut = submodel(model, range(count), feeds, {})
+    made = [o for n in nodes for o in n.output if o]
+    read = {v for n in nodes for v in (*n.input, *captured(n))}
+    cut.graph.output.extend(onnx.ValueInfoProto(name=v) for v in made if v not in read)
+    return cut
+
+
+def _opener(name: str, run: ChildRun, model: onnx.ModelProto) -> Callable[[sessions.Model], Any]:
+    """Return what opens a part of the model as the whole was opened; to be called in a child."""
+    cuda = sessions.tf32_options(run.use_tf32, load(run.fused, "fused") if run.fused is not None else model)
+    if name == "original":
+        return lambda cut: sessions.ort_session(cut, sessions.chosen_providers(run.providers), cuda=cuda)
+    where = run.providers if run.fused_providers is None else run.fused_providers
+    return lambda cut: sessions.with_kernels(cut, sessions.chosen_providers(where), cuda, run.rules)
+
+
+def chosen_providers(providers: Sequence[str] | None) -> list[str]:
+    """Return the providers that a run takes, as `sessions` does, asked for in a child: asking starts CUDA."""
+    found = isolated(lambda _: sessions.chosen_providers(providers))
+    if isinstance(found, Crash):
+        raise CrashError(f"CUDA cannot even be asked for: a process that does {found.how}", "Try onnxfuse doctor.")
+    return found
+
+
+def _case(crash: Crash, run: ChildRun) -> Case | None:
+    """Return the inputs that were run; the first ones where a model was only opened."""
+    said = crash.doing.get("case")
+    if isinstance(said, Case):
+        return said
+    specs = input_specs(load(run.original, "original"))
+    try:
+        plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
+    except UsageError:
+        return None  # No inputs can be made up: there is nothing to make it happen again with.
+    return next((c for c in plan if c.name == said), plan[0] if plan else None)

@@ -1,0 +1,199 @@
+"""Every fusion checked by itself before a model is written: what leaves the error budget is undone, the rest stays.
+
+Each place that the rules changed is a window (`windows.py`); it gets values that the original computes on made-up
+inputs of every kind, or on real ones, and is verified like a model.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+from onnx import ModelProto
+
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.support.errors import UsageError
+from onnxfuse.support.isolation import Crash, isolated
+from onnxfuse.verification.cases.default_cases import default_cases
+from onnxfuse.verification.cases.planning import RealInputs
+from onnxfuse.verification.localize.bisect import (
+    NodeFault,
+    Progress,
+    Reoptimize,
+    accuse,
+    crashed,
+    describe_suspect,
+    faults,
+    first_fault,
+    giving_inputs,
+)
+from onnxfuse.verification.localize.crashes import ChildRun, chosen_providers, surviving
+from onnxfuse.verification.localize.partition import Span, differing, windows
+from onnxfuse.verification.report.localization import Suspect
+
+Arrays = dict[str, npt.NDArray[Any]]
+Wrong = tuple[Arrays, NodeFault]
+"""The inputs that show a fault, and the fault."""
+Undo = Callable[[ModelProto, Collection[str]], int]
+"""Puts the original nodes back in the place of the fused ops that compute these values, in place."""
+
+
+@dataclass(frozen=True)
+class RevertedFusion:
+    """One fusion that was taken back, or one rule that was left out."""
+
+    rule: str
+    op: str
+    """The fused op; empty for a rule that was left out."""
+    node: str
+    """Its node in the fused model, or the value at which the rule was found to be wrong."""
+    nodes: tuple[str, ...]
+    """The original nodes, as "Op name"."""
+    fault: str
+    """What was wrong, as `verify` says it."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A model in which every fusion has been checked."""
+
+    model: ModelProto
+    undone: tuple[RevertedFusion, ...]
+    checked: int
+    """Places that were looked at in the model as the rules made it."""
+    left_out: tuple[str, ...]
+    """Rules that were left out because their rewrites were wrong."""
+    unseen: tuple[str, ...] = ()
+    """Places that could not be looked at, and why."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facts for JSON."""
+        return {
+            "checked": self.checked,
+            "left_out": list(self.left_out),
+            "undone": [asdict(u) for u in self.undone],
+            "unseen": list(self.unseen),
+        }
+
+
+def guard(
+    original: ModelProto,
+    reoptimize: Reoptimize,
+    undo: Undo,
+    *,
+    inputs: Sequence[RealInputs] | None = None,
+    providers: Sequence[str] | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> Guarded:
+    """Return the optimized model without the fusions that do not keep the promise.
+
+    `reoptimize` and `undo` are the rewriter's. A fault that stays when the fused ops are undone is a rewrite's: its
+    rule is left out, and everything is made and checked again. Raises UsageError where no inputs suit the original.
+    """
+    providers = chosen_providers(providers)
+    feeds = surviving(
+        lambda _: [case.make() for case in default_cases(original, inputs, providers, "--guard")],
+        ChildRun(original, None, inputs, providers=providers),
+    )
+    undone: list[RevertedFusion] = []
+    left_out: list[str] = []
+    fused, applied = reoptimize(())
+    checked = len(windows(original, fused))
+    while True:
+        faulty, unseen = _faulty(original, fused, feeds, providers, progress)
+        taken_back = _undo(original, fused, faulty, undo, providers)
+        undone += taken_back
+        if taken_back:
+            faulty, unseen = _faulty(original, fused, feeds, providers, progress)
+        if not faulty:
+            return Guarded(fused, tuple(undone), checked - len(unseen), tuple(left_out), unseen)
+        arrays, fault = faulty[0]
+        finding = accuse(original, fused, arrays, providers, fault, _without(reoptimize, tuple(left_out)), progress)
+        rules = [r for r in finding.rules if r in applied and r not in left_out]
+        if not rules:
+            raise UsageError(
+                f"--guard: '{fault.output}' is wrong and no rule is to blame: {fault.why}",
+                "Leave out rules with --skip until it passes, and please report it.",
+            )
+        left_out += rules
+        # The fusions are made anew, so what was undone before is judged anew.
+        undone = [u for u in undone if not u.op]
+        undone += [RevertedFusion(r, "", fault.output, finding.replaced, fault.why) for r in rules]
+        fused, _ = reoptimize(left_out)
+
+
+def _without(reoptimize: Reoptimize, rules: tuple[str, ...]) -> Reoptimize:
+    """Return what optimizes without these rules, and without more."""
+    return lambda more: reoptimize([*rules, *more])
+
+
+def _undo(
+    original: ModelProto, fused: ModelProto, wrong: Sequence[Wrong], undo: Undo, providers: Sequence[str]
+) -> list[RevertedFusion]:
+    """Undo the fused ops that make windows wrong; return them."""
+    found: dict[str, RevertedFusion] = {}
+    for arrays, fault in wrong:
+        for one in _guilty(original, fused, arrays, fault, undo, providers):
+            found.setdefault(one.output, RevertedFusion(one.rule, one.op, one.node, one.nodes, fault.why))
+    if found:
+        undo(fused, set(found))
+    return list(found.values())
+
+
+def _guilty(
+    original: ModelProto, fused: ModelProto, arrays: Arrays, fault: NodeFault, undo: Undo, providers: Sequence[str]
+) -> list[Suspect]:
+    """Return the one fused op without which the window is right, all of the window's where there is none.
+
+    Inside a region that runs channels last no value has the original's name: there several stand in one window.
+    """
+    places = differing(original, fused, fault.window)
+    ops = [describe_suspect(fused, p) for p in places if fused.graph.node[p].domain == DOMAIN]
+    for one in ops if len(ops) > 1 else ():
+        without = ModelProto()
+        without.CopyFrom(fused)
+        undo(without, {one.output})
+        rest = [w for w in windows(original, without) if set(w.outputs) & set(fault.window.outputs)]
+        if first_fault(original, without, arrays, providers, rest) is None:
+            return [one]
+    return ops
+
+
+def _faulty(
+    original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
+) -> tuple[list[Wrong], tuple[str, ...]]:
+    """Return each wrong window once, with the inputs that show it, and what could not be looked at, and why.
+
+    A window that crashes is wrong, too.
+    """
+    waiting = windows(original, fused)
+    crashing: list[Wrong] = []
+    while True:
+        # Everything is looked at again without the window that crashed: what was found before it went with the child.
+        found = isolated(partial(_looked_at, original, fused, feeds, providers, waiting), progress)
+        if not isinstance(found, Crash):
+            return crashing + found[0], found[1]
+        fault = crashed(original, fused, found)
+        crashing.append((feeds[0], fault))
+        waiting = [w for w in waiting if w != fault.window]
+
+
+def _looked_at(
+    original: ModelProto,
+    fused: ModelProto,
+    feeds: Sequence[Arrays],
+    providers: Sequence[str],
+    waiting: Sequence[Span],
+    progress: Progress,
+) -> tuple[list[Wrong], tuple[str, ...]]:
+    session = giving_inputs(original, waiting, providers)
+    found = []
+    unseen: dict[Span, str] = {}
+    for arrays in feeds:
+        looked_at = [
+            fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session, unseen)
+        ]
+        found += [(arrays, fault) for fault in looked_at if fault is not None]
+        waiting = [w for w, fault in zip(waiting, looked_at, strict=True) if fault is None]
+    return found, tuple(f"'{w.outputs[0]}' was not looked at: {why}" for w, why in unseen.items())

@@ -1,0 +1,199 @@
+"""Two models cut at the values that both compute under one name: small pairs of parts that must compute the same.
+
+A fused model keeps the names of the values that it still computes. Between them stand the places that a rule changed.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+
+from onnxfuse.graph.graph import bodies, captured
+from onnxfuse.model.functions import Key, called, functions_of
+from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The nodes of both models between the same values."""
+
+    inputs: tuple[str, ...]
+    """Values of both models that are read by the nodes of either."""
+    outputs: tuple[str, ...]
+    """Values of both models that the nodes of both compute."""
+    original: tuple[int, ...]
+    """Positions of the nodes in the original's graph."""
+    fused: tuple[int, ...]
+    """Positions of the nodes in the fused model's graph."""
+
+
+def windows(original: ModelProto, fused: ModelProto) -> list[Span]:
+    """Return the windows in which the models differ, in the order in which the fused model computes them.
+
+    A window is as small as the shared names allow: from one node of the fused model back to the nearest shared values.
+    Where the nodes and their weights are the same in both, there is nothing to look at.
+    """
+    ours, theirs = _Index(original), _Index(fused)
+    shared = {v for v in ours.values & theirs.values if _one_type(ours.types.get(v), theirs.types.get(v))}
+    found = []
+    for node in fused.graph.node:
+        outputs = tuple(o for o in node.output if o in shared and o in theirs.producer)
+        if not outputs:
+            continue
+        cuts = shared - set(outputs)
+        mine, read_here = theirs.cone(outputs, cuts)
+        original_nodes, read_there = ours.cone(outputs, cuts)
+        if ours.meaning(original_nodes) != theirs.meaning(mine):
+            found.append(Span(tuple(sorted(read_here | read_there)), outputs, tuple(original_nodes), tuple(mine)))
+    return found
+
+
+def differing(original: ModelProto, fused: ModelProto, window: Span) -> list[int]:
+    """Return the positions of the fused model's nodes in `window` that the original does not have there."""
+    ours, theirs = _Index(original), _Index(fused)
+    known = {ours.meaning([n]) for n in window.original}
+    return [n for n in window.fused if theirs.meaning([n]) not in known]
+
+
+def aspects(model: ModelProto, output: str) -> dict[str, Any]:
+    """Return what there is to the node that computes `output`: operator, attributes, inputs, a weight by its content.
+
+    Empty where no node computes it.
+    """
+    index = _Index(model)
+    if output not in index.producer:
+        return {}
+    node = index.nodes[index.producer[output]]
+    facts: dict[str, Any] = {"operator": (node.domain, node.op_type)}
+    facts.update({f"attribute {a.name}": a.SerializeToString(deterministic=True) for a in node.attribute})
+    facts.update({
+        f"input {n}": _content(index.weights[v]) if v in index.weights else v for n, v in enumerate(node.input)
+    })  # fmt: skip
+    return facts
+
+
+def types_of_values(model: ModelProto) -> dict[str, TypeProto]:
+    """Return the types of the values of the main graph that shape inference knows, of tensors without a shape.
+
+    What comes out is for the comparison to see, not for ONNX Runtime to refuse.
+    """
+    typed = infer(model).graph
+    found = {
+        name: onnx.helper.make_tensor_type_proto(t.dtype, None) for name, t in value_types(typed).items() if t.dtype
+    }
+    every = (*typed.input, *typed.value_info, *typed.output)
+    others = {v.name: v.type for v in every if v.type.WhichOneof("value") not in (None, "tensor_type")}
+    return {**found, **others}
+
+
+def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapping[str, TypeProto]) -> ModelProto:
+    """Return the nodes at these positions as a model of their own, with inputs of the types and shapes of `feeds`.
+
+    `outputs` are the values that it gives, with their types; of one that is not known ONNX Runtime finds it out.
+    """
+    cut = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    cut.opset_import.extend(model.opset_import)
+    set_strict_fp32(cut, strict=is_strict_fp32(model))
+    chosen = [model.graph.node[n] for n in sorted(nodes)]
+    cut.graph.name = model.graph.name or "part"
+    cut.graph.node.extend(chosen)
+    read = {v for n in chosen for v in (*n.input, *captured(n))}
+    cut.graph.initializer.extend(t for t in model.graph.initializer if t.name in read)
+    cut.graph.input.extend(
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for n, x in feeds.items()
+    )
+    cut.graph.output.extend(onnx.ValueInfoProto(name=name, type=type_) for name, type_ in outputs.items())
+    cut.functions.extend(_functions(model, chosen))
+    return cut
+
+
+@contextmanager
+def with_outputs(model: ModelProto, names: Collection[str]) -> Iterator[ModelProto]:
+    """Let `model` give the values `names` too inside the block; its weights are not copied.
+
+    ONNX Runtime finds out their types by itself.
+    """
+    have = {o.name for o in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
+    try:
+        yield model
+    finally:
+        del model.graph.output[len(have) :]
+
+
+class _Index:
+    """Who computes what in a main graph."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.nodes = list(model.graph.node)
+        self.weights: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
+        self.functions = functions_of(model)
+        self.types = value_types(infer(model).graph)
+        self.producer: dict[str, int] = {o: n for n, node in enumerate(self.nodes) for o in node.output if o}
+        inputs = {i.name for i in model.graph.input} - set(self.weights)
+        # The output of a Constant is part of what reads it, as a weight is.
+        self.values = inputs | {o for o, n in self.producer.items() if self.nodes[n].op_type != "Constant"}
+
+    def cone(self, outputs: Collection[str], cuts: Collection[str]) -> tuple[list[int], set[str]]:
+        """Return the nodes that compute `outputs` from `cuts`, in order, and those of `cuts` that they read."""
+        waiting, nodes, read = list(outputs), set[int](), set[str]()
+        while waiting:
+            value = waiting.pop()
+            if value in cuts:
+                read.add(value)
+            elif value in self.producer and self.producer[value] not in nodes:
+                nodes.add(self.producer[value])
+                node = self.nodes[self.producer[value]]
+                waiting.extend(v for v in (*node.input, *captured(node)) if v)
+        return sorted(nodes), read
+
+    def meaning(self, nodes: Collection[int]) -> tuple[Any, ...]:
+        """Return what tells two groups of nodes apart: operators, names, attributes, weights, called functions."""
+        return tuple(self._meaning(self.nodes[n]) for n in nodes)
+
+    def _meaning(self, node: NodeProto) -> tuple[Any, ...]:
+        read = [v for v in (*node.input, *captured(node)) if v in self.weights]
+        function = self.functions.get(called(node))
+        return (
+            node.domain if node.domain != "ai.onnx" else "", node.op_type, tuple(node.input), tuple(node.output),
+            tuple(sorted(a.SerializeToString(deterministic=True) for a in node.attribute)),
+            tuple((v, _content(self.weights[v])) for v in read),
+            None if function is None else function.SerializeToString(deterministic=True),
+        )  # fmt: skip
+
+
+def _content(tensor: TensorProto) -> tuple[Any, ...]:
+    array = onnx.numpy_helper.to_array(tensor)
+    return tensor.data_type, array.shape, hash(np.ascontiguousarray(array).tobytes())
+
+
+def _one_type(a: Any, b: Any) -> bool:
+    return a is None or b is None or not a.dtype or not b.dtype or a.dtype == b.dtype
+
+
+def _functions(model: ModelProto, nodes: Collection[NodeProto]) -> list[onnx.FunctionProto]:
+    """Return the functions that the nodes call, directly and not."""
+    known = functions_of(model)
+    waiting, used = list(nodes), set[Key]()
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(n for body in bodies(node) for n in _nodes(body))
+        key = called(node)
+        if key in known and key not in used:
+            used.add(key)
+            waiting.extend(known[key].node)
+    return [f for key, f in known.items() if key in used]
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    yield from graph.node

@@ -1,0 +1,259 @@
+"""The truth: what the original model computes when rounding hardly matters, and how it was found.
+
+Each operator is looked at where it is met first: ONNX Runtime has to agree with it (`witness`).
+
+Float64 by onnx's reference operators, up to `FLOAT64_PARAMETERS` and `FLOAT64_FLOPS`; beyond, or where an operator is
+missing there, float32 by ONNX Runtime's CPU provider without any graph optimization. ONNX Runtime itself is no way to
+float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and more in double (1.31, 2026-11).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+from threadpoolctl import ThreadpoolController
+
+from onnxfuse.graph.randomness import random_node
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.reference.ort_reference import OrtReference
+from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS, is_narrower, promoted, rounded
+from onnxfuse.verification.reference.reference import Float64, Tf32, float64_evaluator
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.ml_types import whole
+from onnxfuse.verification.run.tensors import tensors_of
+
+Arrays = dict[str, npt.NDArray[Any]]
+Choice = Literal["auto", "float64", "float32"]
+
+FLOAT64_PARAMETERS = 400_000_000
+"""Float64 weights of this many parameters take 3.2 GB."""
+FLOAT64_FLOPS = 300_000_000_000
+"""Operations per case: about ten seconds on two cores, at 30 GFLOP/s in float64 (BERT-base at 1700 tokens)."""
+FLOAT64_SECONDS = 30.0
+"""Seconds of one thread's work per case: three times what FLOAT64_FLOPS take. Beyond, an operator is a loop in Python:
+NonMaxSuppression of a detector whose weights are random keeps 27,000 boxes, and looks at each of them for each."""
+ONE_THREAD_FLOPS = 30_000_000_000
+"""Operations per case up to which one thread computes the products: about two seconds.
+
+Where other work shares the cores, the threads of BLAS wait for each other at every product: on two cores with three
+jobs more, MobileViT's truth took 34 s with two threads and 7 s with one. On idle cores the difference is small.
+"""
+
+REFERENCE_GAPS = (
+    NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError,
+)  # fmt: skip
+"""What the reference operators raise for what they do not implement; they have no exception of their own for it."""
+
+
+@dataclass(frozen=True)
+class Float64Reference:
+    """An evaluator of the original model in higher precision."""
+
+    kind: str
+    """`float64` or `float32`."""
+    how: str
+    """Who computed it."""
+    reason: str
+    """Why not float64; empty for float64."""
+    evaluate: Callable[[Arrays], Arrays]
+    """The tensors of the outputs (`tensors_of`) for the inputs by name; floats in at least the precision of `kind`."""
+    witness: OrtReference | None = None
+    """Who was asked about the operators of float64."""
+    evaluator: Float64 | None = None
+    """Who computes it in float64."""
+
+    @property
+    def why(self) -> str:
+        """Why not all of it is float64 by the reference: `reason`, or what turned out not to be believed so far."""
+        return self.reason or (self.witness.text if self.witness else "")
+
+    def end(self, at: float) -> None:
+        """Let evaluating raise OutOfTime from then on, by `time.perf_counter`, where there is float32 instead."""
+        if self.evaluator is not None and math.isfinite(self.evaluator.limit):
+            type(self.evaluator).until = at
+
+    @contextmanager
+    def within(self, bound: float) -> Iterator[None]:
+        """Let evaluating raise OutOfRange inside the block where a value leaves `bound`; float32 does not look."""
+        if self.evaluator is not None:
+            type(self.evaluator).bound = bound
+        try:
+            yield
+        finally:
+            if self.evaluator is not None:
+                type(self.evaluator).bound = math.inf
+
+    def wider_than(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether the truth has more digits than a value of `dtype`."""
+        own = 4 if self.kind == "float32" else 8
+        return dtype.itemsize < min(own, own if self.witness is None else self.witness.itemsize)
+
+    def again(self, inputs: Arrays) -> Arrays:
+        """Return the outputs once more; in float64 each operator is looked at again, on these very inputs."""
+        if self.witness is None:
+            return self.evaluate(inputs)
+        self.witness.again = True
+        try:
+            return self.evaluate(inputs)
+        finally:
+            self.witness.again = False
+
+
+def reference_for(
+    model: onnx.ModelProto,
+    choice: Choice,
+    shapes: list[Mapping[str, tuple[int, ...]]],
+    file: sessions.Model | None = None,
+) -> Float64Reference:
+    """Return the truth for `model` on inputs of `shapes`. Raises UsageError if `choice` or the model allows none.
+
+    `file` is the model as sessions open it: float32 runs that itself where nothing in it is narrower.
+    """
+    random = random_node(model)
+    if random is not None:
+        raise UsageError(
+            f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
+            "Export the model for inference, or cut it before that node.",
+        )
+    work = flops(model, max(shapes, key=_elements)) if shapes and choice != "float32" else 0
+    reason = "asked for" if choice == "float32" else _too_big(model, work) if choice == "auto" else ""
+    if not reason:
+        try:
+            return _float64(model, work, seconds=FLOAT64_SECONDS if choice == "auto" else math.inf)
+        except REFERENCE_GAPS as error:
+            reason = no_float64(error)
+            if choice == "float64":
+                raise UsageError(f"the truth is {reason}", "Leave out --truth float64.") from error
+    return float32_reference(model, reason, file)
+
+
+def float32_reference(model: onnx.ModelProto, why: str, file: sessions.Model | None = None) -> Float64Reference:
+    """Return the truth in float32, from ONNX Runtime without graph optimization; `why` says why not in float64.
+
+    `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
+    """
+    return Float64Reference("float32", "ONNX Runtime on CPU, no graph optimization", why, in_float32(model, file))
+
+
+def in_float32(model: onnx.ModelProto, file: sessions.Model | None = None) -> Callable[[Arrays], Arrays]:
+    """Return what runs a model node by node in ONNX Runtime with float32 for every narrower type, of inputs too.
+
+    `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
+    """
+    if file is None or is_narrower(model, TensorProto.FLOAT):
+        file = promoted(model, TensorProto.FLOAT)
+    return _node_by_node(file)
+
+
+def _node_by_node(model: sessions.Model) -> Callable[[Arrays], Arrays]:
+    """Return what runs a model of float32 inputs as it stands, on half ones as float32."""
+    session = sessions.unoptimized(model)
+
+    def evaluate(inputs: Arrays) -> Arrays:
+        return sessions.tensors(session, in_type(inputs, np.float32))
+
+    return evaluate
+
+
+def no_float64(error: Exception) -> str:
+    """Return the reason for float32 after the reference operators raised `error`."""
+    return f"not possible in float64: {first_line(error)[:200]}"
+
+
+def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the floating-point operations of the products and convolutions of one run, roughly.
+
+    `shapes` are those of the graph inputs. What shape inference does not know counts as 1.
+    """
+    typed = infer(with_shapes(model, shapes))
+    extents = {n: [d if isinstance(d, int) else 1 for d in t.shape or ()] for n, t in value_types(typed.graph).items()}
+    total = 0
+    for node in typed.graph.node:
+        output = math.prod(extents.get(node.output[0], ()))
+        if node.op_type in ("MatMul", "Gemm") and extents.get(node.input[0]):
+            transposed = any(a.name == "transA" and a.i for a in node.attribute)
+            total += 2 * output * extents[node.input[0]][0 if transposed else -1]
+        elif node.op_type in ("Conv", "ConvTranspose"):
+            weight = extents.get(node.input[1], [1])
+            total += 2 * output * math.prod(weight[1:])
+    return total
+
+
+def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+    """Return what evaluates `model` in float64 from factors that are rounded to TF32, as CUDA sessions may."""
+    return _float64(model, 0, Tf32).evaluate
+
+
+def as_half(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+    """Return what evaluates `model` in float32 and rounds every half value behind its node, as ONNX defines it."""
+    return _node_by_node(rounded(model))
+
+
+def _float64(
+    model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *, seconds: float = math.inf
+) -> Float64Reference:
+    """Return the truth in float64; `work` are the operations of one case, which say how many threads are worth it.
+
+    Evaluating raises RuntimeError where a case takes more than `seconds`.
+    """
+    witness = OrtReference()
+    evaluator = float64_evaluator(model, kind, witness)
+    evaluator.limit = seconds
+    names = [o.name for o in model.graph.output]
+    optional = [o.name for o in model.graph.output if o.type.HasField("optional_type")]
+    pools, threads = ThreadpoolController(), 1 if work <= ONE_THREAD_FLOPS else None
+
+    def evaluate(inputs: Arrays) -> Arrays:
+        with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
+            values = evaluator.run(names, in_type(inputs, np.float64))
+        found = tensors_of(dict(zip(names, values, strict=True)), optional)
+        return {n: whole(v) for n, v in found.items()}
+
+    # Who asks for float64 waits for it: without a limit there is no end either.
+    return Float64Reference("float64", "onnx's reference operators", "", evaluate, witness, evaluator)
+
+
+def _too_big(model: onnx.ModelProto, work: int) -> str:
+    count = parameters(model)
+    if count > FLOAT64_PARAMETERS:
+        return f"{count / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
+    if work > FLOAT64_FLOPS:
+        return f"{work / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
+    return ""
+
+
+def parameters(model: onnx.ModelProto) -> int:
+    """Return the elements of all weights of the main graph."""
+    return sum(math.prod(t.dims) for t in model.graph.initializer)
+
+
+def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(map(math.prod, shapes.values()))
+
+
+def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+    """Return the model without weights whose inputs have these shapes, and of whose other values nothing is known."""
+    light = infer(model)
+    del light.graph.value_info[:]
+    for value in light.graph.input:
+        if value.name in shapes:
+            fixed = onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shapes[value.name])
+            value.CopyFrom(fixed)
+    for value in light.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return light
+
+
+def in_type(inputs: Mapping[str, npt.NDArray[Any]], to: type[np.floating[Any]]) -> Arrays:
+    """Return inputs with floats of `to` in the place of narrower ones."""
+    narrow = NARROWER_ARRAYS[np.dtype(to)]
+    return {n: x.astype(to) if x.dtype in narrow else x for n, x in inputs.items()}

@@ -1,0 +1,310 @@
+"""ONNX Runtime as the witness of each operator of the truth: does its own compute the same from the same inputs?
+
+An operator of the reference can be wrong in a form that nobody thought of. Each that a model holds is therefore run
+by ONNX Runtime too, by itself, where it is met first: in float64 if there is a kernel, else in float32 on inputs that
+float32 holds. What differs by more than rounding is not believed: ONNX Runtime's outputs stand in its place from
+there on, and the report names the node. A looser bound never does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import NodeProto, helper
+
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.verification.inputs.inputs import nudge
+from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.custom_operators import CustomOperator, written_alone
+from onnxfuse.verification.run.custom_operators import attributes as attributes_of
+from onnxfuse.verification.run.ml_types import carrier
+
+Array = npt.NDArray[Any]
+Key = tuple[Any, ...]
+
+WRONG = 1e-4
+"""A difference of this share of the largest value is looked at: a hundred times what one operator rounds in float32,
+and a hundredth of what another formula gives."""
+SPREAD = 16.0
+"""How many times as far as one rounding step of the inputs moves the outputs, rounding inside can."""
+
+REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
+"""What a session raises for an operator that it does not know, or not in this form."""
+
+TRIVIAL = frozenset({"Constant", "If"})
+"""Operators that nobody need be asked about: the body of an If is made of others."""
+
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+KNOWN = "fiubV"
+"""Kinds of arrays that a session can be given, `V` in a type that carries it."""
+
+BELIEVED: set[Key] = set()
+"""Operators in forms that have been looked at in this process, and agreed."""
+
+
+@dataclass(frozen=True)
+class UntrustedOperator:
+    """An operator whose reference is not believed."""
+
+    op: str
+    node: str
+    """The node's name, or its first output's."""
+    why: str
+    dtype: str
+    """What ONNX Runtime computes it in instead."""
+
+    def __str__(self) -> str:
+        return (
+            f"onnx's reference of {self.op} is not to be believed at node '{self.node}' ({self.why}): there the truth "
+            f"is ONNX Runtime's own operator in {self.dtype}"
+        )
+
+
+@dataclass(frozen=True)
+class UserOperator:
+    """An operator of a user's library, which nobody else computes."""
+
+    op: str
+    node: str
+    dtype: str
+    """The narrowest type that it was run in."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.op} (node '{self.node}') is of a given library: there the truth is what it gives, in {self.dtype}"
+        )
+
+
+class OrtReference:
+    """What has been asked of ONNX Runtime about the nodes of one model."""
+
+    def __init__(self) -> None:
+        self.doubts: dict[str, UntrustedOperator | UserOperator] = {}
+        """By what they say, in the order in which they were found."""
+        self.unasked: dict[str, str] = {}
+        """Operators that ONNX Runtime could not be asked about, with a node that holds one."""
+        self.unsure = False
+        """Whether an output was far from the original where some operators could not be asked about."""
+        self.again = False
+        """Whether operators that were believed are looked at once more."""
+        self._instead: dict[Key, _Alone] = {}
+
+    def believed(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
+        """Return the outputs to go on with: `ours`, or ONNX Runtime's where those are not to be believed.
+
+        `node` is the reference's operator, `attributes` are those of the function that it stands in.
+        """
+        proto: NodeProto = node.onnx_node
+        if isinstance(node, CustomOperator) and node.library and node.dtype:
+            own = UserOperator(f"{proto.domain}.{proto.op_type}", _called(proto), node.dtype)
+            self.doubts[str(own)] = own
+        key = _key(node, attributes, inputs, ours)
+        if key is None:
+            if proto.op_type not in TRIVIAL and not proto.domain:
+                self.unasked.setdefault(proto.op_type, _called(proto))
+            return ours
+        if key in BELIEVED and not self.again:
+            return ours
+        if key in self._instead:
+            return self._instead[key].outputs(inputs)
+        made = _alone(node, attributes, inputs, ours)
+        why = None if made is None else made.objection(node, attributes, inputs, ours)
+        if made is None or why is None:
+            self.unasked.setdefault(proto.op_type, _called(proto))
+            return ours
+        if not why:
+            BELIEVED.add(key)
+            return ours
+        doubt = UntrustedOperator(proto.op_type, _called(proto), why, made.dtype)
+        self.doubts[str(doubt)] = doubt
+        self._instead[key] = made
+        return made.outputs(inputs)
+
+    @property
+    def text(self) -> str:
+        """What is not to be believed, and what nobody knows; empty where everything is believed."""
+        asked = ", ".join(f"{op} (node '{node}')" for op, node in self.unasked.items())
+        far = f"the original is further from it than it rounds, and ONNX Runtime could not be asked about {asked}"
+        return "; ".join((*self.doubts, *([far] if self.unsure else [])))
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of the narrowest type that some of the truth is computed in."""
+        return min((BYTES[d.dtype] for d in self.doubts.values()), default=8)
+
+
+class _Alone:
+    """One node as a session of its own."""
+
+    def __init__(self, session: Any, dtype: str, present: Sequence[int], types: Sequence[Any]) -> None:
+        self.session, self.dtype, self.present, self.types = session, dtype, present, types
+        """`types`: by position, the type of the reference's output; None for one without a name."""
+
+    def outputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return ONNX Runtime's outputs, floats in float64. Raises what it raises."""
+        found = iter(self.run(self.feeds(inputs)))
+        # An output without a name stands between others: nobody gives it.
+        return tuple(_given(next(found), dtype) if dtype is not None else None for dtype in self.types)
+
+    def feeds(self, inputs: Sequence[Any]) -> dict[str, Array]:
+        """Return what the session takes for these inputs of the reference."""
+        return {f"x{n}": _as(inputs[n], self.dtype) for n in self.present}
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs that have a name."""
+        return list(sessions.run(self.session, feeds).values())
+
+    def objection(
+        self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any
+    ) -> str | None:
+        """Return how the reference differs from ONNX Runtime by more than rounding; empty where it does not.
+
+        None where ONNX Runtime's kernel refuses these inputs: that says nothing about them.
+        """
+        feeds = self.feeds(inputs)
+        try:
+            theirs = self.run(feeds)
+        except sessions.ORT_ERRORS:
+            return None
+        if any((feeds[f"x{n}"] != inputs[n]).any() for n in self.present if _is_wide(inputs[n])):
+            same = [None if x is None else _as(x, self.dtype).astype(_wide(x)) for x in inputs]
+            ours = node.run(*same, **({"linked_attributes": attributes} if node.has_linked_attribute else {}))
+        ours = [_carried(x) for x, name in zip(ours, node.onnx_node.output, strict=False) if name]
+        wrong = [n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if not _agree(a, b)]
+        if not wrong:
+            return ""
+        first, second = np.asarray(ours[wrong[0]]), theirs[wrong[0]]
+        if first.shape != second.shape:
+            return f"its shape is {list(first.shape)}, ONNX Runtime's {list(second.shape)}"
+        moved = nudge(feeds, 0)
+        other = None if moved is None else self.run(moved)
+        if other is not None and all(_explained(ours[n], theirs[n], other[n]) for n in wrong):
+            return ""
+        if second.dtype.kind != "f":
+            many, of = int((first != second).sum()), second.size
+            return f"{many} of {plural(of, 'value')} {agreeing(many, 'differs', 'differ', of=of)} from ONNX Runtime's"
+        most, scale = _largest(first - second), _largest(second)
+        return f"it differs from ONNX Runtime's by {most:.3g}, where the largest value is {scale:.3g}"
+
+
+def _agree(a: Any, b: Array) -> bool:
+    """Return whether two outputs are the same but for rounding; where one is beyond its type they may differ."""
+    a = np.asarray(a)
+    if a.shape != b.shape:
+        return False
+    if b.dtype.kind != "f" or a.dtype.kind not in "fiu":
+        return bool(np.array_equal(a, b))
+    return _largest(a - b) <= WRONG * _largest(b) and bool(np.array_equal(np.isnan(a), np.isnan(b)))
+
+
+def _explained(a: Any, b: Array, moved: Array) -> bool:
+    """Return whether what one rounding step of the inputs does to `b` explains that it is not `a`."""
+    a = np.asarray(a)
+    if moved.shape != b.shape:
+        return True  # How many there are hangs on the last digit: nothing can be said.
+    if b.dtype.kind != "f":
+        return int((a != b).sum()) <= SPREAD * int((moved != b).sum())
+    return _largest(a - b) <= SPREAD * _largest(moved - b)
+
+
+def _largest(x: Array) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.abs(x[np.isfinite(x)])
+    return float(finite.max(initial=0.0))
+
+
+def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Key | None:
+    """Return what tells the forms of an operator apart; None where ONNX Runtime cannot be asked."""
+    proto: NodeProto = node.onnx_node
+    if proto.domain or not inputs or node.need_context() or any(a.HasField("g") for a in proto.attribute):
+        return None
+    tensors = [x for x in inputs if x is not None]
+    if not tensors or any(not isinstance(x, np.ndarray) or x.dtype.kind not in KNOWN for x in tensors):
+        return None
+    if not all(isinstance(x, np.ndarray | np.generic) for x in ours):
+        return None
+    written = tuple(sorted(a.SerializeToString(deterministic=True) for a in attributes_of(proto, attributes)))
+    forms = tuple(None if x is None else (x.dtype.name, x.ndim) for x in inputs)
+    return proto.op_type, node.run_params["opsets"].get("", 0), written, forms, tuple(map(bool, proto.output))
+
+
+def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> _Alone | None:
+    """Return the node as a session: in float64 if ONNX Runtime has a kernel, else in float32; None if in neither."""
+    proto: NodeProto = node.onnx_node
+    present = [n for n, x in enumerate(inputs) if x is not None]
+    alone = written_alone(proto, attributes)
+    types = [x.dtype if name else None for x, name in zip(ours, proto.output, strict=False)]
+    nodes, given = _with_carriers(alone, inputs, types)
+    for dtype in ("float64", "float32"):
+        feeds = [
+            helper.make_tensor_value_info(f"x{n}", _type(inputs[n], dtype), [None] * inputs[n].ndim) for n in present
+        ]
+        graph = helper.make_graph(nodes, "alone", feeds, [onnx.ValueInfoProto(name=o) for o in given])
+        opset = helper.make_opsetid("", node.run_params["opsets"][""])
+        try:
+            one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+            session = sessions.unoptimized(one)
+            made = _Alone(session, dtype, present, types)
+            made.outputs(inputs)  # Some kernels refuse a type only when they run.
+        except REFUSALS:
+            continue
+        return made
+    return None
+
+
+def _with_carriers(alone: NodeProto, inputs: Sequence[Any], types: Sequence[Any]) -> tuple[list[NodeProto], list[str]]:
+    """Return the node with Casts around it where it reads or gives a type that NumPy does not have, and its outputs."""
+    before, after = list[NodeProto](), list[NodeProto]()
+    for n, x in enumerate(inputs):
+        if x is not None and carrier(x.dtype) != x.dtype:
+            alone.input[n] = f"narrow{n}"
+            to = int(helper.np_dtype_to_tensor_dtype(x.dtype))
+            before.append(helper.make_node("Cast", [f"x{n}"], [alone.input[n]], to=to))
+    given = []
+    for name, dtype in zip(alone.output, types, strict=False):
+        if dtype is not None and carrier(dtype) != dtype:
+            to = int(helper.np_dtype_to_tensor_dtype(carrier(dtype)))
+            after.append(helper.make_node("Cast", [name], [f"{name}.wide"], to=to))
+            given.append(f"{name}.wide")
+        elif name:
+            given.append(name)
+    return [*before, alone, *after], given
+
+
+def _given(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an output of ONNX Runtime as the reference has it."""
+    if carrier(dtype) != dtype:
+        return x.astype(dtype)
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _carried(x: Any) -> Any:
+    return x.astype(carrier(x.dtype)) if isinstance(x, np.ndarray) else x
+
+
+def _called(proto: NodeProto) -> str:
+    return proto.name or next(o for o in proto.output if o)
+
+
+def _type(x: Array, dtype: str) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(_as(x[:0] if x.ndim else x, dtype).dtype))
+
+
+def _as(x: Array, dtype: str) -> Array:
+    """Return floats in `dtype`, what NumPy has no type for in one that carries it, anything else as it is."""
+    with np.errstate(over="ignore"):
+        return x.astype(dtype) if _is_wide(x) else np.asarray(_carried(x))
+
+
+def _wide(x: Array) -> np.dtype[Any]:
+    return np.dtype(np.float64) if _is_wide(x) else x.dtype
+
+
+def _is_wide(x: Array) -> bool:
+    """Return whether it is of the type that the reference computes in."""
+    return x.dtype.kind == "f" and carrier(x.dtype) == x.dtype

@@ -1,0 +1,195 @@
+"""The same model in a wider floating-point type: what it would compute with more digits, or with no fewer roundings."""
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from onnxfuse.files.io import without_weights
+from onnxfuse.graph.graph import bodies
+from onnxfuse.model.custom_ops import is_custom
+from onnxfuse.model.functions import bind_attributes, called, functions_of
+from onnxfuse.model.nested import every_name
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
+
+NARROWER: dict[int, tuple[int, ...]] = {
+    TensorProto.FLOAT: (TensorProto.FLOAT16, TensorProto.BFLOAT16),
+    TensorProto.DOUBLE: (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT),
+}
+"""The types that become the key. Those of eight bits and fewer are none: to round to them is what a model does."""
+
+NARROWER_ARRAYS = {
+    np.dtype(helper.tensor_dtype_to_np_dtype(wide)): frozenset(map(helper.tensor_dtype_to_np_dtype, narrow))
+    for wide, narrow in NARROWER.items()
+}
+"""The same of arrays."""
+
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
+"""Attributes that hold an element type. `stash_type` is not among them: evaluators compute in the wider type anyway."""
+
+
+FLOAT_BY_DEFAULT = {
+    "HannWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "BlackmanWindow": "output_datatype",
+    "MelWeightMatrix": "output_datatype",
+}
+"""Operators that give float32 where the attribute is not written."""
+
+
+def promoted(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.ModelProto:
+    """Return a copy of `model` whose narrower floats are all of type `to`: tensors, declared types, and Cast targets.
+
+    So a Cast between two float types inside the model rounds nothing. Without `weights` the initializers are left out.
+    """
+    narrow = NARROWER[to]
+    copy = without_weights(model, lambda tensor: promote_tensor(tensor, to) if weights else None)
+    bind_attributes(copy)  # the type that a Cast casts to may be what the function is given
+    _widen_graph(copy.graph, to, narrow)
+    if to == TensorProto.FLOAT and any(is_custom(node) for node in model.graph.node):
+        _keep_types(copy, _halves(infer(model).graph))
+    for function in copy.functions:
+        for info in function.value_info:
+            _widen_type(info.type, to, narrow)
+        _widen_nodes(function.node, to, narrow)
+    return copy
+
+
+def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
+    """Let the operators of the user's libraries read the half types that they know, and what they give be float32.
+
+    What such an operator gives has often no type that is known: a Cast to float32 takes any.
+    """
+    functions = functions_of(copy)
+    declared = {v.name for v in (*copy.graph.value_info, *copy.graph.output) if v.type.tensor_type.elem_type}
+    taken, nodes = every_name(copy.graph), list[NodeProto]()
+    for node in copy.graph.node:
+        if not is_custom(node) or called(node) in functions or not any(v in halves for v in node.input):
+            nodes.append(node)
+            continue
+        for n, name in enumerate(node.input):
+            if name in halves:
+                node.input[n] = _unused(f"{name}.half", taken)
+                nodes.append(helper.make_node("Cast", [name], [node.input[n]], to=halves[name]))
+        nodes.append(node)
+        for n, name in enumerate(node.output):
+            if name and (name in halves or name not in declared):
+                node.output[n] = _unused(f"{name}.half", taken)
+                nodes.append(helper.make_node("Cast", [node.output[n]], [name], to=TensorProto.FLOAT))
+    _replace(copy.graph, nodes)
+
+
+def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in float32 in which every float16 and bfloat16 value is rounded to its type behind its node.
+
+    That is what the operators of a half type are defined to give: each reads and gives numbers of that type. ONNX
+    Runtime's CPU provider has float32 kernels for most, and keeps float32 from one of them to the next. A value of
+    which no type can be inferred is not rounded, nor what is inside of a function.
+    """
+    types = infer(model)
+    copy = promoted(model, TensorProto.FLOAT)
+    _round_graph(copy.graph, _halves(types.graph), every_name(copy.graph))
+    return copy
+
+
+def _halves(graph: GraphProto) -> dict[str, int]:
+    """Return the half type of each value of a graph and the bodies in it that has one."""
+    found = {n: t.dtype for n, t in value_types(graph).items() if t.dtype in NARROWER[TensorProto.FLOAT]}
+    for node in graph.node:
+        for body in bodies(node):
+            found.update(_halves(body))
+    return found
+
+
+def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> None:
+    nodes = []
+    for node in graph.node:
+        for body in bodies(node):
+            _round_graph(body, halves, taken)
+        nodes.append(node)
+        if node.op_type == "Constant":
+            continue  # Its number is one of the type, and some kernels want to see a Constant.
+        for n, name in enumerate(node.output):
+            if name not in halves:
+                continue
+            exact, half = (_unused(f"{name}.{what}", taken) for what in ("exact", "half"))
+            node.output[n] = exact
+            nodes.append(helper.make_node("Cast", [exact], [half], to=halves[name]))
+            nodes.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
+    _replace(graph, nodes)
+
+
+def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def is_narrower(model: onnx.ModelProto, than: int) -> bool:
+    """Return whether anything would be another in `widened(model, than)`: a tensor, a declared type, a Cast."""
+    if any(t.data_type in NARROWER[than] for t in model.graph.initializer):
+        return True
+    light = without_weights(model, lambda _: None)
+    bind_attributes(light)
+    return promoted(light, than, weights=False) != light
+
+
+def promote_tensor(tensor: TensorProto, to: int) -> TensorProto:
+    """Return `tensor` with the element type `to` if it holds narrower floats, and itself otherwise. Exact."""
+    if tensor.data_type not in NARROWER[to]:
+        return tensor
+    dtype = np.float64 if to == TensorProto.DOUBLE else np.float32
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name)
+
+
+def _widen_graph(graph: GraphProto, to: int, narrow: tuple[int, ...]) -> None:
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _widen_type(info.type, to, narrow)
+    for tensor in graph.initializer:
+        tensor.CopyFrom(promote_tensor(tensor, to))
+    for sparse in graph.sparse_initializer:
+        sparse.values.CopyFrom(promote_tensor(sparse.values, to))
+    _widen_nodes(graph.node, to, narrow)
+
+
+def _widen_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> None:
+    for node in nodes:
+        if node.op_type == "ConstantOfShape" and not node.attribute:
+            node.attribute.append(onnx.helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float32))))
+        unsaid = FLOAT_BY_DEFAULT.get(node.op_type)
+        if unsaid is not None and all(a.name != unsaid for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute(unsaid, TensorProto.FLOAT))
+        for attribute in node.attribute:
+            _widen_attribute(node, attribute, to, narrow)
+
+
+def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow: tuple[int, ...]) -> None:
+    if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+        # Constant<value_float> -> Constant<value>: only a tensor can hold the wider type.
+        value = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
+        attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(value)))
+    # The bits that BitCast reads are those of the type that it names.
+    if attribute.name in TYPE_ATTRIBUTES and attribute.i in narrow and node.op_type != "BitCast":
+        attribute.i = to
+    if attribute.HasField("t"):
+        attribute.t.CopyFrom(promote_tensor(attribute.t, to))
+    if attribute.HasField("g"):
+        _widen_graph(attribute.g, to, narrow)
+    for body in attribute.graphs:
+        _widen_graph(body, to, narrow)
+
+
+def _widen_type(proto: onnx.TypeProto, to: int, narrow: tuple[int, ...]) -> None:
+    if proto.HasField("sequence_type"):
+        _widen_type(proto.sequence_type.elem_type, to, narrow)
+    elif proto.HasField("optional_type"):
+        _widen_type(proto.optional_type.elem_type, to, narrow)
+    elif proto.HasField("tensor_type") and proto.tensor_type.elem_type in narrow:
+        proto.tensor_type.elem_type = to

@@ -1,0 +1,173 @@
+"""RNN, GRU and LSTM in float64: onnx's own ignore sequence lengths, activations, clip and more."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfuse.verification.reference.operators import Operator
+
+Array = npt.NDArray[Any]
+Activation = Callable[[Array], Array]
+Step = Callable[[Array, list[Array]], list[Array]]
+"""What one position and the states make of the states; the first of them is the output."""
+
+ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Any]]] = {
+    "relu": (0, 0, lambda x, a, b: np.maximum(x, 0)),
+    "tanh": (0, 0, lambda x, a, b: np.tanh(x)),
+    "sigmoid": (0, 0, lambda x, a, b: 1 / (1 + np.exp(-x))),
+    "affine": (1, 0, lambda x, a, b: a * x + b),
+    "leakyrelu": (0.01, 0, lambda x, a, b: np.where(x < 0, a * x, x)),
+    "thresholdedrelu": (1, 0, lambda x, a, b: np.where(x > a, x, 0)),
+    "scaledtanh": (1, 1, lambda x, a, b: a * np.tanh(b * x)),
+    "hardsigmoid": (0.2, 0.5, lambda x, a, b: np.clip(a * x + b, 0, 1)),
+    "elu": (1, 0, lambda x, a, b: np.where(x < 0, a * np.expm1(x), x)),
+    "softsign": (0, 0, lambda x, a, b: x / (1 + np.abs(x))),
+    "softplus": (0, 0, lambda x, a, b: np.logaddexp(0, x)),
+}
+"""By name: alpha and beta where nothing is said, and the function of x, alpha and beta."""
+
+
+class _Recurrent(Operator):
+    """What the three have in common: directions, lengths, layouts."""
+
+    defaults: tuple[str, ...] = ()
+    gates = 1
+
+    def _run(
+        self,
+        x: Array,
+        w: Array,
+        r: Array,
+        bias: Array | None = None,
+        lengths: Array | None = None,
+        h: Array | None = None,
+        c: Array | None = None,
+        peepholes: Array | None = None,
+        activations: Sequence[str] | None = None,
+        activation_alpha: Sequence[float] | None = None,
+        activation_beta: Sequence[float] | None = None,
+        clip: float | None = None,
+        direction: str = "forward",
+        hidden_size: int | None = None,
+        input_forget: int = 0,
+        layout: int = 0,
+        linear_before_reset: int = 0,
+        output_sequence: int = 0,
+    ) -> tuple[Array, ...]:
+        x = x.swapaxes(0, 1) if layout else x
+        steps, batch, _ = x.shape
+        ways, size = r.shape[0], r.shape[2]
+        bias = np.zeros((ways, 2 * self.gates * size)) if bias is None else bias
+        peepholes = np.zeros((ways, 3 * size)) if peepholes is None else peepholes
+        ends = np.full(batch, steps) if lengths is None else lengths
+        states = [s.swapaxes(0, 1) if layout and s is not None else s for s in (h, c)[: 2 if self.gates == 4 else 1]]
+        named = list(activations) if self.says("activations") and activations else list(self.defaults) * ways
+        chosen = _functions(named, list(activation_alpha or ()), list(activation_beta or ()))
+        every, last = np.zeros((steps, ways, batch, size), x.dtype), []
+        for way in range(ways):
+            turned = direction == "reverse" or way == 1
+            first = way * len(self.defaults)
+            step = self.step(
+                (w[way], r[way], bias[way], peepholes[way]), chosen[first : first + len(self.defaults)],
+                (lambda z: z) if clip is None else (lambda z: np.clip(z, -clip, clip)),
+                bool(input_forget), bool(linear_before_reset),
+            )  # fmt: skip
+            now = [np.zeros((batch, size), x.dtype) if s is None else s[way] for s in states]
+            for t in range(steps):
+                # Each sequence is turned by itself: what lies behind its end stays there.
+                at = np.where(t < ends, ends - 1 - t, t) if turned else np.full(batch, t)
+                moved = step(x[at, np.arange(batch)], now)
+                alive = (t < ends)[:, None]
+                now = [np.where(alive, a, b) for a, b in zip(moved, now, strict=True)]
+                every[at, way, np.arange(batch)] = np.where(alive, now[0], 0)
+            last.append(now)
+        finals = [np.stack([now[n] for now in last]) for n in range(len(states))]
+        if layout:
+            every, finals = every.transpose(2, 0, 1, 3), [s.swapaxes(0, 1) for s in finals]
+        return (every, *finals)[: len(self.onnx_node.output)]
+
+    def step(
+        self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
+    ) -> Step:
+        """Return what a direction does at one position."""
+        raise NotImplementedError
+
+
+class RNN(_Recurrent):
+    """f(x W + h R + b)."""
+
+    defaults = ("Tanh",)
+
+    def step(
+        self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
+    ) -> Step:
+        """Return what a direction does at one position."""
+        w, r, bias, _ = weights
+        first, second = np.split(bias, 2)
+        return lambda x, states: [f[0](clip(x @ w.T + states[0] @ r.T + first + second))]
+
+
+class GRU(_Recurrent):
+    """Gates z and r, and what they let through; the reset before or after the product."""
+
+    defaults, gates = ("Sigmoid", "Tanh"), 3
+
+    def step(
+        self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
+    ) -> Step:
+        """Return what a direction does at one position."""
+        (wz, wr, wh), (rz, rr, rh) = (np.split(weights[n], 3) for n in (0, 1))
+        bz, br, bh, cz, cr, ch = np.split(weights[2], 6)
+
+        def one(x: Array, states: list[Array]) -> list[Array]:
+            h = states[0]
+            z, reset = f[0](clip(x @ wz.T + h @ rz.T + bz + cz)), f[0](clip(x @ wr.T + h @ rr.T + br + cr))
+            kept = reset * (h @ rh.T + ch) if linear else (reset * h) @ rh.T + ch
+            return [(1 - z) * f[1](clip(x @ wh.T + kept + bh)) + z * h]
+
+        return one
+
+
+class LSTM(_Recurrent):
+    """Gates i, o, f and the cell, with peepholes."""
+
+    defaults, gates = ("Sigmoid", "Tanh", "Tanh"), 4
+
+    def step(
+        self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
+    ) -> Step:
+        """Return what a direction does at one position."""
+        w, r, bias, peepholes = weights
+        first, second = np.split(bias, 2)
+        pi, po, pf = np.split(peepholes, 3)
+
+        def one(x: Array, states: list[Array]) -> list[Array]:
+            h, c = states
+            i, o, forget, cell = np.split(x @ w.T + h @ r.T + first + second, 4, axis=-1)
+            i = f[0](clip(i + pi * c))
+            forget = 1 - i if coupled else f[0](clip(forget + pf * c))
+            c = forget * c + i * f[1](clip(cell))
+            return [f[0](clip(o + po * c)) * f[2](c), c]
+
+        return one
+
+
+OPERATORS = (RNN, GRU, LSTM)
+
+
+def _functions(names: Sequence[str], alphas: list[float], betas: list[float]) -> list[Activation]:
+    """Return the activations in order; each that has an alpha or a beta takes the next of those given."""
+    made: list[Activation] = []
+    for name in names:
+        alpha, beta, function = ACTIVATIONS[name.lower()]
+        alpha = alphas.pop(0) if alphas and alpha else alpha
+        beta = betas.pop(0) if betas and name.lower() in ("affine", "scaledtanh", "hardsigmoid") else beta
+        made.append(partial(_activated, function, alpha, beta))
+    return made
+
+
+def _activated(function: Callable[[Array, float, float], Any], alpha: float, beta: float, x: Array) -> Array:
+    return np.asarray(function(x, alpha, beta))

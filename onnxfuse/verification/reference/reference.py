@@ -1,0 +1,169 @@
+"""A model evaluated in float64 by onnx's reference operators, freeing each value after its last reader.
+
+Some of onnx's operators (1.23) are wrong, lack forms or round on the way: `operators` has ours. Its pools,
+ConvTranspose, Resize and NonMaxSuppression are loops in Python, its Conv copies the input once per kernel position:
+`windows`, `resizing` and `operators` have them plainly, in NumPy.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from onnxfuse.graph.graph import captured
+from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, windows
+from onnxfuse.verification.reference.ort_reference import OrtReference
+from onnxfuse.verification.reference.promoted import promote_tensor, promoted
+from onnxfuse.verification.run import custom_operators
+
+Array = npt.NDArray[Any]
+
+
+class OutOfTime(RuntimeError):  # noqa: N818 - it names what was found, no mistake in this program
+    """A run that was to end before it was done; the text says how far it came."""
+
+
+class OutOfRange(Exception):  # noqa: N818 - it names what was found, no mistake in this program
+    """A run in which a value came too near to the end of its type's range; the text says where."""
+
+
+class Float64(ReferenceEvaluator):
+    """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
+
+    witness: OrtReference | None = None
+    """Who is asked whether an operator is right; None to believe them all."""
+    own: tuple[type[OpRun], ...] = ()
+    """Operators of the user's libraries."""
+    until: float = math.inf
+    """When a run ends at the latest, by `time.perf_counter`; like the witness, of all evaluators of one model."""
+
+    bound: float = math.inf
+    """The largest magnitude that a value may have, of all evaluators of one model: beyond, a run raises OutOfRange."""
+
+    def __init__(self, proto: Any, **options: Any) -> None:
+        options["new_ops"] = [*OPERATORS, *self.own, *(options.get("new_ops") or [])]
+        super().__init__(proto, **options)
+        self.limit = math.inf
+        """Seconds of this thread's work that a run may take, bodies of If and Loop with it."""
+        self._last_readers = _last_readers(list(self.nodes_), self.output_names)
+
+    def run(  # type: ignore[override]  # Its other options serve debugging, and are passed as their defaults.
+        self,
+        output_names: Sequence[str] | None,
+        feed_inputs: Mapping[str, Any],
+        attributes: Mapping[str, Any] | None = None,
+        **_unused: Any,
+    ) -> list[Any]:
+        """Return the outputs in order, holding no value longer than its last reader needs it.
+
+        Raises RuntimeError where that takes longer than `limit`, OutOfTime where it is later than `until`, OutOfRange
+        where a value leaves `bound`.
+        """
+        began = time.thread_time()
+        results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
+        for node, finished in zip(self.rt_nodes_, self._last_readers, strict=True):
+            options: dict[str, Any] = {}
+            if node.has_linked_attribute and attributes:
+                options["linked_attributes"] = attributes
+            if node.need_context():
+                options["context"] = results
+            inputs = self.read(node.op_type, [results[name] for name in node.input])
+            outputs = node.run(*inputs, **options)
+            if self.witness is not None:
+                outputs = self.witness.believed(node, attributes, inputs, outputs)
+            if self.bound < math.inf and any(_leaves(x, self.bound) for x in outputs):
+                raise OutOfRange(f"a value beyond {self.bound:.0e} at {node.op_type}")
+            results.update(zip(node.output, outputs, strict=False))
+            for name in finished:
+                results.pop(name, None)
+            if time.thread_time() - began > self.limit:
+                raise RuntimeError(f"a case takes more than {self.limit:g} s, as far as {node.op_type}")
+            if time.perf_counter() > self.until:
+                raise OutOfTime(f"the time for it is used up at {node.op_type} (--time)")
+        return [results[name] for name in (output_names or self.output_names)]
+
+    def read(self, operator: str, inputs: list[Any]) -> list[Any]:
+        """Return what a node reads for its inputs."""
+        return inputs
+
+
+class Tf32(Float64):
+    """The evaluator of what a GPU may compute that rounds the factors of products to TF32, and nothing else."""
+
+    def read(self, operator: str, inputs: list[Any]) -> list[Any]:
+        """Return the inputs, the first two of a product rounded."""
+        return [*map(to_tf32, inputs[:2]), *inputs[2:]] if operator in PRODUCTS else inputs
+
+
+PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
+"""Operators that ONNX Runtime's CUDA provider computes from TF32 factors unless its option `use_tf32` is 0."""
+
+
+def to_tf32(x: Array) -> Array:
+    """Return float64 numbers rounded to the eleven significant bits of TF32."""
+    fraction, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(fraction * 2048) / 2048, exponent))
+
+
+def float64_evaluator(
+    model: onnx.ModelProto,
+    kind: type[Float64] = Float64,
+    witness: OrtReference | None = None,
+    to: int = TensorProto.DOUBLE,
+    *,
+    stand_in: bool = False,
+) -> Float64:
+    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented.
+
+    `witness` is asked whether its operators are right, those in function bodies and subgraphs too. `to` is another type
+    for a model too big for float64: FLOAT. With `stand_in` ONNX Runtime runs, in float32, what onnx does not implement.
+    """
+    # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
+    own = custom_operators.operators(model) + (custom_operators.in_runtime(model) if stand_in else ())
+    witnessed = type(kind.__name__, (kind,), {"witness": witness, "own": own})
+    evaluator: Float64 = witnessed(promoted(model, to, weights=False))
+    for tensor in model.graph.initializer:
+        evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(promote_tensor(tensor, to))
+    return evaluator
+
+
+STAND_INS = (65504.0, 3.4028234663852886e38)
+"""The largest numbers of float16 and float32: masks hold them for infinity, and what is added to them stays them."""
+
+
+def _leaves(x: Any, bound: float) -> bool:
+    """Return whether a magnitude in `x` is beyond `bound`, but for infinity and what stands for it."""
+    if not isinstance(x, np.ndarray) or x.dtype.kind != "f" or not x.size:
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        beyond = np.abs(x[np.abs(x) > bound])
+    beyond = beyond[np.isfinite(beyond)]
+    stands = np.any([np.abs(beyond / one - 1) < 1e-3 for one in STAND_INS], axis=0)
+    return bool((~stands).any())
+
+
+def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[list[str]]:
+    """Return, per node, the values that nobody reads after it."""
+    kept = {"", *outputs}
+    finished: list[list[str]] = []
+    for node in reversed(nodes):
+        names = dict.fromkeys((*node.input, *node.output, *captured(node)))
+        finished.append([name for name in names if name not in kept])
+        kept.update(names)
+    return finished[::-1]
+
+
+OPERATORS: tuple[type[OpRun], ...] = (
+    *operators.OPERATORS, *resizing.OPERATORS, *recurrent.OPERATORS, *windows.OPERATORS,
+    *attention.OPERATORS,
+    *control_flow.OPERATORS,
+)  # fmt: skip
+for _operator in OPERATORS:
+    _operator.op_domain = ""

@@ -1,0 +1,349 @@
+"""What a verification found: per output and case the measure, and whether the promise held.
+
+`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is a number that grows when a key goes or
+changes its meaning; new keys alone leave it.
+
+| key | value |
+|---|---|
+| schema, ok, verdict | the form of this; whether it held; ok, mismatch, undecided or blunt |
+| summary, seconds | the verdict in one line; how long it took |
+| provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
+| truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
+| tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
+| half | whether outputs pass only beside the original with each half value rounded to its type, as ONNX defines it |
+| wide | `compared` where a model of half types was compared in float32, too; why not, empty where it holds none |
+| without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
+| problems | what is wrong besides numbers, one sentence each |
+| outputs | the worst row of each output, of each tensor in one; `rows`: each of them in each case |
+| a row | `output`, `dtype`, `case` (position in `cases`), `fault` in words |
+| | `part_of` (of what is no tensor: its output, `output` is `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
+| | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
+| | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
+| | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
+| | the numbers of `Measure`, its `budget` and `typical_budget` |
+| | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
+| undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
+| blunt | outputs of which a wrong weight would have hidden in the original's own error in every case |
+| original_broken | outputs that ONNX Runtime's default optimizations bring off in the original, one sentence each |
+| cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
+| kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
+| never_ran | bodies of If, Loop and Scan that no case entered |
+| searched | values of dynamic dimensions that were searched for until the original ran |
+| sizes, not_run | values of dynamic dimensions that were run; what should have been run beside, and why it was not |
+| limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
+| precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
+| crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
+| bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
+
+Numbers that are not finite are strings: "inf", "-inf", "nan".
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from onnxfuse.model.precision_record import PrecisionRecord
+from onnxfuse.support.plurals import listed, plural
+from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.verification.report.localization import CrashSite, Localization
+from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
+
+SCHEMA = 1
+"""The form of `Report.as_dict()`, told at the top of this file."""
+
+BODIES_TOLD = 3
+"""Bodies that never ran and are named in the verdict; the report has all."""
+
+MOSTLY = 0.5
+"""An output that could not be judged in more than this share of the kinds of cases has not been verified."""
+
+WITHIN = {"contract": "contract for lower precision", "tolerance": "tolerance", "budget": "error budget"}
+"""What an output holds, by how it is judged."""
+
+
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Tabled):
+    """The result of `verify`. `ok` is the verdict."""
+
+    provider: str
+    """The execution provider that the original ran on; and the fused model, unless `fused_provider` is another."""
+    truth: str
+    """`float64` or `float32`; empty if nothing was run."""
+    truth_how: str
+    """Who computed the truth."""
+    truth_why: str
+    """Why it is not float64."""
+    cases: tuple[CaseRow, ...]
+    rows: tuple[OutputRow, ...]
+    """Each output in each case that was compared."""
+    kernels: tuple[KernelRow, ...]
+    problems: tuple[str, ...]
+    """What is wrong besides numbers: inputs and outputs that differ, kernels that did not run, a run that failed."""
+    seconds: float
+    fused_provider: str = ""
+    """The execution provider of the fused model where it is another one."""
+    tf32: bool = False
+    """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
+    half: bool = False
+    """Whether outputs were judged beside the original with each half value rounded to its type, as ONNX defines its
+    operators: on the CPU, where ONNX Runtime keeps float32 between them and nothing else holds."""
+    wide: str = ""
+    """`compared` where the models hold a half type and were compared in float32, too; or why not, if they hold one."""
+    without_tf32: str = ""
+    """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
+    never_ran: tuple[str, ...] = ()
+    """Bodies of If, Loop and Scan of the original that no case entered: nothing is known about them."""
+    searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Values of dynamic dimensions that were searched for, because the original took none of the usual small ones."""
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Values of the dynamic dimensions that were run."""
+    not_run: tuple[str, ...] = ()
+    """Sizes and values that should have been run beside, and why they were not."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """What it might cost: `seconds` for the cases, bytes of `memory` for the values of one."""
+    crash: CrashSite | None = None
+    """Where the model crashed that was run; None where nothing did. It is among the problems, too."""
+    bisection: Localization | None = None
+    """What `bisect` found; None where it was not asked for, or nothing was wrong."""
+    contract: PrecisionRecord | None = None
+    """How the file was converted to lower precision; None where it was not, and the error budget judges."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the promise held: no problem, every output right in every case, most cases judged, and sharply."""
+        return self.verdict == "ok"
+
+    @property
+    def verdict(self) -> Verdict:
+        """`mismatch` where anything is wrong; else `undecided` or `blunt` where an output is; else `ok`."""
+        found = {self.verdict_of(row.output) for row in self.outputs}
+        if self.problems or self.crash is not None or "mismatch" in found:
+            return "mismatch"
+        if not self.rows or "undecided" in found:
+            return "undecided"
+        return "blunt" if "blunt" in found else "ok"
+
+    def verdict_of(self, output: str) -> Verdict:
+        """Return what all cases together say of an output, or of a tensor in one."""
+        return self._verdicts[output]
+
+    @cached_property
+    def _groups(self) -> Mapping[str, str]:
+        """What each tensor is judged as: itself, or all that its output holds where some cases have no such entry."""
+        cases: dict[str, set[int]] = {}
+        for row in self.rows:
+            cases.setdefault(row.output, set()).add(row.case)
+            cases.setdefault(row.owner, set()).add(row.case)
+        return {r.output: r.output if len(cases[r.output]) == len(cases[r.owner]) else r.owner for r in self.rows}
+
+    @cached_property
+    def _verdicts(self) -> Mapping[str, Verdict]:
+        """What all cases together say of each tensor."""
+        wrong = {r.output for r in self.rows if r.verdict == "mismatch"}
+        rows: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            rows.setdefault(self._groups[row.output], []).append(row)
+        unverified, blunt = {*self.unverified}, set[str]()
+        for group, own in rows.items():
+            # The same in every element needs no judge; nor do zeros, of which there is nothing else.
+            right = any(r.sharp for r in own) or all(r.measure.identical or r.measure.empty for r in own)
+            if any(r.verdict == "blunt" for r in own) and not right:
+                blunt.add(group)
+        return {
+            name: "mismatch" if name in wrong
+            else "undecided" if group in unverified
+            else "blunt" if group in blunt
+            else "ok"
+            for name, group in self._groups.items()
+        }  # fmt: skip
+
+    @property
+    def undecided(self) -> tuple[int, ...]:
+        """Positions of the cases in which an output could not be judged; one without elements, where none had any."""
+        return tuple(sorted({r.case for r in self._undecided_rows}))
+
+    @property
+    def blunt(self) -> tuple[str, ...]:
+        """Outputs of which a wrong weight would have hidden in the original's own error in every case."""
+        blunt = (self._groups[r.output] for r in self.outputs if self.verdict_of(r.output) == "blunt")
+        return tuple(dict.fromkeys(blunt))
+
+    @cached_property
+    def unverified(self) -> tuple[str, ...]:
+        """Outputs that could not be judged in more than MOSTLY of the kinds of cases, at their shapes.
+
+        Cases that differ by their seed alone are one. One without elements counts where no case gave any.
+        """
+        judged: dict[str, dict[tuple[Any, ...], bool]] = {}
+        open_rows = set(map(id, self._undecided_rows))
+        for row in self.rows:
+            if row.verdict == "undecided" and id(row) not in open_rows:
+                continue
+            case = self.cases[row.case]
+            kinds = judged.setdefault(self._groups[row.output], {})
+            kind = (case.name, *case.shapes.items())
+            kinds[kind] = kinds.get(kind, False) or row.verdict != "undecided"
+        open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
+        return tuple(name for name, kinds in judged.items() if open_[name] > MOSTLY * len(kinds))
+
+    @property
+    def original_broken(self) -> tuple[str, ...]:
+        """Outputs of the original that ONNX Runtime's default optimizations bring off, one sentence each."""
+        found = []
+        broken: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            if row.measure.own_off:
+                broken.setdefault(row.output, []).append(row)
+        for name, rows in broken.items():
+            most = max(r.measure.own_off for r in rows)
+            follows = any(r.measure.follows for r in rows)
+            then = "the fused model gives the same" if follows else "judged beside the original without them"
+            off = f"by {most:.0%} of its largest value" if math.isfinite(most) else "altogether"
+            found.append(
+                f"original broken: ONNX Runtime's default optimizations bring {name} off {off}, and without them it is "
+                f"right; {then}"
+            )
+        return tuple(found)
+
+    @cached_property
+    def _undecided_rows(self) -> list[OutputRow]:
+        groups = self._groups
+        had = {groups[r.output] for r in self.rows if not r.measure.empty}
+        return [r for r in self.rows if r.verdict == "undecided" and not (r.measure.empty and groups[r.output] in had)]
+
+    def table(self) -> Table:
+        """Return the worst case of each output: its error against the truth, and what it may be."""
+        rows = [
+            (
+                r.output,
+                r.dtype,
+                f"{r.measure.error:.2g}",
+                f"{r.measure.budget:.2g}",
+                self.cases[r.case].name,
+                self.verdict_of(r.output),
+            )
+            for r in self.outputs
+        ]
+        return Table(
+            f"{'ok' if self.ok else self.verdict.upper()}: {self.summary}",
+            ("output", "type", "error", "allowed", "worst case", "verdict"), rows,
+        )  # fmt: skip
+
+    @cached_property
+    def outputs(self) -> tuple[OutputRow, ...]:
+        """The worst case of each output, in the order of the model's outputs: a mismatch, else the best used budget.
+
+        Of a sequence, a map or an optional there is one for each tensor in it.
+        A case in which nothing could be judged stands only for an output that has no better one.
+        """
+        by_name: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            by_name.setdefault(row.output, []).append(row)
+        return tuple(max(rows, key=_badness) for rows in by_name.values())
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        run = sum(not c.note for c in self.cases)
+        if self.ok:
+            within = {WITHIN[r.judged_by] for r in self.outputs}
+            cases = plural(run, "case")
+            outputs = plural(len({r.owner for r in self.outputs}), "output")
+            what = f"{outputs}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
+            left_out = self._undecided_text("; ") + self._empty_text() + self._blunt_text() + self._left_out_text()
+            same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
+            broken = "".join(f"; {text}" for text in self.original_broken)
+            return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}{broken}"
+        if self.crash is not None:
+            return self.crash.text
+        wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
+        parts = [f"{listed(wrong)} out of budget"] if wrong else []
+        parts += [f"{listed(self.unverified)} could not be judged"] if self.unverified else []
+        parts += [f"{listed(self.blunt)} blunt"] if self.blunt else []
+        parts += [plural(len(self.problems), "problem")] if self.problems else []
+        known = "not the same" if wrong or self.problems else "not shown to be the same"
+        texts = self._undecided_text(": ") + self._empty_text() + self._blunt_text() + self._left_out_text()
+        broken = "".join(f"; {text}" for text in self.original_broken)
+        return f"{known}: {'; '.join(parts) or 'nothing was compared'}{texts}{broken}"
+
+    def _empty_text(self) -> str:
+        """Return which outputs had no element in any case, or in some; empty where all had."""
+        text = ""
+        groups: dict[str, list[OutputRow]] = {}
+        for row in self.rows:
+            groups.setdefault(self._groups[row.output], []).append(row)
+        for name, rows in groups.items():
+            every, some = {r.case for r in rows}, {r.case for r in rows if not r.measure.empty}
+            if not some:
+                text += f"; nothing of {name} was compared: no case gave an element of it"
+            elif len(some) < len(every):
+                text += f"; {name} had no element in {len(every) - len(some)} of {plural(every, 'case')}"
+        return text
+
+    def _blunt_text(self) -> str:
+        """Return how many cases were blunt, and how much so; empty where none was."""
+        rows = [r for r in self.rows if r.verdict == "blunt"]
+        if not rows:
+            return ""
+        worst = max(rows, key=lambda r: r.measure.own / r.measure.scale if r.measure.scale else 0.0)
+        ran = sum(not c.note for c in self.cases)
+        return (
+            f"; blunt in {len({r.case for r in rows})} of {plural(ran, 'case')}: {worst.own_share}, "
+            "in which a wrong weight would hide"
+        )
+
+    def _left_out_text(self) -> str:
+        notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
+        text = f"; {plural(len(notes), 'case')} {notes[0]}" if notes else ""
+        more = f" and {len(self.never_ran) - BODIES_TOLD} more" * (len(self.never_ran) > BODIES_TOLD)
+        return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_TOLD])}{more}" if self.never_ran else "")
+
+    def _undecided_text(self, before: str) -> str:
+        """Return how many cases could not be judged and why, after `before`; empty where all were."""
+        if not self.undecided:
+            return ""
+        rows = self._undecided_rows
+        why = next((r.why_undecided for r in rows if not r.measure.empty), rows[0].why_undecided)
+        ran = sum(not c.note for c in self.cases)
+        return f"{before}{len(self.undecided)} of {plural(ran, 'case')} could not be judged: {why}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "schema": SCHEMA,
+            "ok": self.ok,
+            "verdict": self.verdict,
+            "summary": self.summary,
+            "provider": self.provider,
+            "fused_provider": self.fused_provider or self.provider,
+            "truth": {"kind": self.truth, "how": self.truth_how, "why": self.truth_why},
+            "tf32": self.tf32,
+            "half": self.half,
+            "wide": self.wide,
+            "without_tf32": self.without_tf32,
+            "problems": list(self.problems),
+            "outputs": [{**r.as_dict(), "verdict": self.verdict_of(r.output)} for r in self.outputs],
+            "rows": [r.as_dict() for r in self.rows],
+            "cases": [c.as_dict() for c in self.cases],
+            "undecided": list(self.undecided),
+            "unverified": list(self.unverified),
+            "blunt": list(self.blunt),
+            "original_broken": list(self.original_broken),
+            "kernels": [k.as_dict() for k in self.kernels],
+            "never_ran": list(self.never_ran),
+            "searched": {name: list(sizes) for name, sizes in self.searched.items()},
+            "sizes": {name: list(sizes) for name, sizes in self.sizes.items()},
+            "not_run": list(self.not_run),
+            "limits": dict(self.limits),
+            "crash": None if self.crash is None else self.crash.as_dict(),
+            "bisection": None if self.bisection is None else self.bisection.as_dict(),
+            "precision": None if self.contract is None else self.contract.as_dict(),
+            "seconds": self.seconds,
+        }
+
+
+def _badness(row: OutputRow) -> tuple[int, float]:
+    unseen = row.verdict == "ok" and not row.sharp
+    return (1 if unseen else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict], row.severity)

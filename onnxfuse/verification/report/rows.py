@@ -1,0 +1,211 @@
+"""The rows of a report of `verify`: an output in a case, a case, a fused op."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.inputs.inputs import Case
+from onnxfuse.verification.run.tensors import element
+from onnxfuse.verification.tolerance.lower_precision import Judged
+from onnxfuse.verification.tolerance.output_error import TOO_FAR, Measure
+from onnxfuse.verification.tolerance.tolerance import Tolerated
+
+Verdict = Literal["ok", "mismatch", "undecided", "blunt"]
+
+FLOATS = ("float", "bfloat")
+"""How the names of floating-point types begin."""
+
+LEFT_OUT = "left out: "
+"""How a case's note begins that the original was never asked about."""
+
+NOT_TOLD = ("broken", "unlike", "asked", "difference")
+"""Fields of a measure that `fault` tells in words, or that have a key of their own."""
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """One output in one case."""
+
+    output: str
+    dtype: str
+    case: int
+    """Position in `Report.cases`."""
+    measure: Measure
+
+    tolerance: Tolerated | None = None
+    """How far a tolerance is used that was given for this output; None where the error budget judges it."""
+
+    contract: Judged | None = None
+    """What the output is worth by the contract of lower precision; None where the file is not in one."""
+
+    part_of: str = ""
+    """The output of the model that this is a part of, where that is a sequence, a map or an optional."""
+
+    keys: tuple[str | int, ...] = field(default=(), repr=False)
+    """What the elements are called, where they are those of a map."""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, in words; empty where nothing is."""
+        if self.contract is not None:
+            return self.contract.fault
+        if self.tolerance is None or self.measure.unlike:
+            return self.measure.fault
+        return self.measure.fault if self.measure.asked else self.tolerance.fault
+
+    @property
+    def verdict(self) -> Verdict:
+        """`mismatch`; `undecided` where nothing could be judged; `blunt` where a wrong weight would hide; else `ok`."""
+        m = self.measure
+        if self.fault:
+            return "mismatch"
+        if self.tolerance is not None or self.contract is not None:
+            floats = self.dtype.startswith(FLOATS)
+            seen = m.compared if self.contract is not None else m.difference.finite if floats else m.elements
+            return "ok" if seen or (m.identical and not m.elements) else "undecided"
+        if m.undecided:
+            return "undecided"
+        return "blunt" if m.blunt else "ok"
+
+    @property
+    def sharp(self) -> bool:
+        """Whether the output is right here, and a wrong weight would have shown."""
+        judged_otherwise = self.tolerance is not None or self.contract is not None
+        return self.verdict == "ok" and (judged_otherwise or self.measure.telling)
+
+    @property
+    def owner(self) -> str:
+        """The output of the model: this one, or the one that it is a part of."""
+        return self.part_of or self.output
+
+    @property
+    def element(self) -> str:
+        """The element at `measure.where`, as a user would write it: `y[0, 3]`, of a map `y["cat"]`."""
+        return element(self.output, self.measure.where, self.keys)
+
+    @property
+    def own_share(self) -> str:
+        """The original's own error in words."""
+        m = self.measure
+        if not m.scale:
+            return f"the original's own error is {m.own:.2g} where the truth is 0"
+        digits = 0 if m.own > TOO_FAR * m.scale else 1
+        return f"the original's own error is {m.own / m.scale:.{digits}%} of its largest value"
+
+    @property
+    def why_undecided(self) -> str:
+        """Why nothing could be judged, in words; empty where something was."""
+        m = self.measure
+        if self.verdict != "undecided":
+            return ""
+        if m.empty:
+            return "no element was given"
+        if m.unsure:
+            return "the truth is not to be believed here, and not every operator could be asked about"
+        if m.compared and self.judged_by == "budget":
+            return self.own_share
+        if self.judged_by == "budget" and not math.isfinite(m.original):
+            place = f" at {list(m.where)}" * bool(m.where)
+            return f"the original is finite nowhere that the truth is: {m.original:g}{place}, not {m.truth:g}"
+        floats = self.dtype.startswith(FLOATS)
+        return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
+
+    @property
+    def judged_by(self) -> str:
+        """`contract`, `tolerance` or `budget`."""
+        if self.contract is not None:
+            return "contract"
+        return "budget" if self.tolerance is None else "tolerance"
+
+    @property
+    def severity(self) -> float:
+        """How much of the budget or tolerance is used; above 1 is a fault."""
+        if self.contract is not None:
+            return self.contract.severity
+        return self.measure.severity if self.tolerance is None else self.tolerance.worst
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row's facts for JSON; numbers that are not finite become strings."""
+        m = self.measure
+        facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in NOT_TOLD}
+        told = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
+        row = {
+            "output": self.output,
+            "part_of": self.part_of,
+            "element": self.element,
+            "dtype": self.dtype,
+            "case": self.case,
+            "verdict": self.verdict,
+            "fault": self.fault,
+            "judged_by": self.judged_by,
+            **told,
+            **facts,
+            "budget": m.budget,
+            "typical_budget": m.typical_budget,
+            "tolerance": None if self.tolerance is None else asdict(self.tolerance),
+            "difference": asdict(m.difference),
+            "contract": None if self.contract is None else asdict(self.contract),
+        }
+        if self.contract is not None:
+            row |= {"error": self.contract.error, "budget": self.contract.allowed, "own": self.contract.own}
+        return {key: in_json(value) for key, value in row.items()}
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """One set of inputs that was run."""
+
+    name: str
+    seed: int | None
+    """None for real inputs."""
+    shapes: Mapping[str, tuple[int, ...]]
+    seconds: float
+    note: str = ""
+    """Why it was left out, or what went wrong."""
+    made: Case | None = field(default=None, compare=False, repr=False)
+    """What makes the inputs again, where they were made up."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the case's facts for JSON."""
+        shapes = {n: list(s) for n, s in self.shapes.items()}
+        return {"name": self.name, "seed": self.seed, "shapes": shapes, "seconds": self.seconds, "note": self.note}
+
+
+def none_ran(cases: Sequence[CaseRow]) -> UsageError:
+    """Return the error of a verification in which the original took none of the cases, or there was none."""
+    return UsageError(
+        f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
+        "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
+    )
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One fused op of the fused model, and how it ran."""
+
+    op: str
+    rule: str
+    nodes: int
+    runs_as: str
+    """`kernel`, `library` or `function`."""
+    reason: str
+    """Why as a function."""
+    calls: int
+    """How often it was served as a kernel during the verification; without elements that is no launch."""
+    launches: int
+    """Launches of its kernels during the verification."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the op's facts for JSON."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def in_json(value: Any) -> Any:
+    """Return a value with numbers that are not finite as strings."""
+    if isinstance(value, Mapping):
+        return {key: in_json(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [in_json(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""Sessions and values of the models that are compared."""

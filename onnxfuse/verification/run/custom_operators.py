@@ -1,0 +1,161 @@
+"""Operators of the user's own libraries in the truth: run by ONNX Runtime in their own types, where nobody else can.
+
+What such an operator computes stands in the library alone. Its inputs are rounded to the types that it reads, and what
+it gives is taken for true: the truth has no more digits there, and the report says so.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.aionnxml import load_op
+
+from onnxfuse.graph.graph import bodies
+from onnxfuse.model import custom_ops
+from onnxfuse.model.functions import called, functions_of
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import value_types
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError
+from onnxfuse.verification.run import sessions
+
+GUESSES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+"""What inputs are tried as where their type is not known: an operator is told apart from none by what it takes."""
+
+UNIMPLEMENTED = frozenset({"MaxRoiPool"})
+"""Operators of ONNX that its own reference lacks, and ours."""
+
+REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
+
+
+class CustomOperator(OpRun):
+    """A node of such an operator; a class of its own for each operator of a model."""
+
+    types: Mapping[str, int] = {}
+    """Element types of the model's values, as far as they are known."""
+    library = True
+    """Whether a library of the user's has it, and nobody else; else ONNX Runtime does."""
+
+    def __init__(self, onnx_node: NodeProto, run_params: dict[str, Any], schema: Any = None) -> None:
+        super().__init__(onnx_node, run_params, schema)
+        self.dtype = ""
+        """The narrowest floating-point type that it was run in; empty before it was, and for one without floats."""
+        self._opened: dict[bytes, tuple[Any, tuple[int, ...]]] = {}
+
+    def run(self, *inputs: Any, linked_attributes: Mapping[str, Any] | None = None, **_unused: Any) -> tuple[Any, ...]:
+        """Return the outputs, floats in float64. Raises NotImplementedError where no session opens."""
+        alone = written_alone(self.onnx_node, linked_attributes)
+        key = alone.SerializeToString(deterministic=True)
+        if key not in self._opened:
+            self._opened[key] = self._open(alone, inputs)
+        session, types = self._opened[key]
+        feeds = {f"x{n}": _as(x, types[n]) for n, x in enumerate(inputs) if x is not None}
+        found = sessions.run(session, feeds)
+        arrays = [x for x in (*feeds.values(), *found.values()) if isinstance(x, np.ndarray)]
+        floats = [x.dtype for x in arrays if x.dtype.kind in "fV"]
+        self.dtype = str(min(floats, key=lambda d: d.itemsize)) if floats else ""
+        wide = {
+            n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "fV" else x
+            for n, x in found.items()
+        }
+        return tuple(wide.get(o) for o in alone.output)
+
+    def _run(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.run(*inputs)
+
+    def _open(self, alone: NodeProto, inputs: tuple[Any, ...]) -> tuple[Any, tuple[int, ...]]:
+        """Return a session of the node, and the types of its inputs there."""
+        said = ""
+        for guess in GUESSES:
+            types = tuple(self._type(name, x, guess) for name, x in zip(self.onnx_node.input, inputs, strict=True))
+            feeds = [
+                helper.make_tensor_value_info(f"x{n}", types[n], None) for n, x in enumerate(inputs) if x is not None
+            ]
+            graph = helper.make_graph([alone], "alone", feeds, [onnx.ValueInfoProto(name=o) for o in alone.output if o])
+            opsets = [helper.make_opsetid(domain, version) for domain, version in self.run_params["opsets"].items()]
+            try:
+                return sessions.unoptimized(helper.make_model(graph, opset_imports=opsets, ir_version=10)), types
+            except REFUSALS as error:
+                said = said or first_line(error)
+        raise NotImplementedError(f"{self.onnx_node.domain}.{self.onnx_node.op_type} does not run by itself: {said}")
+
+    def _type(self, name: str, x: Any, guess: int) -> int:
+        if x is None:
+            return 0
+        own = self.types.get(name, 0)
+        return int(own or guess if x.dtype.kind == "f" else helper.np_dtype_to_tensor_dtype(x.dtype))
+
+
+class RuntimeOperator(CustomOperator):
+    """An operator that ONNX Runtime has and onnx's reference has not: run by it in float32."""
+
+    library = False
+
+
+def in_runtime(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
+    """Return a class for each operator of the model that ONNX Runtime has, and onnx's reference has not."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    found = {(n.domain, n.op_type) for n in _nodes(model) if not custom_ops.is_custom(n)} - functions
+    return tuple(
+        type(op, (RuntimeOperator,), {"op_domain": domain}) for domain, op in sorted(found) if _is_missing(domain, op)
+    )
+
+
+def _is_missing(domain: str, op: str) -> bool:
+    """Return whether onnx's reference has no such operator."""
+    if domain in ("", "ai.onnx"):
+        return op in UNIMPLEMENTED or not onnx.defs.has(op)
+    if domain != "ai.onnx.ml":
+        return not onnx.defs.has(op, domain)
+    try:
+        load_op(domain, op, version=None)
+    except NotImplementedError:
+        return True
+    return False
+
+
+def operators(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
+    """Return a class for each operator of the model that is in none of ONNX's and ONNX Runtime's domains."""
+    functions = functions_of(model)
+    found = {(n.domain, n.op_type): n for n in _nodes(model) if custom_ops.is_custom(n) and called(n) not in functions}
+    if not found:
+        return ()
+    types = {name: t.dtype for name, t in value_types(infer(model).graph).items()}
+    return tuple(type(op, (CustomOperator,), {"op_domain": domain, "types": types}) for domain, op in found)
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[NodeProto]:
+    waiting: list[Any] = [model.graph, *model.functions]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            waiting += bodies(node)
+
+
+def written_alone(proto: NodeProto, given: Mapping[str, Any] | None) -> NodeProto:
+    """Return a node with inputs x0, x1 ... and outputs y0, y1 ..., and the attributes that it has where it stands.
+
+    `given` is what the function in which it stands was given for attributes that refer to it.
+    """
+    alone = NodeProto(op_type=proto.op_type, domain=proto.domain)
+    alone.input.extend(f"x{n}" if name else "" for n, name in enumerate(proto.input))
+    alone.output.extend(f"y{n}" if name else "" for n, name in enumerate(proto.output))
+    alone.attribute.extend(attributes(proto, given))
+    return alone
+
+
+def attributes(proto: NodeProto, given: Mapping[str, Any] | None) -> list[onnx.AttributeProto]:
+    """Return the node's attributes, with what the function that it stands in was given for those that refer to it."""
+    return [
+        helper.make_attribute(a.name, (given or {})[a.ref_attr_name]) if a.ref_attr_name else a for a in proto.attribute
+    ]
+
+
+def _as(x: Any, dtype: int) -> Any:
+    if x.dtype.kind != "f":
+        return x
+    with np.errstate(over="ignore"):
+        return x.astype(helper.tensor_dtype_to_np_dtype(dtype))

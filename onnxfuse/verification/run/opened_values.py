@@ -1,0 +1,80 @@
+"""Sequences and optionals that a part of a model reads: made of tensors, which are made up, moved and fed as others."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from onnxfuse.verification.run.sessions import Arrays
+
+ELEMENTS = {"float": TensorProto.FLOAT, "double": TensorProto.DOUBLE}
+"""Element types that ONNX Runtime calls otherwise than ONNX."""
+
+
+@dataclass
+class Fed:
+    """What a part of a model is given."""
+
+    tensors: Arrays = field(default_factory=dict)
+    """Inputs by name: those that are tensors themselves, and the entries of the others."""
+    nodes: list[NodeProto] = field(default_factory=list)
+    """What makes the others of these."""
+    why_not: str = ""
+    """Why the part cannot be given this; empty where it can."""
+
+    def add_to(self, part: ModelProto) -> ModelProto:
+        """Let `part`, which has the tensors for inputs, make the other values of them."""
+        nodes = [*self.nodes, *part.graph.node]
+        del part.graph.node[:]
+        part.graph.node.extend(nodes)
+        return part
+
+
+def fed(values: Mapping[str, Any], types: Mapping[str, str]) -> Fed:
+    """Return how values are given that ONNX Runtime computed; `types` are what it calls theirs.
+
+    A map cannot be given: no operator makes one of tensors.
+    """
+    found = Fed()
+    for name, value in values.items():
+        type_ = types.get(name, "tensor")
+        if type_.startswith("tensor"):
+            found.tensors[name] = value
+        elif type_.startswith("seq(tensor"):
+            _sequence(found, name, value, type_)
+        elif type_.startswith("optional("):
+            _optional(found, name, value, type_.removeprefix("optional(").removesuffix(")"))
+        else:
+            found.why_not = f"'{name}' is of type {type_}, of which no operator makes one"
+    return found
+
+
+def _sequence(found: Fed, name: str, entries: Sequence[np.ndarray], type_: str) -> None:
+    names = [f"{name}[{n}]" for n in range(len(entries))]
+    found.tensors.update((n, np.asarray(x)) for n, x in zip(names, entries, strict=True))
+    if names:
+        found.nodes.append(helper.make_node("SequenceConstruct", names, [name]))
+    else:
+        found.nodes.append(helper.make_node("SequenceEmpty", [], [name], dtype=_element_type(type_)))
+
+
+def _optional(found: Fed, name: str, value: Any, type_: str) -> None:
+    if value is None:
+        element = helper.make_tensor_type_proto(_element_type(type_), None)
+        proto = helper.make_sequence_type_proto(element) if type_.startswith("seq(") else element
+        found.nodes.append(helper.make_node("Optional", [], [name], type=proto))
+        return
+    inner = f"{name}.value"
+    if type_.startswith("seq("):
+        _sequence(found, inner, value, type_)
+    else:
+        found.tensors[inner] = np.asarray(value)
+    found.nodes.append(helper.make_node("Optional", [inner], [name]))
+
+
+def _element_type(type_: str) -> int:
+    named = re.findall(r"tensor\((\w+)\)", type_)[0]
+    return int(ELEMENTS.get(named) or TensorProto.DataType.Value(named.upper()))

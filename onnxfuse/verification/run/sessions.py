@@ -1,0 +1,283 @@
+"""Sessions of ONNX Runtime: the original as it is, the fused model with its kernels, the truth on the CPU."""
+
+import ctypes
+import re
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import TensorProto
+
+from onnxfuse import runtime
+from onnxfuse.files import io
+from onnxfuse.model.tf32 import is_strict_fp32
+from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
+from onnxfuse.runtime.session.opening import ORT_ERRORS as ORT_ERRORS
+from onnxfuse.runtime.session.opening import SILENT as SILENT
+from onnxfuse.runtime.session.opening import load_custom_ops, next_step, unregistered
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import DeviceError, DeviceLostError, ModelError
+from onnxfuse.verification.run import ml_types
+from onnxfuse.verification.run.tensors import output_of, tensors_of
+
+Arrays = dict[str, npt.NDArray[Any]]
+Source = str | Path | bytes | onnx.ModelProto
+"""What `verify` takes for a model."""
+Model = Path | onnx.ModelProto
+"""What sessions open."""
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+CRASHES_IN_HALF = "NchwcTransformer"
+"""A graph optimizer of ONNX Runtime's CPU provider that kills the process on some float16 models: a ViT's patch Conv
+(1.31.1, 2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
+
+DEFAULTS: Mapping[str, str] = MappingProxyType({})
+"""No options of a provider."""
+
+
+def ort_session(
+    model: Model,
+    providers: Sequence[str],
+    options: onnxruntime.SessionOptions | None = None,
+    cuda: Mapping[str, str] = DEFAULTS,
+) -> onnxruntime.InferenceSession:
+    """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError.
+
+    `cuda` are options of the CUDA provider.
+    """
+    safe = without_crashes(model, providers)
+    session = _open(model, options or _quiet(), with_options(providers, cuda), "the original model", **safe)
+    if CUDA in providers and CUDA not in session.get_providers():
+        raise no_cuda("ONNX Runtime leaves its provider out")
+    return session
+
+
+def low_memory_session(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Return a session of ONNX Runtime alone that holds each weight once. Raises ModelError, DeviceError."""
+    return ort_session(model, providers, _frugal())
+
+
+def unoptimized(
+    model: Model, profile: str = "", providers: Sequence[str] = (CPU,), cuda: Mapping[str, str] = DEFAULTS
+) -> onnxruntime.InferenceSession:
+    """Return a session, on the CPU unless told otherwise, that runs the graph exactly as it stands. Raises ModelError.
+
+    `profile` is how the name of the file begins that says which nodes ran.
+    """
+    options = _frugal()
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return _open(model, options, with_options(providers, cuda), "the original without graph optimization")
+
+
+def with_kernels(
+    model: Model,
+    providers: Sequence[str],
+    cuda: Mapping[str, str] = DEFAULTS,
+    rules: Sequence[str | Path] = (),
+) -> runtime.Session:
+    """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError.
+
+    `cuda` are options of the CUDA provider, `rules` the folders of rules that the model was made with beside ours.
+    """
+    safe = without_crashes(model, providers)
+    try:
+        return runtime.session(
+            model, with_options(providers, cuda), _quiet(), rules=rules, wait_for_kernels=True, **safe
+        )
+    except ORT_ERRORS as error:
+        raise_if_lost(error)
+        raise unregistered(error) or ModelError(
+            f"ONNX Runtime cannot open the fused model: {first_line(error)}",
+            next_step(error, "Optimize the original again."),
+        ) from error
+
+
+def with_options(providers: Sequence[str], cuda: Mapping[str, str]) -> list[runtime.Provider]:
+    """Return the providers as ONNX Runtime takes them, CUDA's with its options."""
+    return [(p, dict(cuda)) if p == CUDA and cuda else p for p in providers]
+
+
+def tf32_options(asked: bool | None, fused: onnx.ModelProto) -> Mapping[str, str]:
+    """Return the CUDA option for float32 products: what was asked for, else what the fused file says.
+
+    Empty where neither says anything: ONNX Runtime's default is 1.
+    """
+    if asked is None:
+        return {"use_tf32": "0"} if is_strict_fp32(fused) else DEFAULTS
+    return {"use_tf32": str(int(asked))}
+
+
+def openable(source: Source, model: onnx.ModelProto, folder: str) -> Model:
+    """Return what sessions open: the file itself, else the model, through a file in `folder` if it is too big."""
+    if isinstance(source, str | Path):
+        return Path(source)
+    if io.size(model) <= io.PROTOBUF_LIMIT:
+        return model
+    file = Path(folder) / f"{id(model):x}.onnx"
+    io.save(model, file)
+    return file
+
+
+def chosen_providers(providers: Sequence[str] | None) -> list[str]:
+    """Return the providers to run on: those given, else CUDA (and the CPU after it) if it works here, else the CPU.
+
+    Raises DeviceError for a CUDA provider that was asked for and does not work.
+    """
+    unusable = runtime.cuda_unusable()
+    if providers is None:
+        return [CPU] if unusable else [CUDA, CPU]
+    if CUDA in providers and unusable:
+        raise no_cuda(unusable)
+    return list(providers)
+
+
+def no_cuda(reason: str) -> DeviceError:
+    """Return the error for a CUDA provider that was asked for and is not there."""
+    return DeviceError(
+        f"CUDA was asked for and cannot be used: {reason}",
+        "Check nvidia-smi and the CUDA libraries (pip install 'onnxfuse[cuda]'), or stay on the CPU: --provider cpu.",
+    )
+
+
+def run(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    outputs: Sequence[str] | None = None,
+) -> Arrays:
+    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises, DeviceLostError, ModelError.
+
+    bfloat16 passes as `ml_dtypes.bfloat16`, eight bits as theirs, and smaller integers come as int8 and uint8.
+    """
+    try:
+        return _run(session, inputs, outputs)
+    except ORT_ERRORS as error:
+        raise_if_lost(error)
+        raise
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            f"an output holds a text that is not UTF-8: {error.object[:40]!r}",
+            "Python cannot take it from ONNX Runtime.",
+        ) from None
+    except ValueError as error:
+        if "number of dimensions" not in f"{error}":
+            raise
+        raise ModelError(f"an output has more than {MOST_AXES} axes, and no array of NumPy has", FEWER_AXES) from None
+
+
+def tensors(
+    session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]], names: Collection[str] | None = None
+) -> Arrays:
+    """Return the tensors of the outputs as `tensors_of` names them, all or those of these names that there are.
+
+    Raises what `run` raises.
+    """
+    declared = {o.name: o.type for o in session.get_outputs()}
+    wanted = None if names is None else list(dict.fromkeys(output_of(n, declared) for n in names))
+    optional = [n for n, type_ in declared.items() if type_.startswith("optional(")]
+    numbers = {n: found for n, type_ in declared.items() if (found := _map_values(type_)) is not None}
+    every = tensors_of(run(session, inputs, wanted), optional, numbers)
+    return every if names is None else {n: every[n] for n in names if n in every}
+
+
+def _map_values(type_: str) -> np.dtype[Any] | None:
+    """Return the element type of the numbers of a map, of what ONNX Runtime calls its type; None of anything else."""
+    found = re.search(r"map\(\w+,tensor\((\w+)\)\)", type_)
+    if found is None:
+        return None
+    named = {"float": np.float32, "double": np.float64, "string": object}
+    return np.dtype(named.get(found[1], found[1]))
+
+
+def raise_if_lost(error: Exception) -> None:
+    """Raise DeviceLostError where the GPU is broken for this process: `error` is then what broke it, and no refusal."""
+    fault = runtime.device_fault()
+    if fault is not None:
+        raise DeviceLostError(
+            f"breaks the GPU's context ({fault})", "No call of this process gets through to the GPU any more."
+        ) from error
+
+
+def _run(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, npt.NDArray[Any]],
+    outputs: Sequence[str] | None,
+) -> Arrays:
+    names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
+    if not any(value.type in ml_types.IN_ORT for value in (*session.get_inputs(), *session.get_outputs())):
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
+    return {n: _array(v) for n, v in zip(names, values, strict=True)}
+
+
+def _open(
+    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[runtime.Provider], what: str, **more: Any
+) -> onnxruntime.InferenceSession:
+    if isinstance(model, onnx.ModelProto) and io.size(model) > io.PROTOBUF_LIMIT:
+        # The file may go when the session is open: what ONNX Runtime has mapped into memory stays there.
+        with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
+            return _open(openable(model, model, folder), options, providers, what, **more)
+    source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
+    except ORT_ERRORS as error:
+        raise_if_lost(error)
+        raise unregistered(error) or ModelError(
+            f"ONNX Runtime cannot open {what} on {providers[0]}: {first_line(error)}",
+            next_step(error, "Check that the original runs in plain ONNX Runtime there."),
+        ) from error
+
+
+def without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a session that leave out what would kill the process, none where nothing would."""
+    if CUDA in providers:
+        return {}
+    graph = (model if isinstance(model, onnx.ModelProto) else io.outline(model)).graph
+    half = any(t.data_type == TensorProto.FLOAT16 for t in graph.initializer)
+    return {"disabled_optimizers": [CRASHES_IN_HALF]} if half else {}
+
+
+def _quiet() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    # What it would print quotes the file, with colours and raw: what goes wrong is raised, and told by us.
+    options.log_severity_level = SILENT
+    # Threads that spin after a run take the cores from the truth, whose threads spin in the sessions' turns: without,
+    # a case of ResNet-50 in 64 x 64 took 0.14 s on two cores instead of 0.49.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    load_custom_ops(options)
+    return options
+
+
+def _frugal() -> onnxruntime.SessionOptions:
+    options = _quiet()
+    # A second copy of each weight, laid out for one product, pays only over many runs.
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    # Nor does memory that is kept for runs of the same shapes.
+    options.enable_cpu_mem_arena = False
+    return options
+
+
+def _ort_value(x: npt.NDArray[Any]) -> onnxruntime.OrtValue:
+    if x.dtype == ml_dtypes.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(x)
+
+
+def _array(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
+    kind = ml_types.IN_ORT.get(value.data_type())
+    if kind is None:
+        return np.asarray(value.numpy())
+    # ONNX Runtime hands out no array of a type that NumPy does not have: read the bytes.
+    return ml_types.of_bytes(
+        ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), kind, tuple(value.shape())
+    )

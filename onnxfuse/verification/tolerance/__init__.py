@@ -1,0 +1,1 @@
+"""Error metrics, error budgets and tolerances."""

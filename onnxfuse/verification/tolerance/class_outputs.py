@@ -1,0 +1,83 @@
+"""Which outputs are class scores, of which it is told how often both models pick the same class.
+
+Read from the graph, and nothing from names. An output of rank 2 or 3, casts and reshapes that keep its last axis aside,
+is taken for scores over its last axis where it is
+
+- a Softmax or LogSoftmax over that axis,
+- a linear layer (MatMul, Gemm) with a bias, as classifiers end in, of LINEAR_COLUMNS columns and more, or
+- one that gives more values than it reads, as the head of a language model does, with or without a bias;
+
+all times a number, where there is a temperature. So hidden states behind a norm, a pooler's Tanh, embeddings
+that are projected or normalized, attention maps and images of classes are none: `--top-k` asks for those.
+"""
+
+import onnx
+from onnx import NodeProto
+
+from onnxfuse.shapes.inference import infer
+from onnxfuse.shapes.types import ValueType, value_types
+
+SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
+CARRIERS = frozenset({"Cast", "CastLike", "Identity", "QuantizeLinear", "DequantizeLinear"})
+"""Operators that hand scores on as they are, or nearly."""
+MOVERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that hand them on where the last axis stays."""
+RANKS = (2, 3)
+"""Scores per item, and per item and position. Beyond that stand attention maps, and images of classes."""
+
+LINEAR_COLUMNS = 10
+"""Fewer numbers out of a linear layer may be coordinates, or what a regression gives."""
+
+
+def class_outputs(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the outputs of `model` that are class scores over their last axis."""
+    typed = infer(model)
+    types = value_types(typed.graph)
+    makers = {value: node for node in typed.graph.node for value in node.output if value}
+    return frozenset(
+        o.name for o in typed.graph.output if _rank(types, o.name) in RANKS and _are_scores(o.name, makers, types)
+    )
+
+
+def _are_scores(name: str, makers: dict[str, NodeProto], types: dict[str, ValueType]) -> bool:
+    biased = False
+    while (node := makers.get(name)) is not None:
+        if node.op_type in SOFTMAX:
+            return _over_the_last_axis(node, _rank(types, name))
+        if node.op_type in ("MatMul", "Gemm"):
+            columns, read = _columns(types, name), _columns(types, node.input[0])
+            if columns is None or columns < LINEAR_COLUMNS:
+                return False
+            biased |= len([i for i in node.input if i]) > 2
+            return biased or (read is not None and columns > read)
+        keeps_columns = _columns(types, name) is not None and _columns(types, name) == _columns(types, node.input[0])
+        if node.op_type in CARRIERS or (node.op_type in MOVERS and keeps_columns):
+            name = node.input[0]
+        elif node.op_type in ("Add", "Mul", "Div") and len(node.input) == 2:
+            ranks = [_rank(types, i) for i in node.input]
+            vector = 1 if node.op_type == "Add" else 0
+            other = next((n for n, rank in enumerate(ranks) if rank is not None and rank <= vector), None)
+            if other is None:
+                return False
+            biased |= node.op_type == "Add" and ranks[other] == 1
+            name = node.input[1 - other]
+        else:
+            return False
+    return False
+
+
+def _over_the_last_axis(node: NodeProto, rank: int | None) -> bool:
+    """Return whether the axis is the last one; unsaid it is that, in rank 2 by every opset."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    return axis == -1 or (rank is not None and axis == rank - 1)
+
+
+def _rank(types: dict[str, ValueType], name: str) -> int | None:
+    shape = types[name].shape if name in types else None
+    return None if shape is None else len(shape)
+
+
+def _columns(types: dict[str, ValueType], name: str) -> int | None:
+    """Return the extent of the last axis, None where it is not a number."""
+    shape = types[name].shape if name in types else None
+    return shape[-1] if shape and isinstance(shape[-1], int) else None

@@ -1,0 +1,324 @@
+"""The promise in numbers: the fused error against truth is at most twice the original's own, plus one rounding step.
+
+Error is measured in two ways, and the promise holds for both:
+
+*largest*: the largest absolute error of the tensor. One rounding step is that of the output type at the true value of
+the element. Twice the *tensor's* largest original error, not the element's: the error of one element is luck.
+*typical*: the 95th percentile of the errors, each in rounding steps at its own true value. It catches what hides below
+the rounding of the largest elements: a tanh GELU in place of erf in float16, a wrong epsilon, a small missing bias.
+A percentile because the largest error in steps belongs to whichever element is closest to zero; and without those
+whose true value is below one rounding step of the median: they are what a cancellation leaves, and could as well be 0.
+
+The original's own error can be small by luck in an output of few elements. So it is the worst of several: of runs of
+the original on inputs that differ by at most one rounding step, and, where the fused model leaves its budget all the
+same, of runs on inputs near by, as a share of the largest true value. No case widens the budget of another.
+
+What cannot be judged is left out, and counted. Where truth and original are both not finite, or truth is beyond the
+range of the type, the fused value may follow either; where both are finite it must be. An original without any finite
+element has no own error to judge by: an attention whose logits leave float16 is NaN everywhere on a GPU, where the
+fused one holds them in float32. Whole numbers must be equal, except where the original itself differs from the truth,
+or from itself on nudged inputs (a tie of ArgMax), and where no more of them do than each run of the original has by
+itself.
+What is the same as the original in every element is right, even where nothing can be judged.
+A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.verification.run.floats import float_type
+from onnxfuse.verification.tolerance.metrics import Quantiles, chunks, difference
+from onnxfuse.verification.tolerance.output_error import NOTHING, Measure
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+PERCENTILE = 95.0
+"""The typical error is this percentile of the errors in rounding steps."""
+TYPICAL_FROM = 100
+"""Elements from which on the typical error is judged: five lie beyond the percentile."""
+APART, APART_HALF = 1e-3, 3e-2
+"""An error of this share of the largest value is ten thousand rounding steps in float32, thirty in float16: more than
+the original's rounding leaves as a rule. The truth is looked at again."""
+LUCKY = 0.01
+"""Of the whole values of an output so many at most may differ by a rounding that no run of the original shows."""
+
+NanPolicy = Literal["equal", "fail"]
+"""What becomes of a NaN or an infinity that the original gives too: right, or a fault."""
+
+
+def measure(
+    fused: Array,
+    originals: Sequence[Array],
+    truth: Array,
+    *,
+    nudged: Sequence[Array] = (),
+    top_k: Sequence[int] = (),
+    nan: NanPolicy = "equal",
+    unsure: bool = False,
+) -> Measure:
+    """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.
+
+    `nudged` are more outputs of the original, which say how large its largest error can be, and not what it typically
+    is: that is no luck, and to move every input by a rounding step makes it larger than rounding does. `unsure` is a
+    field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused
+    output is a fault even where the original has it too.
+    """
+    original = originals[0]
+    if fused.shape != original.shape or fused.dtype != original.dtype:
+        fault = f"is {fused.dtype}{list(fused.shape)}, the original gives {original.dtype}{list(original.shape)}"
+        return replace(NOTHING, elements=original.size, broken=fault, unlike=True)
+    if original.size == 0:
+        return NOTHING
+    base = replace(
+        NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
+        identical=_identical(fused, original), eps=_eps(original.dtype),
+    )  # fmt: skip
+    # A step may move how many there are: the scales of a Resize. Such a run says nothing of these elements.
+    originals, nudged = ([x for x in runs if x.shape == original.shape] for runs in (originals, nudged))
+    if truth.shape != original.shape:
+        return base  # How many there are hangs on a rounding: the boxes that a threshold leaves. Nothing can be judged.
+    if original.dtype.kind in "biuSUO":
+        return _measure_exact(base, fused, [*originals, *nudged], truth)
+    measured = _measure_floats(base, fused, originals, nudged, truth)
+    return _without_nan(measured, fused, originals[0], truth) if nan == "fail" and not measured.broken else measured
+
+
+def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
+    """Return the measure with the worst own error that the original has there or near by: that it is small is luck.
+
+    Neighbors in which it is blunt say nothing of these inputs, and widen no budget.
+    """
+    near = [m for m in neighbors if m.compared and not m.blunt]
+    share = max((m.own / m.scale for m in near if m.scale > 0), default=0.0)
+    typical = max((m.own_typical for m in near), default=0.0)
+    return replace(measure, own=max(measure.own, share * measure.scale), own_typical=max(measure.own_typical, typical))
+
+
+def off(original: Array, truth: Array) -> float:
+    """Return how far an output is from the truth: a share of its largest value; of its elements for whole values.
+
+    Infinite where the shapes differ; strings are not looked at.
+    """
+    if original.shape != truth.shape:
+        return math.inf
+    if original.dtype.kind not in "fVbiu":
+        return 0.0
+    largest, scale, different = 0.0, 0.0, 0
+    for _, o, t in _wide_pieces(original, truth):
+        known = np.isfinite(o) & np.isfinite(t)
+        error = np.abs(o[known] - t[known])
+        largest, scale = max(largest, float(error.max(initial=0))), max(scale, float(np.abs(t[known]).max(initial=0)))
+        different += int((error != 0).sum())
+    if original.dtype.kind in "biu":
+        return different / max(original.size, 1)
+    return largest / scale if scale else math.inf if largest else 0.0
+
+
+def exceeds_rounding(original: Array, truth: Array) -> bool:
+    """Return whether an output of the original is further from the truth than rounding brings it as a rule."""
+    if original.shape != truth.shape or original.dtype.kind not in "fVbiu":
+        return original.shape != truth.shape
+    half = original.dtype.kind in "fV" and original.dtype.itemsize == 2
+    return off(original, truth) > (APART_HALF if half else APART)
+
+
+def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
+    """Return the distance of neighbouring numbers of `dtype` at the values of `truth`."""
+    facts = float_type(dtype)
+    exponent = np.where(truth == 0, facts.lowest_exponent, np.frexp(truth)[1] - 1)
+    steps: Floats = np.ldexp(1.0, np.maximum(exponent, facts.lowest_exponent) - facts.digits)
+    return steps
+
+
+def _measure_floats(
+    base: Measure, fused: Array, originals: Sequence[Array], nudged: Sequence[Array], truth: Array
+) -> Measure:
+    """Return the measure of floats, in two passes over pieces: what the truth is like, and then how far from it."""
+    dtype, shape = originals[0].dtype, originals[0].shape
+    facts = float_type(dtype)
+    survey = _Survey(limit=facts.largest * (1 + facts.eps / 4))
+    for start, f, o, t in _wide_pieces(fused, originals[0], truth):
+        broken = survey.add(f, o, t)
+        if broken is not None:
+            index, law = broken
+            return replace(
+                base, compared=survey.judged, **_at(start + index, shape, fused, originals[0], truth), broken=law
+            )
+    if not survey.judged:
+        return base
+    median = survey.magnitudes.at(0.5)
+    least = float(rounding_step(np.float64(median), dtype)) if median else np.inf
+    error, own = _Error(), [_Error() for _ in (*originals, *nudged)]
+    for start, f, t, *others in _wide_pieces(fused, truth, *originals, *nudged):
+        t = survey.clipped(t)
+        known = np.isfinite(t)
+        t = np.where(known, t, 0.0)
+        step = rounding_step(t, dtype) + (0.0 if dtype == np.float16 else facts.tiny)
+        weighty = np.abs(t) >= least
+        error.add(start, f, t, known, step, weighty)
+        for one, x in zip(own, others, strict=True):
+            one.add(start, x, t, known, step, weighty)
+    place = _at(error.where, shape, fused, originals[0], truth)
+    if not any(e.judged for e in own):
+        return replace(base, scale=survey.scale, **place)
+    return replace(
+        base,
+        compared=survey.judged,
+        scale=survey.scale,
+        own=max(e.largest for e in own),
+        own_typical=max(e.typical for e in own[: len(originals)]),
+        error=error.error,
+        step=error.step,
+        typical=error.typical,
+        **place,
+    )
+
+
+class _Survey:
+    """What the truth is like: its largest value, its typical magnitude, how much of it can be judged."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.judged = 0
+        self.scale = 0.0
+        self.magnitudes = Quantiles()
+
+    def clipped(self, t: Floats) -> Floats:
+        """Return the truth with what is beyond the range of the type as infinity."""
+        return np.where(np.abs(t) > self.limit, np.copysign(np.inf, t), t)
+
+    def add(self, f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
+        """Take one more piece; return the first element in it that breaks a law, and the law."""
+        t = self.clipped(t)
+        known = np.isfinite(t)
+        self.judged += int((known & np.isfinite(f)).sum())
+        magnitudes = np.abs(t[known])
+        self.scale = max(self.scale, float(magnitudes.max(initial=0.0)))
+        self.magnitudes.add(magnitudes[magnitudes != 0])
+        return _broken(f, o, t)
+
+
+class _Error:
+    """The error of one run against truth, as it adds up over the pieces."""
+
+    def __init__(self) -> None:
+        self.judged = False  # Whether any element was finite in the run and in the truth.
+        self.largest = 0.0
+        self.where, self.error, self.step = 0, 0.0, 0.0
+        self._beyond = -np.inf
+        self._typical = Quantiles()
+
+    def add(self, start: int, x: Floats, t: Floats, known: Bools, step: Floats, weighty: Bools) -> None:
+        """Take one more piece: the run's values, the truth, what can be judged, the rounding steps."""
+        judged = known & np.isfinite(x)
+        if not judged.any():
+            return
+        self.judged = True
+        error = np.where(judged, np.abs(x - t), 0.0)
+        beyond = np.where(judged, error - step, -np.inf)
+        worst = int(np.argmax(beyond))
+        if beyond[worst] > self._beyond:
+            self._beyond, self.where = float(beyond[worst]), start + worst
+            self.error, self.step = float(error[worst]), float(step[worst])
+        self.largest = max(self.largest, float(error.max()))
+        counted = judged & weighty
+        self._typical.add(error[counted] / step[counted])
+
+    @property
+    def typical(self) -> float:
+        """The 95th percentile in rounding steps; 0 where there are too few elements to speak of one."""
+        return self._typical.at(PERCENTILE / 100) if self._typical.count >= TYPICAL_FROM else 0.0
+
+
+def _eps(dtype: np.dtype[Any]) -> float:
+    return float_type(dtype).eps if dtype.kind in "fV" else 0.0
+
+
+def _identical(fused: Array, original: Array) -> bool:
+    if original.dtype.kind in "biuSUO":
+        return bool(np.array_equal(fused, original))
+    some = False
+    for _, f, o in _wide_pieces(fused, original):
+        if not _same(f, o).all():
+            return False
+        some = some or bool(np.isfinite(o).any())
+    return some
+
+
+def _wide_pieces(*arrays: Array) -> Iterator[tuple[Any, ...]]:
+    for start, *pieces in chunks(*arrays):
+        yield (start, *(x.astype(np.float64) for x in pieces))
+
+
+def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array) -> Measure:
+    """Return the measure, broken where the fused output is not finite."""
+    for start, f in _wide_pieces(fused):
+        wrong = ~np.isfinite(f)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            law = f"{f[index]:g} in the fused output, and --nan fail was asked for"
+            return replace(
+                measured, **_at(start + index, original.shape, fused, original, truth), broken=law, asked=True
+            )
+    return measured
+
+
+def _broken(f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
+    """Return the first element where the fused value is not finite and follows neither the original nor the truth."""
+    follows = np.isfinite(f) | _same(f, o) | _same(f, t)
+    # Where original and truth agree on infinity or NaN, nothing else will do.
+    follows &= ~(_same(o, t) & ~np.isfinite(t)) | _same(f, t)
+    if follows.all():
+        return None
+    index = int(np.argmin(follows))
+    return index, f"{f[index]:g} where the original gives {o[index]:g} and the truth is {t[index]:g}"
+
+
+def _same(a: Floats, b: Floats) -> Bools:
+    return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
+    """Return the measure of whole values or strings, of which one that a rounding decides is nobody's fault.
+
+    A value is decided where all runs of the original have the true one. There are those, too, that a rounding moves in
+    one run of many: the fused model may have twice as many as the run of the original that has most of them, which says
+    something where there are enough of them.
+    """
+    original = originals[0]
+    true = truth.astype(original.dtype)
+    moved = np.array([(x != true).ravel() for x in originals])
+    runs = moved.sum(axis=0)
+    alone = int((moved & (runs == 1)).sum(axis=1).max()) if len(originals) > 1 else 0
+    wrong = (runs == 0) & (fused != original).ravel()
+    numeric = original.dtype.kind in "biu"
+    scale = float(np.abs(truth.astype(np.float64)).max()) if numeric else 0.0
+    result = replace(base, compared=int((runs == 0).sum()), scale=scale)
+    many = int(wrong.sum())
+    if many <= min(2 * alone, LUCKY * wrong.size):
+        return result
+    index = int(np.argmax(wrong))
+    law = (
+        f"{many} of {plural(wrong.size, 'whole value')} {agreeing(many, 'differs', 'differ', of=wrong.size)}"
+        if numeric
+        else "the strings differ"
+    )
+    place = _at(index, original.shape, fused, original, truth) if numeric else {"where": _place(index, original.shape)}
+    return replace(result, **place, broken=law)
+
+
+def _at(index: int, shape: tuple[int, ...], f: Array, o: Array, t: Array) -> dict[str, Any]:
+    where = _place(index, shape)
+    return {"where": where, "fused": float(f[where]), "original": float(o[where]), "truth": float(t[where])}
+
+
+def _place(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(index, shape))

@@ -1,0 +1,127 @@
+"""The contract of a file in lower precision: how far each output may be from the truth, beside the original's error.
+
+| what | default |
+|---|---|
+| relative RMS error of a float output | 20 times the type's unit roundoff: 0.0098 for float16 and mixed, 0.078 for |
+| | bfloat16; twice the original's own error where that is more |
+| cosine to the truth | 1 - the square of that: 0.9999 for float16, 0.994 for bfloat16 |
+| top-1 agreement of class scores | 0.99 of the rows; a pick whose true score is the best within the error agrees |
+| elements of other outputs that differ | 0.01, twice the original's own share where that is more |
+| numbers that are finite in truth and not in the output | none |
+
+A number below the smallest normal one of the type counts as that in the scale of an output.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfuse.support.plurals import agreeing, plural
+
+Array = npt.NDArray[Any]
+
+OWN = 2.0
+"""How many times the original's own error the error may be: as between models of one type."""
+
+AGREEING = 0.99
+"""Share of rows whose best class has to be the same."""
+
+DIFFERING = 0.01
+"""Share of the elements of an integer or boolean output that may differ."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One output in one case."""
+
+    error: float
+    """Relative RMS error; of other than floats the share of elements that differ."""
+    allowed: float
+    own: float
+    """The original's."""
+    cosine: float
+    """To the truth."""
+    least_cosine: float
+    agreement: float | None
+    """Share of rows whose best class is the truth's; None where the output is no class scores."""
+    broken: str = ""
+    """What is wrong whatever the tolerance is."""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong, in words; empty where the contract holds."""
+        if self.broken:
+            return self.broken
+        if not self.error <= self.allowed:
+            return f"relative RMS error {self.error:.3g}, allowed {self.allowed:.3g}"
+        if not self.cosine >= self.least_cosine:
+            return f"cosine {self.cosine:.6f} to the truth, at least {self.least_cosine:.6f}"
+        if self.agreement is not None and self.agreement < AGREEING:
+            return f"the best class of {self.agreement:.1%} of the rows is the truth's, at least {AGREEING:.0%}"
+        return ""
+
+    @property
+    def severity(self) -> float:
+        """How much of the contract is used; above 1 is a fault."""
+        if self.broken:
+            return math.inf
+        used = self.error / self.allowed if self.allowed else (math.inf if self.error else 0.0)
+        return max(used, 1.01) if self.fault else used
+
+
+def judge(got: Array, original: Array, truth: Array, tolerance: float, *, tiny: float, scores: bool = False) -> Judged:
+    """Return what an output is worth; `tiny` is the smallest normal number of the type, `scores` says class scores."""
+    # What no turn of a Loop gathers has no elements: ONNX does not say of which shape.
+    nothing = got.size == original.size == truth.size == 0 and got.shape == original.shape
+    if got.shape != truth.shape and not nothing:
+        return Judged(math.inf, 0.0, 0.0, 0.0, 0.0, None, f"its shape is {list(got.shape)}, not {list(truth.shape)}")
+    if truth.dtype.kind not in "fV":
+        own, error = (float(np.mean(x != truth)) if truth.size else 0.0 for x in (original, got))
+        return Judged(error, max(DIFFERING, OWN * own), own, 1.0, 0.0, None)
+    if nothing:
+        return Judged(0.0, tolerance, 0.0, 1.0, 0.0, None)
+    error, cosine = relative_rms(got, truth, tiny)
+    own, _ = relative_rms(original, truth, tiny)
+    allowed = max(tolerance, OWN * own) if math.isfinite(own) else tolerance
+    broken = ""
+    if not math.isfinite(error):
+        bad = np.isfinite(truth.astype(np.float64)) != np.isfinite(got.astype(np.float64))
+        many = int(bad.sum())
+        broken = (
+            f"{many} of {plural(bad.size, 'element')} {agreeing(many, 'is', 'are', of=bad.size)} finite in one of "
+            "truth and output, and not in the other"
+        )
+    scale = float(np.sqrt(np.mean(np.square(truth.astype(np.float64))))) if truth.size else 0.0
+    agreement = _agreement(got, truth, allowed * scale) if scores and not broken else None
+    return Judged(error, allowed, own, cosine, 1 - allowed * allowed if scale > tiny else -1.0, agreement, broken)
+
+
+def relative_rms(got: Array, truth: Array, tiny: float = 0.0) -> tuple[float, float]:
+    """Return the RMS of the error over that of the truth, at least `tiny`, and the cosine of the two.
+
+    The error is infinite where one is a finite number and the other is not.
+    """
+    a, b = got.astype(np.float64), truth.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite):
+        return math.inf, 0.0
+    if not finite.all():
+        a, b = a[finite], b[finite]
+    if not b.size:
+        return 0.0, 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        off, size, other = (float(np.sqrt(np.mean(np.square(x)))) for x in (a - b, b, a))
+        dot = float(np.mean(a * b))
+    cosine = min(1.0, dot / (size * other)) if size and other else 1.0 if size == other else 0.0
+    scale = max(size, tiny)
+    return off / scale if scale else (math.inf if off else 0.0), cosine
+
+
+def _agreement(got: Array, truth: Array, slack: float) -> float:
+    """Return the share of rows whose best class is the truth's, or as good as that within the error that is allowed."""
+    scores = truth.astype(np.float64).reshape(-1, truth.shape[-1])
+    picked = np.argmax(got.astype(np.float64).reshape(scores.shape), axis=1)
+    return float(np.mean(scores[np.arange(len(scores)), picked] >= scores.max(axis=1) - 2 * slack))

@@ -1,0 +1,1 @@
+"""Variants of the original that show how far rounding moves its results."""

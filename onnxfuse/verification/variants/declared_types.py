@@ -1,0 +1,39 @@
+"""The original with the types of its values written in: another rounding of the same function by ONNX Runtime.
+
+Its fusions ask for types. Where it infers less than we do it leaves nodes apart in the original that it joins in what
+was made of it (an Add and a LayerNormalization to one SkipLayerNormalization), and those round otherwise.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx
+
+from onnxfuse.shapes import inference, types
+from onnxfuse.verification.variants import variant
+from onnxfuse.verification.variants.variant import Arrays
+
+
+def with_types(
+    model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
+) -> Callable[[Arrays], Arrays] | None:
+    """Return what runs a model whose types are known; None where none is new, or it is too big to be there twice.
+
+    Raises ModelError where it cannot be opened.
+    """
+    return variant.running(typed, model, providers, cuda)
+
+
+def typed(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return a copy that declares every type that can be inferred in the main graph; None if none is new."""
+    declared = {v.name: types.type_of(v.type) for v in model.graph.value_info}
+    outputs = {o.name for o in model.graph.output}
+    found = {v.name: types.type_of(v.type) for v in inference.inferred(model).graph.value_info if v.name not in outputs}
+    new = {name: t for name, t in found.items() if t.dtype and t.shape is not None and t != declared.get(name)}
+    if not new:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.value_info[:]
+    copy.graph.value_info.extend(v for v in model.graph.value_info if v.name not in new)
+    copy.graph.value_info.extend(types.value_info(name, t) for name, t in new.items())
+    return copy
