@@ -1,4 +1,4 @@
-"""The shape of the code: imports point down at every level, rooms stay small, and what is not needed is not imported."""
+"""The shape of the code: imports point down at every level, rooms stay small, nothing heavy is imported unasked."""
 
 import ast
 import graphlib
@@ -200,7 +200,7 @@ def test_the_table_points_down(package: str) -> None:
 
 @pytest.mark.parametrize("path", [f for m, f in MODULES.items() if m not in FRONT], ids=relative)
 def test_imports_point_down(path: Path) -> None:
-    """At every level: no room imports one that the table does not give it, or the front door but for the command line."""
+    """At every level: no room imports one that the table does not give it; only the command line imports the front."""
     me = dotted(path)
     for other in used(path):
         if other in FRONT:

@@ -30,6 +30,7 @@ from onnxfuse.cuda.plan.arch import Arch
 from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
+from onnxfuse.passes.manager import verifying
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
@@ -247,7 +248,8 @@ def declared(one: Examined) -> None:
     ONNX Runtime believes it of what it does not know, and does not open a model on CUDA whose nodes contradict it.
     """
     model = one.original()
-    made = onnxfuse.optimize(typed(model) or model)
+    with verifying():
+        made = onnxfuse.optimize(typed(model) or model)
     says = {v.name: type_of(v.type).shape for v in made.graph.value_info}
     del made.graph.value_info[:]
     for value in infer(made).graph.value_info:

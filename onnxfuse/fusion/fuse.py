@@ -44,14 +44,15 @@ def fuse(
     report: OptimizeReport,
     ops: dict[str, FusedOp],
     choices: Choices | None = None,
-) -> None:
+) -> bool:
     """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them.
 
     With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out. Nothing is
-    fused where ONNX Runtime opens no functions.
+    fused where ONNX Runtime opens no functions. Return whether anything was fused.
     """
     if graph.in_function:
-        return
+        return False
+    before = len(report.applied)
     fusing = order.fusing(rules)
     aside = set_aside(graph)
     heads = _heads([how for _, how in fusing])
@@ -73,6 +74,7 @@ def fuse(
     put_back(graph, aside)
     store_once(graph)
     graph.eliminate_dead_code()
+    return len(report.applied) > before
 
 
 def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: Surroundings) -> bool:

@@ -350,6 +350,12 @@ class Graph:
             if node is not None and node.domain == DOMAIN and shapes_differ(known.shape, type_of(info.type).shape):
                 info.CopyFrom(value_info(info.name, known))
 
+    def without_weights(self) -> GraphProto:
+        """Return the graph as it stands, without initializers."""
+        return onnx.helper.make_graph(
+            [n.proto for n in self.nodes], self.proto.name or "graph", list(self.proto.input), list(self.proto.output)
+        )
+
     def _taken(self, name: str) -> bool:
         here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types
         here = here or name in self._inner_names

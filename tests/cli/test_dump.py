@@ -13,6 +13,7 @@ import onnxfuse
 from onnxfuse.cli.main import main
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.dispatch.dump import dump, resources
+from onnxfuse.passes.phases import PIPELINE
 from onnxfuse.verification.run import sessions
 from tests.cli.conftest import Command
 
@@ -191,3 +192,13 @@ def test_the_assemblers_log_is_read() -> None:
     assert (found.spill_stores, found.spill_loads) == (8, 12)
     with pytest.raises(ValueError, match="no resource usage"):
         resources("nothing")
+
+
+def test_each_pass_that_changed_something_is_written(folder: Path, onnxfuse_command: Command) -> None:
+    """In their order, by name, as text."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d").code == 0
+    written = sorted((folder / "d" / "passes").glob("*.txt"))
+    names = [p.stem.partition("-")[2] for p in written]
+    assert "fuse" in names
+    assert set(names) <= {one.name for phase in PIPELINE for one in phase.passes}
+    assert "Linear_" in written[names.index("fuse")].read_text()

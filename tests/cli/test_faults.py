@@ -144,7 +144,7 @@ def test_too_few_open_files_are_not_told_as_a_missing_folder(folder: Path) -> No
     script = """
 import os, resource, tempfile
 from onnxfuse.cli.main import main
-from onnxfuse.rewrite import pipeline
+from onnxfuse.passes import pipeline
 def hungry(*_, **__):
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
     tempfile.tempdir = None

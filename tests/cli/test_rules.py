@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfuse.passes import pipeline
+from onnxfuse.passes import phases
 from onnxfuse.rules.language import predicate, rule_file
 from tests.cli.conftest import Command
 
@@ -19,15 +19,16 @@ def test_the_list_names_every_rule_with_its_summary(onnxfuse_command: Command) -
 
 
 def test_what_is_built_in_is_listed_with_the_rules(onnxfuse_command: Command) -> None:
-    """Every step of the pipeline that no file says, with its phase; a rule may not hide behind its name."""
+    """Every pass of the pipeline that no file says, with its phase; a rule may not hide behind its name."""
     out = onnxfuse_command("rules").out
     listed = json.loads(onnxfuse_command("rules", "--json").out)["built_in"]
-    assert [s["name"] for s in listed] == [s.name for s in pipeline.STEPS]
-    for step in pipeline.STEPS:
-        line = next(line for line in out.splitlines() if line.startswith(f"{step.name} "))
-        assert f"built in, {step.phase}" in line
-        assert step.summary in line
-    assert not {s.name for s in pipeline.STEPS} & set(rule_file.shipped_files())
+    passes = [(phase, one) for phase in phases.PIPELINE for one in phase.passes]
+    assert [s["name"] for s in listed] == [one.name for _, one in passes]
+    for phase, one in passes:
+        line = next(line for line in out.splitlines() if line.startswith(f"{one.name} "))
+        assert f"built in, {phase.name}" in line
+        assert one.summary in line
+    assert not {one.name for _, one in passes} & set(rule_file.shipped_files())
 
 
 @pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)

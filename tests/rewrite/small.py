@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.passes import pipeline
+from onnxfuse.passes.manager import verifying
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import OptimizeReport
 
@@ -65,7 +66,8 @@ def optimize(model: ModelProto, *names: str) -> tuple[ModelProto, OptimizeReport
     """Return a copy of `model` optimized by the rules of these names (all without names), and the report."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    return copy, pipeline.run(copy, rules(*names))
+    with verifying():
+        return copy, pipeline.run(copy, rules(*names))
 
 
 def ops(model: ModelProto, graph: onnx.GraphProto | None = None) -> list[str]:

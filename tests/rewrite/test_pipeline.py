@@ -299,8 +299,8 @@ def test_the_same_model_gives_the_same_bytes_in_every_process() -> None:
     """Whatever the seed of Python's hashes."""
     script = """
 import hashlib, onnx
-from onnxfuse.rewrite import pipeline
-from onnxfuse.rewrite.language import rule_file
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.rewrite.test_pipeline import IF, LOOP, SCAN
 digest = hashlib.sha256()
 for text in [IF, LOOP, SCAN, *(e.text for r in rule_file.shipped() for e in r.examples)]:

@@ -1,7 +1,10 @@
-"""The graph at each phase, and every fused op with its kernel, as files to look at."""
+"""The graph at each phase and after each pass, and every fused op with its kernel, as files to look at."""
 
+import contextlib
+import itertools
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +16,8 @@ from onnxfuse.api.request.options import Dump, Progress
 from onnxfuse.cuda.dispatch.dump import H200, Dumped, dump, phases
 from onnxfuse.cuda.plan.arch import Arch
 from onnxfuse.files.atomic_write import as_model_error, at_failure
+from onnxfuse.graph.graph import Graph
+from onnxfuse.passes.manager import Pass, observing
 from onnxfuse.support.errors import ModelError, UsageError
 
 
@@ -38,6 +43,21 @@ class Dumping:
                 state(phase)
 
         return step
+
+    @contextlib.contextmanager
+    def passes(self) -> Iterator[None]:
+        """Write the graph after each pass that changes it, as text without weights: passes/NUMBER-PASS.txt."""
+        folder, numbers = self.asked.folder / "passes", itertools.count()
+
+        def write(one: Pass, graph: Graph) -> None:
+            with as_model_error(self.asked.folder):
+                path = folder / f"{next(numbers):03d}-{one.name}.txt"
+                path.write_text(onnx.printer.to_text(graph.without_weights()) + "\n", encoding="utf-8")
+
+        with as_model_error(self.asked.folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with observing(write):
+            yield
 
     def write(self, model: onnx.ModelProto) -> "Written":
         """Write every fused op of `model`, and return what was written."""

@@ -187,8 +187,8 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
         made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))
     way = OptimizePipeline(origin, options.freeze_initializers, made.tuned)
     if options.guard is None:
-        follow = progress if dumped is None else dumped.following(first, progress)
-        made = replace(made, report=way.run(first, rules, follow))
+        report, follow = _run(way, first, rules, dumped, progress)
+        made = replace(made, report=report)
     else:
         opens = opening.require(first)
         made, follow = _guarded(made, way, rules, options.guard.inputs, dumped, progress)
@@ -317,6 +317,17 @@ def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress)
     return Compiled(place, pack, assumed, time.perf_counter() - begun)
 
 
+def _run(
+    way: OptimizePipeline, model: ModelProto, rules: Sequence[Rule], dumped: Dumping | None, progress: Progress
+) -> tuple[OptimizeReport, Progress]:
+    """Optimize a model in place; return the report, and what to call with the names of later phases."""
+    if dumped is None:
+        return way.run(model, rules, progress), progress
+    follow = dumped.following(model, progress)
+    with dumped.passes():
+        return way.run(model, rules, follow), follow
+
+
 def _guarded(
     came: Optimized,
     way: OptimizePipeline,
@@ -342,8 +353,7 @@ def _guarded(
     if guarded.left_out or dumped is not None:
         # The model that is left was made without the rules left out: its report and its phases are of those rules.
         again = way.origin.fresh()
-        follow = progress if dumped is None else dumped.following(again, progress)
-        report = way.run(again, asked.without(rules, guarded.left_out), follow)
+        report, follow = _run(way, again, asked.without(rules, guarded.left_out), dumped, progress)
         again.CopyFrom(guarded.model)
     for undone in guarded.undone:
         gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)

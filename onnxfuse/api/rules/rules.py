@@ -10,7 +10,7 @@ from onnxfuse.api.request import options
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.validate import validate
-from onnxfuse.passes import pipeline
+from onnxfuse.passes import phases, pipeline
 from onnxfuse.rules.language import pack, predicate, rule_file
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.bounded_text import parse_model
@@ -54,8 +54,12 @@ class BuiltIn:
 
 
 def built_in() -> tuple[BuiltIn, ...]:
-    """Return the steps that no rule file says, in the order of the pipeline."""
-    return tuple(BuiltIn(step.name, step.phase, step.summary) for step in pipeline.STEPS)
+    """Return the passes that no rule file says, in the order of the pipeline."""
+    return tuple(
+        BuiltIn(one.name, ", ".join(filter(None, (phase.name, one.when))), one.summary)
+        for phase in phases.PIPELINE
+        for one in phase.passes
+    )
 
 
 def predicates() -> list[str]:

@@ -18,10 +18,12 @@ def common_position_subexpressions(graph: Graph) -> bool:
     return common_subexpressions(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
 
 
-def common_elementwise_subexpressions(graph: Graph) -> None:
-    """Compute once what several such nodes compute."""
-    if common_subexpressions(graph, _is_elementwise):
+def common_elementwise_subexpressions(graph: Graph) -> bool:
+    """Compute once what several such nodes compute; return whether there were any."""
+    changed = common_subexpressions(graph, _is_elementwise)
+    if changed:
         graph.eliminate_dead_code()
+    return changed
 
 
 def _is_elementwise(node: Node) -> bool:

@@ -49,17 +49,20 @@ RESHAPE = 1
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "ConvInteger")
 
 
-def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> None:
-    """Write the convolutions of `graph` and what stands between them channels last, where a rule asks for it."""
+def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> bool:
+    """Write the convolutions of `graph` and what stands between them channels last, where a rule asks for it.
+
+    Return whether any was.
+    """
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
     if rule is None or rule.layout is None or any(n.op in QUANTIZED for n in graph.nodes):
-        return
+        return False
     in_the_way = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
     if in_the_way is not None:
         reason = "names some axes alone: ONNX Runtime does not open the Transposes of channels-last regions beside it"
         refusal = Refusal(in_the_way.name, Cause("layout", seen=reason), 1, 1)
         report.stopped.append(Near(rule.name, f"{in_the_way.op} {in_the_way.name}", refusal))
-        return
+        return False
     found = {
         n: f
         for n in graph.nodes
@@ -71,7 +74,7 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -
     found = {n: f for n, f in found.items() if n not in inner}
     saving = [n for n, f in found.items() if f.saves]
     if not saving:
-        return
+        return False
     chosen = _cheapest(graph, found)
     for node in saving:
         if node not in chosen:
@@ -84,6 +87,7 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -
         replaced = names(list(chosen))
         _write(graph, chosen)
         report.applied.append(Applied(rule.name, "", replaced))
+    return bool(chosen)
 
 
 # ---- the choice

@@ -1,0 +1,63 @@
+"""Verification of a graph between passes: SSA form, order, names, declared types and subgraphs."""
+
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.shapes.types import ValueType, value_types
+
+
+class InvalidGraphError(AssertionError):
+    """A pass left a graph that contradicts itself: a defect of the pass."""
+
+
+def verify_graph(graph: Graph) -> None:
+    """Raise InvalidGraphError unless the graph is in SSA form and in order, and what it declares agrees with its types.
+
+    Every value has one definition, which comes before its readers; outputs and captured values exist; no node name
+    stands twice; no initializer and no declaration contradicts the inferred element type or shape.
+    """
+    defined = {*graph.inputs, *graph.initializers}
+    names = set[str]()
+    for node in graph.nodes:
+        for value in node.reads:
+            if value not in defined and not _is_defined_outside(graph, value):
+                raise InvalidGraphError(f"{_told(node)} reads {value!r}, which nothing before it defines")
+        for value in filter(None, node.outputs):
+            if value in defined:
+                raise InvalidGraphError(f"{_told(node)} defines {value!r} a second time")
+            if graph.producer(value) is not node:
+                raise InvalidGraphError(f"the index of producers has another node than {_told(node)} for {value!r}")
+            defined.add(value)
+        if node.proto.name and node.proto.name in names:
+            raise InvalidGraphError(f"two nodes are named {node.proto.name!r}")
+        names.add(node.proto.name)
+    for value in graph.outputs:
+        if value not in defined and not _is_defined_outside(graph, value):
+            raise InvalidGraphError(f"the output {value!r} is defined nowhere")
+    for name, declared in value_types(graph.proto).items():
+        known = graph.types.get(name)
+        if known is None or name not in defined or name in graph.outputs or not (known.dtype and declared.dtype):
+            continue  # what outputs declare is written anew when the graph is committed
+        if known.dtype != declared.dtype or _differ(known, declared):
+            raise InvalidGraphError(f"{name!r} is declared {declared}, and is {known}")
+
+
+def _differ(one: ValueType, other: ValueType) -> bool:
+    """Return whether two shapes have another rank or other numbers: names of extents may mean the same."""
+    if one.shape is None or other.shape is None:
+        return False
+    numbers = [
+        (a, b) for a, b in zip(one.shape, other.shape, strict=False) if isinstance(a, int) and isinstance(b, int)
+    ]
+    return len(one.shape) != len(other.shape) or any(a != b for a, b in numbers)
+
+
+def _is_defined_outside(graph: Graph, value: str) -> bool:
+    outer = graph.parent
+    while outer is not None:
+        if value in outer.inputs or value in outer.initializers or outer.producer(value) is not None:
+            return True
+        outer = outer.parent
+    return False
+
+
+def _told(node: Node) -> str:
+    return f"{node.op} {node.name}"

@@ -1,0 +1,134 @@
+"""Passes and phases: what the pipeline is made of, how they run, and how each change can be observed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from onnx import ModelProto
+
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.verification import InvalidGraphError, verify_graph
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.rules.rewriting.rewrite import settle
+
+
+@dataclass
+class State:
+    """What passes share while one model is optimized."""
+
+    rules: Sequence[Rule]
+    """Those that may still apply."""
+    report: OptimizeReport
+    choices: Choices | None = None
+    """What measuring decided; None where the rules' own costs count."""
+    ops: dict[str, FusedOp] = field(default_factory=dict)
+    """The fused ops made so far, by name."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One transformation of a graph, with a name and a sentence for people.
+
+    `act` changes a graph and returns whether it did; it takes the state, too, where `reads_rules` says so.
+    """
+
+    name: str
+    summary: str
+    """What it does, in one sentence."""
+    act: Callable[..., object]
+    when: str = ""
+    """"first" or "last" of its phase, "" in between; see `Phase`."""
+    reads_rules: bool = False
+
+    def run(self, graph: Graph, state: State) -> bool:
+        """Transform a graph, tell the observers of a change, and return whether there was one."""
+        changed = bool(self.act(graph, state) if self.reads_rules else self.act(graph))
+        if changed:
+            for observe in _OBSERVERS.get():
+                observe(self, graph)
+        return changed
+
+
+@dataclass(frozen=True)
+class ModelPass:
+    """One transformation of a whole model, bodies and functions included."""
+
+    name: str
+    summary: str
+    act: Callable[[ModelProto, State], object]
+    when: str = ""
+
+    def run(self, model: ModelProto, state: State) -> None:
+        """Transform a model in place."""
+        self.act(model, state)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Passes that run one after the other: over the model, then over each of its graphs, innermost first.
+
+    With `settles` the graph passes and the rules' rewrites run until nothing changes; those marked "last" run where
+    nothing else does, and what they change goes through the others again.
+    """
+
+    name: str
+    passes: tuple[Pass | ModelPass, ...]
+    settles: bool = False
+
+    def run(self, model: ModelProto, state: State) -> None:
+        """Take a model through the phase, in place. Raises RuleError for rules that never settle."""
+        graph_passes = [p for p in self.passes if isinstance(p, Pass)]
+        for one in self.passes:
+            if isinstance(one, ModelPass):
+                one.run(model, state)
+        if self.settles:
+            simplify, last = (
+                [_bound(p, state) for p in graph_passes if (p.when == "last") is is_last] for is_last in (False, True)
+            )
+            settle(model, simplify, state.rules, state.report, last)
+        elif graph_passes:
+            for_every_graph(model, lambda graph: [p.run(graph, state) for p in graph_passes])
+
+
+def _bound(one: Pass, state: State) -> Callable[[Graph], bool]:
+    return lambda graph: one.run(graph, state)
+
+
+Observe = Callable[[Pass, Graph], None]
+"""Called after each pass that changed a graph, with the graph as it is then."""
+
+_OBSERVERS: ContextVar[tuple[Observe, ...]] = ContextVar("_OBSERVERS", default=())
+
+
+@contextlib.contextmanager
+def observing(observe: Observe) -> Iterator[None]:
+    """Call `observe` after each pass that changes a graph, for as long as the block runs."""
+    token = _OBSERVERS.set((*_OBSERVERS.get(), observe))
+    try:
+        yield
+    finally:
+        _OBSERVERS.reset(token)
+
+
+@contextlib.contextmanager
+def verifying() -> Iterator[None]:
+    """Verify the graph after each pass that changes it, while the block runs: InvalidGraphError names the pass.
+
+    Tests run in it.
+    """
+
+    def verify(one: Pass, graph: Graph) -> None:
+        try:
+            verify_graph(graph)
+        except InvalidGraphError as error:
+            raise InvalidGraphError(f"after the pass {one.name}: {error}") from error
+
+    with observing(verify):
+        yield
