@@ -12,9 +12,9 @@ from typing import Any
 import click
 import onnx
 
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.launch_plan import DEFAULT
-from onnxfuse.cuda.plan.measurements import Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.launch_plan import DEFAULT
+from onnxfuse.cuda.planning.measurements import Timed
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline

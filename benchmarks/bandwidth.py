@@ -19,7 +19,7 @@ from benchmarks import timing
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import DEVICE, Section, template
 from onnxfuse.cuda import KernelSource, TileTuning
-from onnxfuse.cuda.plan.launch_plan import DEFAULT
+from onnxfuse.cuda.planning.launch_plan import DEFAULT
 from onnxfuse.model.fused import FusedOp
 from tests.gpu.launching import early_launch
 from tests.kernels import moved, ops

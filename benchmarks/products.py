@@ -15,7 +15,7 @@ from onnx import TensorProto
 from benchmarks import timing
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import Block, Tile
+from onnxfuse.cuda.planning.launch_plan import Block, Tile
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem

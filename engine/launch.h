@@ -17,7 +17,7 @@ namespace engine {
 using Shape = std::vector<int64_t>;
 using Dim3 = std::array<unsigned, 3>;
 
-// As many as onnxfuse/cuda/plan/limits.py lets a plan have.
+// As many as onnxfuse/cuda/planning/limits.py lets a plan have.
 constexpr size_t kMostTensorMaps = 24;
 using EncodedMaps = std::array<cuda::TensorMap, kMostTensorMaps>;
 

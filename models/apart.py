@@ -18,7 +18,7 @@ import click
 
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 
 ORIGINAL, PACKED, EMPTY, CACHED = "original", "fused, kernel pack", "fused, nothing on disk", "fused, caches on disk"
 

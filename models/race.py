@@ -21,7 +21,7 @@ from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.files import io
 from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, GRAPH, WARM_UP, Setting
-from onnxfuse.runtime.session.opening import reason
+from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceError
 from onnxfuse.support.isolation import Crash, Progress

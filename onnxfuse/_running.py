@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from onnxfuse.benchmark import BenchmarkReport as BenchReport
     from onnxfuse.profiling import Profile
     from onnxfuse.runtime import Placement, Provider, Session
-    from onnxfuse.runtime.session.capture import Capture
-    from onnxfuse.runtime.session.runner import Runner
+    from onnxfuse.runtime.sessions.capture import Capture
+    from onnxfuse.runtime.sessions.runner import Runner
     from onnxfuse.verification import RealInputs, Tolerance, VerifyReport
     from onnxfuse.viewing import View
 
@@ -71,7 +71,7 @@ def runner(
     """
     arguments = locals()
     from onnxfuse.api.request.arguments import opened_model, providers_with_options, taken
-    from onnxfuse.runtime.session.runner import Runner
+    from onnxfuse.runtime.sessions.runner import Runner
 
     return Runner(**taken(runner, arguments, model=opened_model, providers=providers_with_options))
 

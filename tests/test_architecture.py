@@ -65,12 +65,12 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "operators": "program",
     },
     "cuda": {
-        "plan": "",
-        "build": "plan",
-        "launch_programs": "plan",
-        "templates": "plan",
-        "pack": "plan build launch_programs",
-        "dispatch": "plan build launch_programs templates",
+        "planning": "",
+        "build": "planning",
+        "launch_programs": "planning",
+        "templates": "planning",
+        "pack": "planning build launch_programs",
+        "dispatch": "planning build launch_programs templates",
     },
     "fusion": {
         "region": "",
@@ -97,8 +97,8 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     "runtime": {
         "engine": "",
         "kernels": "engine",
-        "session": "engine kernels",
-        "packing": "engine kernels session",
+        "sessions": "engine kernels",
+        "packing": "engine kernels sessions",
     },
     "verification": {
         "run": "",

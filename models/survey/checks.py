@@ -26,7 +26,7 @@ from onnxfuse.api.optimize.optimizing import optimize, undo
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops

@@ -17,7 +17,7 @@ from onnxfuse.benchmark.report import RefusedRun
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
-from onnxfuse.runtime.session.opening import reason
+from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support import isolation
 from onnxfuse.support.isolation import Crash, Progress
 from onnxfuse.verification.run import sessions

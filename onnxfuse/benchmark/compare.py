@@ -23,7 +23,7 @@ from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, Values, bind, open
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cpu_settings, cuda_settings
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelTraffic, count
-from onnxfuse.runtime.session.opening import reason
+from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.verification.cases.planning import Progress

@@ -33,9 +33,9 @@ from onnxfuse.cuda.dispatch.dispatch import (
     unreadable_before,
 )
 from onnxfuse.cuda.dispatch.proof import Case, unplanned
-from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap, TileTuning
-from onnxfuse.cuda.plan.template import Growth, Template
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap, TileTuning
+from onnxfuse.cuda.planning.template import Growth, Template
 from onnxfuse.cuda.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from onnxfuse.symbolic.element_types import TYPES, DisagreeingError

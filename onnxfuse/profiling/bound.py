@@ -16,7 +16,7 @@ from onnx import TensorProto
 from onnxfuse import runtime
 from onnxfuse.files import io
 from onnxfuse.profiling.settings import ModelName, Setting
-from onnxfuse.runtime.session.opening import load_custom_ops, reason, unregistered
+from onnxfuse.runtime.sessions.opening import load_custom_ops, reason, unregistered
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from onnxfuse.verification.inputs.inputs import Array

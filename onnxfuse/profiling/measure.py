@@ -18,7 +18,7 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName,
 from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
 from onnxfuse.profiling.summary import kernel_rows, kinds, per_node, run_time, with_device_times
 from onnxfuse.profiling.traffic import ModelTraffic, count
-from onnxfuse.runtime.session.opening import reason, unregistered
+from onnxfuse.runtime.sessions.opening import reason, unregistered
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.plurals import plural

@@ -2,9 +2,9 @@
 
 from onnxfuse.runtime.engine.bridge import calls, launches, reset_counts
 from onnxfuse.runtime.engine.cuda_provider import cuda_unusable, device_fault
-from onnxfuse.runtime.session.inference import Provider, Session, session
-from onnxfuse.runtime.session.placement import Placement
-from onnxfuse.runtime.session.registration import register
+from onnxfuse.runtime.sessions.inference import Provider, Session, session
+from onnxfuse.runtime.sessions.placement import Placement
+from onnxfuse.runtime.sessions.registration import register
 
 __all__ = [
     "Placement",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import onnx
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
-from onnxfuse.cuda.plan.measurements import Kind, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.planning.measurements import Kind, Machine, MeasuredVariants, Timed
 from onnxfuse.model.fused import fused_ops, write
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.fuse_table import THROUGH_LIBRARY

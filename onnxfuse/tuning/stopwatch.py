@@ -17,14 +17,14 @@ import onnx
 
 from onnxfuse import cuda
 from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.measurements import Machine, Timed
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.measurements import Machine, Timed
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, Values, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting
 from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 from onnxfuse.runtime.kernels.variants import machine_of
-from onnxfuse.runtime.session.opening import reason
+from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.support.errors import KernelError

@@ -207,7 +207,7 @@ def test_a_command_that_is_told_to_end_leaves_no_half_written_file(folder: Path)
     script = """
 import os, signal
 from onnxfuse.cli.main import main
-from onnxfuse.model import io
+from onnxfuse.files import io
 io._stream = lambda model, file: (file.write(b"half"), os.kill(os.getpid(), signal.SIGTERM))
 main(["optimize", "in.onnx", "out.onnx"])
 """

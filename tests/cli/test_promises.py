@@ -10,7 +10,7 @@ import onnxfuse
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
-from onnxfuse.runtime.session.opening import refusal
+from onnxfuse.runtime.sessions.opening import refusal
 from tests.cli.conftest import MODEL, Command
 from tests.rewrite.small import assert_same_numbers
 

@@ -256,7 +256,7 @@ def test_a_file_that_is_no_model_any_more_is_seen(
     if to == "stream":
         code = """
 import sys
-from onnxfuse.model import io
+from onnxfuse.files import io
 stream = io._stream
 def wrong(model, file):
     model.graph.node[0].input[0] = "nowhere"

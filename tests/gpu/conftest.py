@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 
 SMALL = launch_plan.SMALL
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.cuda.plan.launch_plan import Tile
+from onnxfuse.cuda.planning.launch_plan import Tile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF

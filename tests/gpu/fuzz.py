@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import onnxfuse
 from onnxfuse import cuda
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import OnnxfuseError
 from tests.gpu.launching import launcher

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import Band
+from onnxfuse.cuda.planning.launch_plan import Band
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops

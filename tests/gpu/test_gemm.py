@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnxfuse import cuda, runtime
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import Block, Strip, Tile
+from onnxfuse.cuda.planning.launch_plan import Block, Strip, Tile
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem

@@ -10,7 +10,7 @@ import models
 import onnxfuse
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.files import io
 from tests.gpu.conftest import SMALL
 from tests.gpu.test_programs import CUDA, bits, planned, stream, wrong_in_threads  # noqa: F401 - planned is a fixture

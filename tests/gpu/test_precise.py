@@ -9,7 +9,7 @@ import pytest
 import onnxfuse
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import Block, Tile
+from onnxfuse.cuda.planning.launch_plan import Block, Tile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu

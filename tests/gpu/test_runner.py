@@ -117,7 +117,7 @@ def test_what_cannot_be_captured_gives_the_right_numbers(name: str) -> None:
 
 def test_a_failed_capture_leaves_a_runner_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model whose kernel waits for the GPU, not known beforehand: the capture fails, and what follows is right."""
-    monkeypatch.setattr("onnxfuse.runtime.session.runner.WAITS", frozenset())
+    monkeypatch.setattr("onnxfuse.runtime.sessions.runner.WAITS", frozenset())
     run = onnxfuse.runner(onnx.parser.parse_model(HEAD + REASONS["NonZero"][0]))
     x = np.arange(-16, 16, dtype=np.float32).reshape(4, 8)
     for _ in range(4):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 from tests.gpu.test_kernels import check, pytestmark
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.gpu.test_kernels import _gpu
 from tests.gpu.test_short_attention import OF_NETS, check
 from tests.kernels.attentions import Case

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.attentions import Case, within_budget

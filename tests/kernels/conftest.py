@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 
 
 @pytest.fixture(autouse=True, scope="package")

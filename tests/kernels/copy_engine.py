@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
 from tests.kernels import emulate
 
 ASKED = """

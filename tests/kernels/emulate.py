@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
 from onnxfuse.symbolic import element_types
 
 HOST = Path(__file__).with_name("host.cuh")

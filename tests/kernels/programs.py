@@ -6,8 +6,8 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.launch_programs.tape import Tape, written
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.expressions import UnansweredError

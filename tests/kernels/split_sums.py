@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.symbolic import element_types
 from tests.kernels import emulate
 

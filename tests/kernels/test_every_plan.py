@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
-from onnxfuse.cuda.plan import launch_plan, limits
-from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from tests.kernels import chains, images, joined, moved, ops, pools, products, programs, recurrents, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF

@@ -11,7 +11,7 @@ import pytest
 
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
-from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.expressions import ExpressionGraph
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded

@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, Tile, TileTuning
-from onnxfuse.cuda.plan.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, Tile, TileTuning
+from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.support.errors import KernelError, ModelError
 from tests.kernels import ops, products
 from tests.kernels.ops import FLOAT, HALF

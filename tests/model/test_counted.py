@@ -9,7 +9,16 @@ from onnxfuse.support.plurals import agreeing, plural
 
 SOURCES = sorted(Path(onnxfuse.__file__).parent.rglob("*.py"))
 
-SYMBOLIC = ("kernels/templates", "kernels/programs", "kernels/ir", "cuda/plan/limits.py", "cuda/plan/launch_plan.py")
+SYMBOLIC = (
+    "cuda/templates",
+    "cuda/launch_programs",
+    "symbolic",
+    "codegen/program",
+    "codegen/operators",
+    "codegen/emit/lower_movement.py",
+    "cuda/planning/limits.py",
+    "cuda/planning/launch_plan.py",
+)
 """Where a number may be a formula that is evaluated later, and cannot be asked whether it is one."""
 
 PLURALS = re.compile(

@@ -14,7 +14,7 @@ from onnxfuse.graph.validity import complaint
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
-from onnxfuse.runtime.session.opening import refusal
+from onnxfuse.runtime.sessions.opening import refusal
 from onnxfuse.support.errors import ModelError, RuleError
 from tests.rewrite.small import assert_same_numbers, ops, parse
 

@@ -13,7 +13,7 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import predicate, rule_file
 from onnxfuse.rules.language.fuse_table import FUSE_KEYS
-from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.rewrite.small import assert_same_numbers, parse
 
 README = (rule_file.shipped_folder() / "README.md").read_text(encoding="utf-8")

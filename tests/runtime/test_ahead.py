@@ -9,8 +9,8 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
-from onnxfuse.cuda.plan.measurements import key
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.planning.measurements import key
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime import session
 from onnxfuse.runtime.kernels import ahead_of_time as module
@@ -42,8 +42,8 @@ class Compiler:
         self.threads: set[int] = set()
         self.now, self.most = 0, 0
         self.until: threading.Event | threading.Barrier | None = None
-        monkeypatch.setattr(module.kernels, "compile", self.compile)
-        monkeypatch.setattr(module.kernels, "arch_of", lambda device: H200)
+        monkeypatch.setattr(module.cuda, "compile", self.compile)
+        monkeypatch.setattr(module.cuda, "arch_of", lambda device: H200)
         monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
 
     def compile(self, kernel: cuda.KernelSource, arch: Arch) -> bytes:
@@ -133,7 +133,7 @@ def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.
     def refuse(*facts: Any) -> Any:
         raise KernelError("no kernel", "")
 
-    monkeypatch.setattr(module.kernels, "plan", refuse)
+    monkeypatch.setattr(module.cuda, "plan", refuse)
     ahead = made("3")
     ahead.start(0)
     with pytest.raises(KernelError, match="no kernel"):

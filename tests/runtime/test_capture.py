@@ -13,7 +13,7 @@ import onnxruntime
 import onnxfuse
 from models.survey import samples
 from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
-from onnxfuse.runtime.session.capture import capture
+from onnxfuse.runtime.sessions.capture import capture
 from tests.runtime.conftest import ROOT, FakeCuda
 
 HEAD = '<ir_version: 10, opset_import: ["" : 22]>'

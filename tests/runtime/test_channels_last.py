@@ -15,7 +15,7 @@ from onnxfuse import runtime
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
-from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.rewrite.nhwc.test_layout import between, weights
 from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize, parse, run, signed_inputs
 from tests.runtime import stand_in_kernels

@@ -18,7 +18,7 @@ from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.cuda.pack import layout
 from onnxfuse.cuda.pack.layout import CUBIN, PTX, PackEntry, StoredProgram, Target
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import LIBRARY
 from tests.runtime import fused_models as models

@@ -16,7 +16,7 @@ import onnxfuse
 from onnxfuse import cuda
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.packing import packing
-from onnxfuse.runtime.session.ort_ops import place_library_ops, with_library_ops
+from onnxfuse.runtime.sessions.ort_ops import place_library_ops, with_library_ops
 from onnxfuse.support.process_pool import Workers
 from tests.rewrite.fuse.test_attention import attention
 from tests.rewrite.small import halved

@@ -16,7 +16,7 @@ from onnxfuse import runtime
 from onnxfuse.cuda import Arch
 from onnxfuse.files import external, io, outline
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.gpu import library_forms
 from tests.models import small
 from tests.rewrite.fuse.test_attention import attention

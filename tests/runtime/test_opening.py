@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
 from onnxfuse.files import external, io
-from onnxfuse.runtime.session import opening
+from onnxfuse.runtime.sessions import opening
 from onnxfuse.support.errors import ModelError
 
 SHOWN = 32

@@ -12,7 +12,7 @@ import pytest
 
 from onnxfuse.runtime.engine.bridge import LIBRARY
 from onnxfuse.runtime.engine.launch import Row
-from onnxfuse.runtime.session import registration
+from onnxfuse.runtime.sessions import registration
 
 HEADER = (Path(__file__).parents[2] / "engine" / "ort_api.h").read_text(encoding="utf-8")
 NAMES = {

@@ -17,10 +17,10 @@ from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.pack import file
 from onnxfuse.cuda.pack.layout import CUBIN, PTX, StoredProgram, Target, best
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import TileTuning
-from onnxfuse.cuda.plan.measurements import MeasuredVariants, Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import TileTuning
+from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
 from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.engine.bridge import bridge

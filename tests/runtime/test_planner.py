@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan import limits
+from onnxfuse.cuda.planning import limits
 from onnxfuse.runtime.kernels import loader
 from tests.runtime import fused_models as models
 

@@ -8,7 +8,7 @@ from onnxfuse.cuda.dispatch.dispatch import family
 from onnxfuse.cuda.launch_programs import cover as covering
 from onnxfuse.cuda.launch_programs.cover import Domain, cover
 from onnxfuse.cuda.launch_programs.family import Key
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.packing import ranges
 from onnxfuse.shapes.onnx_inference import may_multiply

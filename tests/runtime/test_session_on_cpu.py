@@ -21,7 +21,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> str:
     """Why CUDA cannot be used, on every machine that runs this test."""
     reason = "there is no NVIDIA driver"
     for module in ("inference", "registration"):
-        monkeypatch.setattr(f"onnxfuse.runtime.{module}.cuda_unusable", lambda: reason)
+        monkeypatch.setattr(f"onnxfuse.runtime.sessions.{module}.cuda_unusable", lambda: reason)
     return reason
 
 

@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from onnxfuse.runtime.session.shape_math import shape_math
+from onnxfuse.runtime.sessions.shape_math import shape_math
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20, "onnxfuse" : 1]>'
 BIG = ", ".join(["1"] * 101)

@@ -8,9 +8,9 @@ import onnx
 import pytest
 
 from onnxfuse import runtime
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.launch_plan import TileTuning
-from onnxfuse.cuda.plan.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.launch_plan import TileTuning
+from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.support.errors import ModelError
 from tests.runtime import fused_models as models

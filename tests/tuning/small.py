@@ -7,9 +7,9 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.measurements import Kind, Machine, Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.measurements import Kind, Machine, Timed
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.candidates import Candidate
 from onnxfuse.tuning.work import TuningTask

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.cuda.plan import measurements
+from onnxfuse.cuda.planning import measurements
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file

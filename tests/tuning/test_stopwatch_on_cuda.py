@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.launch_plan import DEFAULT
-from onnxfuse.cuda.plan.measurements import Timed
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.launch_plan import DEFAULT
+from onnxfuse.cuda.planning.measurements import Timed
 from onnxfuse.rules.language import rule_file
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.support.errors import KernelError
@@ -40,7 +40,7 @@ def timed(**settings: Any) -> Any:
     """Time every candidate of the chain. ONNX Runtime's own kernels compute nothing here: another evaluator answers."""
     runtime_tuned.machine_of = lambda device: HERE
     stand_in = stand_in_kernels.install(**settings)
-    stopwatch.kernels.compile = lambda kernel, arch: b""
+    stopwatch.cuda.compile = lambda kernel, arch: b""
     answer = stopwatch._answer
 
     def answered(candidate: Candidate, inputs: stopwatch.Arrays) -> Any:

@@ -17,7 +17,7 @@ from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.pack import file
 from onnxfuse.cuda.pack.layout import PTX, PackError, Target, head_of, sizes
-from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
 from onnxfuse.files import external, io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, replacing
 from onnxfuse.model.fused import fused_ops

@@ -30,7 +30,7 @@ from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing.packing import PackResult
-    from onnxfuse.runtime.session.placement import How, Placement
+    from onnxfuse.runtime.sessions.placement import How, Placement
 
 MODEL = PurePath("1/model.onnx")
 """In the folder; where Triton looks for version 1 of a model."""
@@ -129,8 +129,8 @@ def _batch(seen: Signature, asked: Exporting, made: "PackResult") -> tuple[str, 
 
 def _placed(model: onnx.ModelProto, made: "PackResult") -> tuple["Placement", ...]:
     """Put ONNX Runtime's own ops into the places of what has no kernel on some target; return how each op runs."""
-    from onnxfuse.runtime.session.ort_ops import place_library_ops
-    from onnxfuse.runtime.session.placement import Placement, node_counts
+    from onnxfuse.runtime.sessions.ort_ops import place_library_ops
+    from onnxfuse.runtime.sessions.placement import Placement, node_counts
 
     ops, counts = fused_ops(model), node_counts(model)
     every = frozenset(t.name for t in made.targets)
@@ -153,7 +153,7 @@ def _placed(model: onnx.ModelProto, made: "PackResult") -> tuple["Placement", ..
 def _write(folder: Path, model: onnx.ModelProto, made: "PackResult") -> None:
     """Write what is loaded: library, model and pack."""
     from onnxfuse.runtime.engine.bridge import bridge
-    from onnxfuse.runtime.session.opening import (
+    from onnxfuse.runtime.sessions.opening import (
         require_written,  # ONNX Runtime is imported where something is to be run.
     )
 

@@ -14,7 +14,7 @@ import onnx
 
 from onnxfuse.api.request.options import Dump, Progress
 from onnxfuse.cuda.dispatch.dump import H200, Dumped, dump, phases
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
 from onnxfuse.passes.manager import Pass, observing

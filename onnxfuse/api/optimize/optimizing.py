@@ -94,7 +94,7 @@ class Optimized(Tabled):
 
     def opens(self) -> Callable[[Path], None]:
         """Return what raises ModelError for a written file of the model that ONNX Runtime does not open, and should."""
-        from onnxfuse.runtime.session.opening import (
+        from onnxfuse.runtime.sessions.opening import (
             require_written,  # ONNX Runtime is imported where something is to be run.
         )
 
@@ -166,7 +166,7 @@ def optimize(model: Model, options: Options | None = None, progress: Progress = 
 
 
 def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
-    from onnxfuse.runtime.session import opening  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.runtime.sessions import opening  # ONNX Runtime is imported where something is to be run.
 
     dumped = None if options.dump is None else dumping(options.dump)
     rules = options.chosen()
@@ -241,7 +241,7 @@ def undo(model: Model, progress: Progress = silent, options: Options | None = No
     Of `options` it is said whether the result holds the model as it came, too, and where its weights go. Raises
     ModelError where ONNX Runtime opens `model` and not the result.
     """
-    from onnxfuse.runtime.session import opening  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.runtime.sessions import opening  # ONNX Runtime is imported where something is to be run.
 
     begun = time.perf_counter()
     options, source = options or Options(), path_or_proto(model)

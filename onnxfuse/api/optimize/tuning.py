@@ -10,9 +10,9 @@ import onnx
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.options import Options, Progress, TuningOptions, silent
-from onnxfuse.cuda.plan import measurements as times
-from onnxfuse.cuda.plan.launch_plan import DEFAULT
-from onnxfuse.cuda.plan.measurements import MeasuredVariants, Timed
+from onnxfuse.cuda.planning import measurements as times
+from onnxfuse.cuda.planning.launch_plan import DEFAULT
+from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
 from onnxfuse.rules.language.rule_file import Rule
 
 if TYPE_CHECKING:

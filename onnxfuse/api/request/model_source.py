@@ -74,7 +74,7 @@ class Origin:
         """Return `model`, in which now stands what is asked for."""
         freeze_shapes(model, self.shapes)
         if custom_ops.libraries():
-            from onnxfuse.runtime.session.opening import (
+            from onnxfuse.runtime.sessions.opening import (
                 declare_custom_ops,  # ONNX Runtime is imported where it is to run.
             )
 

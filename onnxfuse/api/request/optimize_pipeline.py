@@ -31,7 +31,7 @@ class OptimizePipeline:
 
     def run(self, model: ModelProto, rules: Sequence[Rule], progress: Progress) -> OptimizeReport:
         """Optimize `model`, fresh from where it comes, in place. Raises ModelError that names the file."""
-        from onnxfuse.runtime.session.opening import refusal  # ONNX Runtime is imported where something is to be run.
+        from onnxfuse.runtime.sessions.opening import refusal  # ONNX Runtime is imported where something is to be run.
 
         with self.origin.named():
             choices = None

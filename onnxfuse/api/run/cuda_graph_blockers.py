@@ -12,7 +12,7 @@ from onnxfuse.support.errors import CrashError, DeviceError, ModelError
 from onnxfuse.support.isolation import Crash, Progress, isolated
 
 if TYPE_CHECKING:
-    from onnxfuse.runtime.session.capture import Capture
+    from onnxfuse.runtime.sessions.capture import Capture
 
 
 def explain_graph(
@@ -29,8 +29,8 @@ def explain_graph(
     ONNX Runtime does not open the model on it, CrashError where that ends the process.
     """
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
-    from onnxfuse.runtime.session.capture import capture  # ONNX Runtime is imported where something is to be run.
-    from onnxfuse.runtime.session.opening import ORT_ERRORS, reason
+    from onnxfuse.runtime.sessions.capture import capture  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.runtime.sessions.opening import ORT_ERRORS, reason
 
     asked = options or Options(rules=tuple(Path(r) for r in rules))
     missing = isolated(lambda _: cuda_unusable())

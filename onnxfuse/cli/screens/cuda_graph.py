@@ -9,7 +9,7 @@ from rich.markup import escape
 from onnxfuse.support.plurals import agreeing, plural
 
 if TYPE_CHECKING:
-    from onnxfuse.runtime.session.capture import Blocker, Capture
+    from onnxfuse.runtime.sessions.capture import Blocker, Capture
 
 
 def show(found: "Capture", console: rich.console.Console, limit: int | None) -> None:

@@ -3,7 +3,7 @@
 import ctypes
 from functools import cache
 
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.support.errors import DeviceError
 
 MULTIPROCESSORS, THREADS, MAJOR, MINOR = 16, 39, 75, 76

@@ -11,7 +11,7 @@ from typing import Any
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.build.gpu import arch_of
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.support.errors import KernelError, NoCompilerError
 
 _lock = threading.Lock()

@@ -13,10 +13,10 @@ from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.dispatch import cost as costs
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.family import Family, Key
-from onnxfuse.cuda.plan import launch_plan, limits
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.template import Extents, Planner, Running
+from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.template import Extents, Planner, Running
 from onnxfuse.cuda.templates.general import plan as general_plan
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.errors import NoPlanError

@@ -12,8 +12,8 @@ from onnx import NodeProto
 
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.files.atomic_write import check_no_links
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model import provenance

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from onnxfuse.cuda.dispatch.dispatch import output_shapes, plan, planner_of
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.element_types import DisagreeingError

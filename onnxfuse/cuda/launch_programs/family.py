@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.launch_programs import leaf
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.symbolic.expressions import ExpressionGraph, UnansweredError
 from onnxfuse.symbolic.recording import DecisionNode, Recording, recorded
 from onnxfuse.symbolic.strides import Shape

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from onnxfuse.codegen.emit.source import KernelSource
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Packed, TensorMap, Window
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Packed, TensorMap, Window
 from onnxfuse.symbolic import traced_numbers
 from onnxfuse.symbolic.expressions import ExpressionGraph, UnansweredError
 

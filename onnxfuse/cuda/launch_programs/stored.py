@@ -13,7 +13,7 @@ from typing import Any
 from onnxfuse.codegen.emit.source import KernelSource, Section, template
 from onnxfuse.cuda.launch_programs.family import Family, Key, Plan
 from onnxfuse.cuda.launch_programs.leaf import Leaf, Map
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.expressions import REAL, Value
 from onnxfuse.symbolic.recording import DecisionNode

@@ -15,7 +15,7 @@ from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.launch_programs import leaf as leaves
 from onnxfuse.cuda.launch_programs.family import Family
 from onnxfuse.cuda.launch_programs.leaf import Leaf, Map
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.symbolic.expressions import DIM, OPERATIONS, ExpressionGraph, UnansweredError, Value
 from onnxfuse.symbolic.recording import DecisionNode
 from onnxfuse.symbolic.strides import Shape

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onnxfuse.cuda.launch_programs import tape
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.support.plurals import plural
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnxfuse.cuda.plan.template import Template
+    from onnxfuse.cuda.planning.template import Template
 
 
 @cache

@@ -1,7 +1,7 @@
 """Numbers computed from shapes that are data to a kernel: they reach the GPU as a launch's argument, not by a copy.
 
 ONNX Runtime computes on shapes on the CPU, and copies what the GPU reads of it; a copy refuses a CUDA graph
-(`runtime/session/capture.py`). Its Range reads start and limit on the CPU and writes on the GPU: Range(n, n + 1, 1) is
+(`runtime/sessions/capture.py`). Its Range reads start and limit on the CPU and writes on the GPU: Range(n, n + 1, 1) is
 n there, for every n but the greatest of its type.
 """
 

@@ -17,8 +17,8 @@ from functools import partial
 import onnx
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.measurements import key, variant_name
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.measurements import key, variant_name
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Launch, Shape
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime

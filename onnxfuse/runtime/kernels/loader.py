@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
-from onnxfuse.cuda.plan.measurements import changed, extents, key, variant_name
-from onnxfuse.cuda.plan.template import Extents
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.planning.measurements import changed, extents, key, variant_name
+from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Launch, Planner, Program, Shape, Varied
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime

@@ -3,7 +3,7 @@
 from typing import Any
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.runtime.engine.launch import Launch
 from onnxfuse.runtime.kernels.programs import rooms
 

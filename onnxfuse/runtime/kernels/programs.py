@@ -10,7 +10,7 @@ from typing import Any
 from onnxfuse import cuda
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.launch_programs.tape import written
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Kernel, Program, Rooms, Shape, Varied, words_of
 from onnxfuse.support.errors import KernelError

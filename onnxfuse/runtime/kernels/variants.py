@@ -9,9 +9,9 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.launch_plan import TileTuning
-from onnxfuse.cuda.plan.measurements import Book, Key, Machine, Section
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.launch_plan import TileTuning
+from onnxfuse.cuda.planning.measurements import Book, Key, Machine, Section
 from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")

@@ -16,14 +16,14 @@ from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.cover import Covered, Domain, cover
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.pack.layout import CUBIN, PackEntry, StoredProgram, Target, packed, sizes
-from onnxfuse.cuda.plan import measurements
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.kernels.loader import may_alias, on_host
 from onnxfuse.runtime.kernels.programs import DEFECTS
 from onnxfuse.runtime.packing.ranges import Range, domains, outside
-from onnxfuse.runtime.session.registration import with_forms
+from onnxfuse.runtime.sessions.registration import with_forms
 from onnxfuse.support.errors import KernelError
 from onnxfuse.support.process_pool import Workers
 

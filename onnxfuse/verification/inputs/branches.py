@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
-from onnxfuse.runtime.session.placement import node_counts
+from onnxfuse.runtime.sessions.placement import node_counts
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, sizes_of
 from onnxfuse.verification.run import sessions

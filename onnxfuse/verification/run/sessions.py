@@ -19,9 +19,9 @@ from onnxfuse import runtime
 from onnxfuse.files import io
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
-from onnxfuse.runtime.session.opening import ORT_ERRORS as ORT_ERRORS
-from onnxfuse.runtime.session.opening import SILENT as SILENT
-from onnxfuse.runtime.session.opening import load_custom_ops, next_step, unregistered
+from onnxfuse.runtime.sessions.opening import ORT_ERRORS as ORT_ERRORS
+from onnxfuse.runtime.sessions.opening import SILENT as SILENT
+from onnxfuse.runtime.sessions.opening import load_custom_ops, next_step, unregistered
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.verification.run import ml_types

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnxfuse.cuda.launch_programs.tape import VERSION
 from onnxfuse.cuda.pack import file, layout
 from onnxfuse.cuda.pack.layout import HEADER, PTX, PackEntry, PackError, StoredProgram, Target
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 
 TARGETS = (Target(Arch("sm_90a", 132)), Target(Arch("sm_86", 132, 1536), PTX))
 

@@ -11,7 +11,7 @@ from onnx import parser, printer
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import kept
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.launch_plan import Band, LaunchPlan, Patch
+from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from onnxfuse.cuda.templates.conv.stencil import SHARED_LIMIT
 from onnxfuse.support.errors import KernelError

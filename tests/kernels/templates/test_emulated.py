@@ -92,7 +92,7 @@ def test_pointwise_wide_index():
     shapes = ((5, 33), (33,), (5, 1))
     inputs = [ops.random(rng, HALF, s) for s in shapes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
         plan = cuda.plan(fused, shapes, True, H200)
     assert "using Index = unsigned long long" in plan.kernel.text
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [np.float16]))
@@ -146,7 +146,7 @@ def test_shifted_rows_keep_to_themselves(columns):
 
 def test_shifted_rows_by_wide_index():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
         plan = check(ops.op(SOFTMAX, (HALF,) * 2, (HALF,), "row"), [(2, 3, 197), (2, 1, 197)])
     assert "using Index = unsigned long long" in plan.kernel.text
 

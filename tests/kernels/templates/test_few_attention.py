@@ -13,8 +13,8 @@ from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
-from onnxfuse.cuda.plan.arch import SUPPORTED
-from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import few
 from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops, programs

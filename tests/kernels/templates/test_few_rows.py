@@ -12,7 +12,7 @@ from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
-from onnxfuse.cuda.plan.launch_plan import Block, Strip
+from onnxfuse.cuda.planning.launch_plan import Block, Strip
 from onnxfuse.cuda.templates.gemm import few
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.model.fused import fused_ops, write

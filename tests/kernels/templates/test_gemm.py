@@ -9,7 +9,7 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.launch_plan import Block, Strip, TensorMap, Tile, Window
+from onnxfuse.cuda.planning.launch_plan import Block, Strip, TensorMap, Tile, Window
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem

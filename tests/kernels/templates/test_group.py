@@ -141,7 +141,7 @@ def test_off_the_boundaries_of_memory(way):
 
 
 def test_wide_index(monkeypatch, way):
-    monkeypatch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
+    monkeypatch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
     plan = grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], arch=FEW), way)
     assert "using Index = unsigned long long" in plan.kernel.text
 
@@ -250,6 +250,6 @@ def test_what_other_templates_do_is_left_to_them(monkeypatch):
     assert not taken(cuda.plan(TEMPLATES["batch statistics"].op(HALF), ((9, 5, 70, 70),), True, FEW))
     means = ops.op(OF_CHANNELS.replace("=> (y)", "=> (m, y)"), (HALF,) * 2, (HALF,) * 2, "row")
     assert not taken(cuda.plan(means, ((1, 70, 33, 24), (24,)), True, Arch("sm_80", 4)))
-    monkeypatch.setattr("onnxfuse.cuda.plan.launch_plan.SMALL", 1024)
+    monkeypatch.setattr("onnxfuse.cuda.planning.launch_plan.SMALL", 1024)
     assert not taken(cuda.plan(norm(4)(HALF), shapes, True, Arch("sm_90a", 132)))
     assert taken(cuda.plan(norm(4)(HALF), shapes, True, FEW))

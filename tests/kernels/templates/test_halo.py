@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.launch_plan import Halo, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan
 from onnxfuse.support.errors import KernelError
 from tests.kernels import emulate, ops, programs
 from tests.kernels.images import PLAIN, RESIDUAL, SEVERAL, SILU

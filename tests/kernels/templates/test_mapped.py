@@ -116,7 +116,7 @@ def test_wide_indices(name):
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""
     fused, shapes = TEMPLATES[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
+        patch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
         plan = check(fused, shapes)
     assert "using Index = unsigned long long" in plan.kernel.text
 
@@ -149,10 +149,10 @@ def test_random_chains(drawn, aligned):
 def test_the_same_op_gives_the_same_text():
     """Conditions are sets inside; the order in which they are written does not depend on hashes."""
     script = (
-        "from onnxfuse import kernels; from tests.kernels import moved\n"
+        "from onnxfuse import cuda; from tests.kernels import moved\n"
         "from tests.kernels.templates.test_emulated import H200, HALF\n"
         "fused, shapes = moved.small(HALF)['window reverse']\n"
-        "print(kernels.plan(fused, tuple(shapes), True, H200).kernel.text)"
+        "print(cuda.plan(fused, tuple(shapes), True, H200).kernel.text)"
     )
     texts = {
         subprocess.run(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Patch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Patch
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from tests.kernels import emulate, ops
 from tests.kernels.ops import FLOAT, HALF

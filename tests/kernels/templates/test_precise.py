@@ -11,11 +11,11 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.launch_programs import stored
-from onnxfuse.cuda.plan.launch_plan import Block, Tile
+from onnxfuse.cuda.planning.launch_plan import Block, Tile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.runtime.session.registration import with_forms
+from onnxfuse.runtime.sessions.registration import with_forms
 from tests.kernels import emulate, joined, ops, products
 from tests.kernels.images import PLAIN as PLAIN_IMAGES
 from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES

@@ -9,8 +9,8 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.arch import SUPPORTED
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.recurrent import plan as recurrent
 from tests.kernels import emulate, ops, recurrents
 from tests.kernels.ops import BRAIN, FLOAT

@@ -5,7 +5,7 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import CENTRES, scaled_extent
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.resized import Resize

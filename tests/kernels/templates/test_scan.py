@@ -98,7 +98,7 @@ def test_an_output_may_lie_over_an_input(axis, shape):
 
 def test_wide_index(monkeypatch):
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""
-    monkeypatch.setattr("onnxfuse.cuda.plan.launch_plan.index_bits", lambda elements: 64)
+    monkeypatch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
     for axis in (0, 1):
         plan = check(ops.op(running(axis), (HALF,) * 2, (HALF,), "scan"), [(33, 72), (72,)])
         assert "using Index = unsigned long long" in plan.kernel.text

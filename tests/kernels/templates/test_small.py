@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse import cuda
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.arch import SUPPORTED
-from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import streamed
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError

@@ -12,7 +12,7 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.plan.launch_plan import Queries
+from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import sm90
 from onnxfuse.cuda.templates.attention.work import work
 from tests.kernels import emulate, ops

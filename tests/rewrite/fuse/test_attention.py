@@ -12,7 +12,7 @@ from onnx import FunctionProto, ModelProto
 import onnxfuse
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.passes import pipeline
-from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse, reasons, rules
 
 KEYS = {

@@ -11,7 +11,7 @@ from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import OptimizeReport
-from onnxfuse.runtime.session.registration import with_forms
+from onnxfuse.runtime.sessions.registration import with_forms
 from tests.rewrite.small import ops, parse
 
 H200 = Arch("sm_90a", 132)

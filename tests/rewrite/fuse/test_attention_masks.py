@@ -6,11 +6,11 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto
 
-from onnxfuse.cuda.plan.arch import SUPPORTED
+from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.cuda.templates.attention.body import take_apart
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.runtime.session.ort_ops import with_library_ops
-from onnxfuse.runtime.session.registration import with_forms
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.registration import with_forms
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from tests.rewrite.small import (

@@ -7,7 +7,7 @@ import pytest
 from onnxfuse.fusion.region.make_op import op_name
 from onnxfuse.fusion.steps.pointwise import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS
 from onnxfuse.model.fused import DOMAIN, fused_ops
-from onnxfuse.runtime.session.shape_math import shape_math
+from onnxfuse.runtime.sessions.shape_math import shape_math
 from tests.rewrite.small import assert_same_numbers, evaluate, fuses, ops, optimize, parse, reasons, signed_inputs
 
 # ---- what is read elsewhere

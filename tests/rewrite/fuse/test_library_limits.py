@@ -9,7 +9,7 @@ from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
-from onnxfuse.runtime.session.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.gpu.library_forms import FORMS, KNOWN, attention
 from tests.rewrite.small import assert_same_numbers, optimize
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxfuse.passes import pipeline
-from onnxfuse.runtime.session.opening import refusal
+from onnxfuse.runtime.sessions.opening import refusal
 from tests.rewrite.small import ops, run
 
 OPSETS = (7, 8, 10, 11, 13, 17, 18, 21, 23)

@@ -6,9 +6,9 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
 from onnxfuse.cuda.templates.attention.streamed import MOST
 from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
 from onnxfuse.symbolic.branching import larger, smaller

@@ -9,9 +9,9 @@ from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Queries, TensorMap, TileTuning
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TensorMap, TileTuning
 from onnxfuse.cuda.templates.attention.body import Operand
 from onnxfuse.cuda.templates.attention.streamed import MOST
 from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers

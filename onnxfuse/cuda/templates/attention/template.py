@@ -1,6 +1,6 @@
 """The template of attention."""
 
-from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.attention.body import take_apart
 from onnxfuse.cuda.templates.attention.plan import candidates, fits, output_shapes, plan, refuses
 

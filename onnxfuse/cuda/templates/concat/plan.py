@@ -16,9 +16,9 @@ from onnxfuse.codegen.program.program import Input, Move, Output, Program
 from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Sliding
 from onnxfuse.cuda import templates
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.template import Planner
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.template import Planner
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.model.fused import FusedOp, Slot

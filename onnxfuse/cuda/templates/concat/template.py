@@ -1,6 +1,6 @@
 """The template of parts side by side."""
 
-from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.concat.plan import check, output_shapes, plan, refuses
 
 TEMPLATES = (

@@ -4,9 +4,9 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import Area, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan, TileTuning
 from onnxfuse.cuda.templates.conv import convolution, direct_cpp, halo
 from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
 from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, Group, Slab, Work

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from onnxfuse.codegen.emit.source import KernelSource, constants
 from onnxfuse.codegen.program.window import WindowGeometry
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.launch_plan import Area
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import Area
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import Surroundings
 from onnxfuse.model.fused import FusedOp

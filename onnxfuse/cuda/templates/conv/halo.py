@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Iterator
 
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import Halo, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan, TileTuning
 from onnxfuse.cuda.templates.conv import direct_cpp, halo_cpp
 from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
 from onnxfuse.cuda.templates.conv.halo_cpp import LINE, Slices, Tiling, Work

@@ -5,9 +5,9 @@ import re
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import Band, LaunchPlan, Patch, TileTuning
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch, TileTuning
 from onnxfuse.cuda.templates.conv import convolution, stencil_cpp
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS, Convolution, Problem
 from onnxfuse.cuda.templates.conv.stencil_cpp import Patches, Strips, Work

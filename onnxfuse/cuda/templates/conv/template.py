@@ -1,6 +1,6 @@
 """The templates of windows: on the plain cores, and of few channels on the tensor cores."""
 
-from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.conv import direct, stencil
 
 TEMPLATES = (

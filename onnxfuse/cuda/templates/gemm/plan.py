@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from onnxfuse.cuda.plan import launch_plan, limits
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, Block, LaunchPlan, Strip, Tile, TileTuning
-from onnxfuse.cuda.plan.template import Extents
+from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, Block, LaunchPlan, Strip, Tile, TileTuning
+from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy

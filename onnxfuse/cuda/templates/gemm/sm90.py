@@ -6,9 +6,9 @@ from dataclasses import replace
 from onnx import TensorProto
 
 from onnxfuse.codegen.program.program import Apply
-from onnxfuse.cuda.plan import launch_plan, limits
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, Tile
+from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Tile
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.cuda.plan.launch_plan import Tile
+from onnxfuse.cuda.planning.launch_plan import Tile
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 
 

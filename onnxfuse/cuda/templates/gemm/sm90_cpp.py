@@ -4,7 +4,7 @@ from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import warpgroup
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.codegen.program.program import Program
-from onnxfuse.cuda.plan.launch_plan import Tile
+from onnxfuse.cuda.planning.launch_plan import Tile
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import TYPES
 from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers

@@ -1,6 +1,6 @@
 """The template of matrix products and implicit GEMM."""
 
-from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.plan import (
     COLUMNS_BESIDE,

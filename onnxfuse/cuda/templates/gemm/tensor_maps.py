@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
-from onnxfuse.cuda.plan.launch_plan import TensorMap, Tile, Window
+from onnxfuse.cuda.planning.launch_plan import TensorMap, Tile, Window
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import Problem
 from onnxfuse.cuda.templates.gemm.work import Work

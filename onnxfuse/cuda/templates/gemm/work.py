@@ -6,7 +6,7 @@ from functools import cached_property
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import identifier
 from onnxfuse.codegen.program.program import Program
-from onnxfuse.cuda.plan.launch_plan import Block, Strip
+from onnxfuse.cuda.planning.launch_plan import Block, Strip
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.output_layout import Stored, stored
 from onnxfuse.cuda.templates.gemm.problem import Problem

@@ -17,10 +17,10 @@ from onnxfuse.codegen.emit.access import Pointer, pointers
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.codegen.program.program import Apply, Attend, Constant, Contract, Program, Reduce, Resample, Window
 from onnxfuse.codegen.program.recentre import alone, centred
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
-from onnxfuse.cuda.plan.template import Running
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.general import shapes
 from onnxfuse.cuda.templates.general.numbers import Numbers
 from onnxfuse.cuda.templates.general.values_cpp import Text, read_by

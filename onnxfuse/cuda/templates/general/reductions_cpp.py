@@ -11,7 +11,7 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 if TYPE_CHECKING:
-    from onnxfuse.cuda.plan.template import Running
+    from onnxfuse.cuda.planning.template import Running
     from onnxfuse.cuda.templates.general.values_cpp import Text
 
 

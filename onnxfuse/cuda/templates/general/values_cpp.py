@@ -21,7 +21,7 @@ from onnxfuse.codegen.program.program import (
     arguments,
 )
 from onnxfuse.codegen.program.window import Resizing
-from onnxfuse.cuda.plan.template import Running
+from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.general import movement_cpp, products_cpp, reductions_cpp, shapes
 from onnxfuse.cuda.templates.general.numbers import Numbers
 from onnxfuse.symbolic import element_types

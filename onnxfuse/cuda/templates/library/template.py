@@ -1,5 +1,5 @@
 """The template without kernels."""
 
-from onnxfuse.cuda.plan.template import Template
+from onnxfuse.cuda.planning.template import Template
 
 TEMPLATES = (Template("library", 60, "none, `realize` does the work", None),)

@@ -11,10 +11,10 @@ from onnxfuse.codegen.program import program as ir
 from onnxfuse.codegen.program import unify_axes
 from onnxfuse.codegen.program.program import Program, broadcast
 from onnxfuse.codegen.program.recentre import centred
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, mapped
 from onnxfuse.cuda.templates.reduction import plan as reduction
 from onnxfuse.model.fused import FusedOp

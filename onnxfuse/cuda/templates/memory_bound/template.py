@@ -1,6 +1,6 @@
 """Templates bounded by memory bandwidth: elementwise work, data movement, and reductions."""
 
-from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.memory_bound.schedule import candidates, inplace, output_shapes, plan, program
 
 PLANNER = Planner(program, output_shapes, plan, inplace=inplace, candidates=candidates)

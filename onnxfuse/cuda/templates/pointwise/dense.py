@@ -8,10 +8,10 @@ from onnxfuse.codegen.emit.access import Load, Operand, RegisterGroup, Store, el
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
 from onnxfuse.codegen.program.program import broadcast
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.symbolic.strides import Layout, Shape, collapse, divisors, rows, slots, strides_in, vector_width
 
 

@@ -11,10 +11,10 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, lower
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, sources, transpose_tile
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
 from onnxfuse.symbolic import element_types, strides

@@ -8,7 +8,7 @@ from onnxfuse.codegen.emit.access import Load, Operand, Store
 from onnxfuse.codegen.emit.concat_table import Starts
 from onnxfuse.codegen.emit.lower_movement import Guard, LoweredProgram, Read, Source
 from onnxfuse.codegen.program.program import Program
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import Shape, divisors
 

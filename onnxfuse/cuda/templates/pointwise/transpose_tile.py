@@ -9,8 +9,8 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
 from onnxfuse.codegen.program.index_map import Digit, Index
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, sources
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
 from onnxfuse.symbolic import element_types, strides

@@ -25,9 +25,9 @@ from onnxfuse.codegen.emit.source import (
 )
 from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.program import Input, Output, Program
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import SUPPORTED, Arch
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
 from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
 from onnxfuse.cuda.templates.gemm.problem import Problem

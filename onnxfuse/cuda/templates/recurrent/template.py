@@ -1,6 +1,6 @@
 """The template of recurrent layers."""
 
-from onnxfuse.cuda.plan.template import Planner, Template
+from onnxfuse.cuda.planning.template import Planner, Template
 from onnxfuse.cuda.templates.recurrent.plan import check, general, output_shapes, plan, refuses
 
 TEMPLATES = (

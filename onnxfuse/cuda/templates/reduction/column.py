@@ -8,10 +8,10 @@ from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, Operand, Pointer, RegisterGroup, Store, element, store
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError

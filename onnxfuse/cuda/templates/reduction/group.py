@@ -14,8 +14,8 @@ from onnxfuse.codegen.emit.access import Load, Operand, Pointer, RegisterGroup, 
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.codegen.program.moments import Moments, moments
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
 from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width

@@ -11,9 +11,9 @@ from onnxfuse.codegen.program import unify_axes
 from onnxfuse.codegen.program.program import Reduce, broadcast, reduced_axes
 from onnxfuse.codegen.program.recentre import alone
 from onnxfuse.codegen.program.unify_axes import BroadcastProgram
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction import column, group, row
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.symbolic.element_types import UnsupportedError

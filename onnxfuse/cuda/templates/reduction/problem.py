@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.program.program import Program
 from onnxfuse.codegen.program.unify_axes import Lookup
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.symbolic.strides import Layout, Shape, collapse, strides_by, strides_in
 
 

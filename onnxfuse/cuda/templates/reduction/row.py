@@ -8,8 +8,8 @@ import math
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, parameters
 from onnxfuse.cuda.templates.reduction.row_operands import place, spread, with_lookups

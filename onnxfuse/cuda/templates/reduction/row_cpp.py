@@ -2,7 +2,7 @@
 
 from onnxfuse.codegen.emit import access, source
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store, element, store
-from onnxfuse.cuda.plan import launch_plan
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.templates.reduction.row_operands import Placed
 from onnxfuse.cuda.templates.reduction.row_split import Split
 from onnxfuse.symbolic.strides import Layout, divisors

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import TileTuning
-from onnxfuse.cuda.plan.plan_request import PlanRequest
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import TileTuning
+from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.row_operands import Placed
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.strides import vector_width

@@ -16,10 +16,10 @@ from onnxfuse.codegen.operators.node import BodyNode
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import Program, Reduce, broadcast
-from onnxfuse.cuda.plan import launch_plan
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
-from onnxfuse.cuda.plan.template import Running
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.pointwise import dense
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural

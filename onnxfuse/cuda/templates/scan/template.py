@@ -1,6 +1,6 @@
 """The template of running sums."""
 
-from onnxfuse.cuda.plan.template import Growth, Planner, Template
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.scan.plan import check, inplace, output_shapes, plan, running
 
 TEMPLATES = (

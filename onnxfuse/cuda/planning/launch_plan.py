@@ -9,7 +9,7 @@ from typing import cast
 
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.cuda.plan.arch import Arch
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.branching import larger
 from onnxfuse.symbolic.element_types import UnsupportedError

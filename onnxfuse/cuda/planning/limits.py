@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
 
 THREADS = 1024
 """Of a block (CUDA C++ programming guide, technical specifications)."""

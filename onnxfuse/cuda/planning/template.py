@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from onnxfuse.codegen.program.program import Program
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
 

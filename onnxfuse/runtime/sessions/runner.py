@@ -21,10 +21,10 @@ from onnxfuse.model.nested import nodes_of
 from onnxfuse.model.schema import RANDOM
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER, device_fault
 from onnxfuse.runtime.kernels.packs import Kernels
-from onnxfuse.runtime.session.capture import WAITS, host_inputs
-from onnxfuse.runtime.session.inference import CPU, Provider, Session, session
-from onnxfuse.runtime.session.opening import ORT_ERRORS, SILENT, reason
-from onnxfuse.runtime.session.placement import Model, Placement, read
+from onnxfuse.runtime.sessions.capture import WAITS, host_inputs
+from onnxfuse.runtime.sessions.inference import CPU, Provider, Session, session
+from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, reason
+from onnxfuse.runtime.sessions.placement import Model, Placement, read
 from onnxfuse.support.errors import DeviceLostError, UsageError
 
 GRAPHS = 8

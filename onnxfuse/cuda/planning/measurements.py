@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 
 import onnx
 
-from onnxfuse.cuda.plan.launch_plan import DEFAULT, Area, Band, Block, Halo, Patch, Queries, Strip, Tile, TileTuning
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, Area, Band, Block, Halo, Patch, Queries, Strip, Tile, TileTuning
 from onnxfuse.files import io
 from onnxfuse.support import json_fields as known_facts
 from onnxfuse.support.bounded_text import read_text

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from onnxfuse.codegen.program.program import Program
-from onnxfuse.cuda.plan.arch import Arch
-from onnxfuse.cuda.plan.launch_plan import TileTuning
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import TileTuning
 from onnxfuse.symbolic.strides import Shape
 
 

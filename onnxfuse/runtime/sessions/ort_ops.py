@@ -15,7 +15,7 @@ from onnxfuse.files import io
 from onnxfuse.graph.constant_folding import common_subexpressions, redundant_expand_elimination, reuse_extents
 from onnxfuse.graph.graph import Graph
 from onnxfuse.model.fused import DOMAIN, FusedOp
-from onnxfuse.runtime.session.placement import Model
+from onnxfuse.runtime.sessions.placement import Model
 from onnxfuse.shapes import inference
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"

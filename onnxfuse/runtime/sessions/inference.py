@@ -19,10 +19,10 @@ from onnxfuse.runtime.engine.bridge import bridge_missing
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.kernels.packs import Kernels
 from onnxfuse.runtime.kernels.packs import require as require_pack
-from onnxfuse.runtime.session.opening import load_custom_ops
-from onnxfuse.runtime.session.ort_ops import with_library_ops
-from onnxfuse.runtime.session.placement import Model, Placement, node_counts, path_of, read
-from onnxfuse.runtime.session.registration import as_functions, register_kernels
+from onnxfuse.runtime.sessions.opening import load_custom_ops
+from onnxfuse.runtime.sessions.ort_ops import with_library_ops
+from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, path_of, read
+from onnxfuse.runtime.sessions.registration import as_functions, register_kernels
 from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.text_tables import Table, Tabled

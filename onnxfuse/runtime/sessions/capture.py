@@ -23,8 +23,8 @@ from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.nested import bodies
 from onnxfuse.model.schema import RANDOM
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER
-from onnxfuse.runtime.session.inference import CPU, Session, session
-from onnxfuse.runtime.session.opening import ORT_ERRORS, SILENT, reason
+from onnxfuse.runtime.sessions.inference import CPU, Session, session
+from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, reason
 from onnxfuse.shapes.inference import shell
 from onnxfuse.shapes.onnx_inference import infer_shapes
 from onnxfuse.shapes.types import value_types

@@ -20,8 +20,8 @@ from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.loader import may_alias, no_kernel, no_plan, on_host, planner
 from onnxfuse.runtime.kernels.packs import Kernels, Packed, pack_of
 from onnxfuse.runtime.kernels.variants import Variants, variants_of
-from onnxfuse.runtime.session.placement import Model, Placement, node_counts, path_of, read
-from onnxfuse.runtime.session.shape_math import shape_math
+from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, path_of, read
+from onnxfuse.runtime.sessions.shape_math import shape_math
 from onnxfuse.support.errors import ModelError, UsageError
 
 MARK = "onnxfuse.registered"
