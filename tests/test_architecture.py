@@ -14,35 +14,36 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "onnxfuse"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-REWRITING = ("support", "model", "files", "shapes", "graph", "rules", "fusion", "passes")
+REWRITING = ("support", "ops", "model", "files", "shapes", "graph", "rules", "fusion", "passes")
 """What a machine needs to rewrite models."""
 
 MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     "": {
         "support": "",
-        "model": "support",
+        "ops": "",
         "symbolic": "support",
+        "model": "support ops",
+        "codegen": "support ops symbolic model",
         "files": "support model",
-        "codegen": "support model symbolic",
-        "shapes": "support model files",
+        "shapes": "support ops model files",
         "graph": "support model files shapes",
         "reporting": "support model shapes",
-        "cuda": "support model symbolic files codegen shapes graph",
+        "cuda": "support symbolic model codegen files shapes graph",
         "rules": "support model shapes graph cuda",
         "contract": "support model files rules",
-        "fusion": "support model files shapes graph cuda rules",
-        "passes": "model files shapes graph cuda rules fusion",
-        "runtime": "support model symbolic files shapes graph cuda rules fusion",
-        "verification": "support model files shapes graph runtime",
-        "precision": "support model files shapes graph verification",
-        "profiling": "support model files shapes graph cuda runtime verification",
+        "fusion": "support ops model files shapes graph cuda rules",
+        "passes": "ops model files shapes graph cuda rules fusion",
+        "runtime": "support symbolic model files shapes graph cuda rules fusion",
+        "verification": "support ops model files shapes graph runtime",
+        "precision": "support ops model files shapes graph verification",
+        "profiling": "support ops model files shapes graph cuda runtime verification",
         "benchmark": "support model files graph runtime verification profiling",
         "tuning": "support model files shapes graph cuda rules fusion passes runtime verification profiling benchmark",
         "api": (
-            "support model files codegen shapes graph cuda rules contract fusion passes runtime "
+            "support model codegen files shapes graph cuda rules contract fusion passes runtime "
             "verification precision profiling benchmark tuning"
         ),
-        "viewing": "support model symbolic files shapes graph reporting cuda api",
+        "viewing": "support symbolic model files shapes graph reporting cuda api",
         "cli": "support model files reporting profiling api viewing",
     },
     "api": {
@@ -297,3 +298,21 @@ def test_one_emitter_prints_what_surrounds_the_cores(path: Path) -> None:
 def test_what_a_gpu_is_needed_for_can_be_imported_without_one(path: Path) -> None:
     """A script that a sanitizer runs is met by no other test."""
     importlib.import_module(f"tests.gpu.{path.stem}")
+
+
+LITERALS = 1349
+"""String literals outside `ops` that are names of ONNX operators. Each is a fact without its home: the number only falls."""
+
+
+def test_operators_are_named_in_their_registry() -> None:
+    """What more than one place knows of an operator is a trait of its entry."""
+    from onnxfuse import ops
+
+    names = {name for _, name in ops.ENTRIES}
+    found = 0
+    for path in (f for f in FILES if f.relative_to(PACKAGE).parts[0] != "ops"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found += sum(
+            isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value in names for n in ast.walk(tree)
+        )
+    assert found <= LITERALS, f"{found} names of operators outside onnxfuse/ops"

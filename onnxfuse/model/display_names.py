@@ -3,7 +3,9 @@
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Identity", "Cast"})
+from onnxfuse.ops import Trait, named
+
+MOVES = named(Trait.VIEW) | {"Transpose", "Expand", "Cast"}
 """Operators that say little of what a body computes."""
 
 

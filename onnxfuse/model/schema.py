@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxfuse.ops import Trait, named
+
 AttributeValue = int | float | str | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | onnx.GraphProto
 
-COMMUTATIVE = frozenset(
-    {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-)
+COMMUTATIVE = named(Trait.COMMUTATIVE)
 """Operators whose two operands may be swapped without changing the result."""
 
-RANDOM = frozenset({
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-})  # fmt: skip
+RANDOM = named(Trait.RANDOM)
 """Operators that give something else each time; of Dropout `is_random` knows."""
 
 

@@ -13,6 +13,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from onnxfuse.files.external import is_external
 from onnxfuse.model import schema
 from onnxfuse.model.precision_record import TYPES
+from onnxfuse.ops import Trait, named
 from onnxfuse.precision import schemas
 from onnxfuse.precision.scopes import Scope, every, key
 
@@ -20,7 +21,7 @@ FLOAT = TensorProto.FLOAT
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 TEXT = {TYPES[name]: f"tensor({name})" for name in ("float16", "bfloat16")}
 
-CARRIERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+CARRIERS = named(Trait.HAS_BODY)
 """Operators with bodies: what goes in and out of a body keeps its type, so that a state that adds up does not round."""
 
 QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})

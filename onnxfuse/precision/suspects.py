@@ -13,6 +13,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from onnxfuse.model.precision_record import NAMES
+from onnxfuse.ops import Trait, named
 from onnxfuse.precision import numbers
 from onnxfuse.precision.measure import SENSITIVE, Met
 from onnxfuse.precision.plan import FLOAT, FloatNode, float_values
@@ -21,7 +22,7 @@ from onnxfuse.precision.scopes import called, key
 HEADROOM = 2.0
 """A value may reach this part of the largest number: other inputs make larger ones."""
 
-PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "MultiHeadAttention"})
+PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {"MultiHeadAttention"}
 """Operators behind which no digits are looked for: their sums are rounded anyway."""
 
 DEEP = 12

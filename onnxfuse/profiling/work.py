@@ -13,10 +13,11 @@ import onnx
 from onnx import NodeProto
 
 from onnxfuse.cuda import is_pointwise, is_reduction
+from onnxfuse.ops import Trait, named
 from onnxfuse.profiling.sizes import ExpandedNode, Sized
 from onnxfuse.shapes.types import UNKNOWN
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+VIEWS = named(Trait.VIEW) | {"Dropout"}
 """The same bytes under another shape: ONNX Runtime passes the buffer on."""
 
 ON_HOST = frozenset({"Shape", "Size", "Constant"})
@@ -34,12 +35,10 @@ MOVES = frozenset({
 })  # fmt: skip
 """No arithmetic on floats: data is moved, compared or chosen."""
 
-CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+CONTROL = named(Trait.HAS_BODY)
 """Operators with bodies of their own."""
 
-PRODUCTS = frozenset({
-    "MatMul", "FusedMatMul", "Gemm", "Conv", "FusedConv", "ConvTranspose", "Einsum", "Attention", "MultiHeadAttention",
-})  # fmt: skip
+PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {"FusedMatMul", "FusedConv", "MultiHeadAttention"}
 """What runs on the tensor cores."""
 
 STEPS: Mapping[str, int] = {

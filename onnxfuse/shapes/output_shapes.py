@@ -4,22 +4,16 @@ from collections.abc import Callable, Sequence
 
 from onnx import NodeProto
 
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes import image_shapes
 from onnxfuse.shapes.extent_arithmetic import Shape, broadcast, quotient, shifted, smaller, times
 from onnxfuse.shapes.types import Dim
 from onnxfuse.shapes.value_facts import ValueFacts, attribute, integer
 
-KEEPS = frozenset({
-    "Cast", "Identity", "Softmax", "LogSoftmax", "LayerNormalization", "Relu", "Erf", "Sqrt", "Tanh", "Neg", "Not",
-    "IsNaN", "Gelu", "Sigmoid", "Reciprocal", "Dropout", "Clip", "Exp", "Abs", "Trilu", "RMSNormalization", "Sin",
-    "Cos",
-})  # fmt: skip
+KEEPS = named(Trait.KEEPS_SHAPE)
 """Operators whose first output has the shape of the first input."""
 
-BROADCASTS = frozenset({
-    "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Where", "Equal", "Less", "Greater", "LessOrEqual",
-    "GreaterOrEqual", "And", "Or",
-})  # fmt: skip
+BROADCASTS = named(Trait.BROADCASTS)
 
 
 def shapes_of(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:

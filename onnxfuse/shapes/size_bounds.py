@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import NodeProto
 
+from onnxfuse.ops import Trait, named
+
 MOST_MULTIPLIED = 1 << 26
 """Products of elements: half a second of NumPy's time."""
 
@@ -70,17 +72,9 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
     return None
 
 
-_NO_LARGER = frozenset({
-    "Abs", "Cast", "Ceil", "CumSum", "Erf", "Exp", "Flatten", "Floor", "Identity", "Log", "LogSoftmax", "Neg", "Not",
-    "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
-    "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Sigmoid", "Sign", "Slice", "Softmax", "Split", "Sqrt",
-    "Squeeze", "Tanh", "Transpose", "Trilu", "Unsqueeze",
-})  # fmt: skip
+_NO_LARGER = named(Trait.KEEPS_SHAPE, Trait.VIEW, Trait.REDUCTION) | {"Transpose", "Slice", "Split"}
 
-_BROADCAST = frozenset({
-    "Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min",
-    "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where",
-})  # fmt: skip
+_BROADCAST = named(Trait.BROADCASTS)
 
 
 def _summed(equation: str, arrays: Sequence[np.ndarray]) -> int | None:

@@ -31,13 +31,14 @@ from onnxfuse.codegen.program.movement import (
     Unsqueezed,
 )
 from onnxfuse.codegen.program.program import Move
+from onnxfuse.ops import Trait, named
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 MOVEMENT: dict[tuple[str, str], Handler] = {}
 
-FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+FREE = named(Trait.VIEW)
 """Ops for which ONNX Runtime launches nothing: the result is the operand's memory under another shape."""
 
 MAX_RUNS = 8

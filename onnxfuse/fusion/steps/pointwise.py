@@ -13,6 +13,7 @@ from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import HALF, SMALL, leaves_on_host
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.types import ValueType, is_unknown, shapes_differ
 from onnxfuse.support.plurals import plural
 
@@ -23,7 +24,7 @@ MAX_INPUTS = 12
 MAX_OUTPUTS = 4
 """Tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the registers."""
 
-RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+RESHAPING = named(Trait.RESHAPE)
 """Ops that may follow a reduction where they only add or drop axes of extent 1."""
 
 TYPES = frozenset({

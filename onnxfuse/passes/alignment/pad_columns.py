@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from onnx import TensorProto
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.ops import Trait, named
 from onnxfuse.passes.alignment.pad_channels import Beside, RunLayout, of_elements, one_constant, pad_runs, reached
 
 ALIGNED = 8
@@ -20,10 +21,7 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 MOST_TIMES = 2
 """Columns grow to so many times their number at most."""
 
-FINITE = (
-    "Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Clip", "Elu", "Selu", "Softplus", "Softsign",
-    "Gelu", "Mish", "Erf", "Abs", "Neg",
-)  # fmt: skip
+FINITE = named(Trait.FINITE_FROM_ZERO)
 """What makes a finite number of 0, and of that again."""
 
 

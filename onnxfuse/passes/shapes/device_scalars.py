@@ -20,6 +20,7 @@ from onnxfuse.fusion.steps.pointwise import host_values
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
+from onnxfuse.ops import Trait, named
 
 SINCE = 11
 """The first opset with Range."""
@@ -41,7 +42,7 @@ EITHER = frozenset({"Clip"})
 MOVING = frozenset({"Concat", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators beside the elementwise ones between integers and what is computed of them: RoPE's angles of a position."""
 
-VIEWS = frozenset({"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+VIEWS = named(Trait.VIEW) | {"Expand"}
 """Operators behind which one number is the same number."""
 
 FARTHEST = 24

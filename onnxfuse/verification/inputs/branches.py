@@ -20,12 +20,13 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
+from onnxfuse.ops import Trait, named
 from onnxfuse.runtime.sessions.placement import node_counts
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, sizes_of
 from onnxfuse.verification.run import sessions
 
-COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Where"})
+COMPARISONS = named(Trait.COMPARISON) | {"Mod", "Where"}
 """Operators whose constants say which values make a difference."""
 COUNTS = (0, 1, 2, 7)
 """Values of a selector beside them: no turn of a Loop, one, several."""

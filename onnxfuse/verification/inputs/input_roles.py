@@ -11,6 +11,7 @@ from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.functions import Key, called, functions_of
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, Site, Span
@@ -32,10 +33,10 @@ SHIFTERS = {"Add": 1, "Sub": -1}
 SUM = "ReduceSum"
 """The operator that makes lengths of a mask."""
 
-ALIGNED = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Abs"})
+ALIGNED = named(Trait.VIEW) | {"Cast", "Abs"}
 """Those of them that leave every value where it is among the others."""
 
-COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+COMPARISONS = named(Trait.COMPARISON)
 
 TESTERS = frozenset({"Not", "And", "Or", "Xor", "Where", "If"})
 """Operators that ask yes or no of a value, as comparisons with 0, 1 or what is computed do."""

@@ -11,11 +11,12 @@ import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse.model.nested import nodes_of
+from onnxfuse.ops import Trait, named
 
 MOST = 1 << 24
 """Elements of a constant beyond which it is not looked at."""
 
-CARRIERS = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand", "Tile", "Flatten"})
+CARRIERS = named(Trait.VIEW) | {"Cast", "Transpose", "Expand", "Tile"}
 """Operators that hand on the numbers of a range, in another form."""
 
 Ranges = dict[str, tuple[int, int]]

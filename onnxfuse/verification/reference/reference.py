@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.graph.graph import captured
+from onnxfuse.ops import Trait, named
 from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, windows
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import promote_tensor, promoted
@@ -102,7 +103,7 @@ class Tf32(Float64):
         return [*map(to_tf32, inputs[:2]), *inputs[2:]] if operator in PRODUCTS else inputs
 
 
-PRODUCTS = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
+PRODUCTS = named(Trait.CONTRACTION)
 """Operators that ONNX Runtime's CUDA provider computes from TF32 factors unless its option `use_tf32` is 0."""
 
 

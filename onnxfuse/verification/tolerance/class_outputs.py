@@ -14,13 +14,14 @@ that are projected or normalized, attention maps and images of classes are none:
 import onnx
 from onnx import NodeProto
 
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
 
 SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 CARRIERS = frozenset({"Cast", "CastLike", "Identity", "QuantizeLinear", "DequantizeLinear"})
 """Operators that hand scores on as they are, or nearly."""
-MOVERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+MOVERS = named(Trait.RESHAPE)
 """Operators that hand them on where the last axis stays."""
 RANKS = (2, 3)
 """Scores per item, and per item and position. Beyond that stand attention maps, and images of classes."""

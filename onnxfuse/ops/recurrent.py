@@ -1,0 +1,9 @@
+"""Recurrent layers."""
+
+from onnxfuse.ops.registry import Entries, entries
+
+ENTRIES: Entries = (
+    *entries(
+        "RNN GRU LSTM",
+    ),
+)

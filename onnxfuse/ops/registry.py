@@ -1,0 +1,63 @@
+"""What an entry of the registry says of an operator."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Trait(Enum):
+    """A property of an operator that more than one part of onnxfuse asks for."""
+
+    KEEPS_SHAPE = auto()
+    """The first output has the shape of the first input."""
+    BROADCASTS = auto()
+    """Elementwise over several inputs: the output has the shape that these broadcast to."""
+    COMMUTATIVE = auto()
+    """Two operands can be swapped without changing the result."""
+    COMPARISON = auto()
+    """Compares two numbers."""
+    FINITE_FROM_ZERO = auto()
+    """Elementwise; f(0), f(f(0)), ... are finite numbers, so that padding by zeros stays harmless behind it."""
+    VIEW = auto()
+    """Another shape of the same elements in the same order: ONNX Runtime passes the buffer on."""
+    RESHAPE = auto()
+    """A view that changes the shape: Reshape, Flatten, Squeeze, Unsqueeze."""
+    REDUCTION = auto()
+    """Reduces over axes: the output has at most the elements of the input."""
+    CONTRACTION = auto()
+    """Sums products of two operands, on tensor cores; on CUDA it rounds float32 to TF32 by default."""
+    ATTENTION = auto()
+    """Scores, softmax and weighted sum in one operator."""
+    HAS_BODY = auto()
+    """Control flow: its attributes hold graphs."""
+    RANDOM = auto()
+    """Gives another result in each run."""
+    OPAQUE = auto()
+    """Nothing more is known of it here than its schema says."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a domain."""
+
+    name: str
+    traits: frozenset[Trait]
+    domain: str = ""
+
+
+Entries = tuple[Operator, ...]
+
+
+def entries(names: str, *traits: Trait, domain: str = "") -> Entries:
+    """Return an entry for each of some operators, separated by spaces, that have the same traits."""
+    return tuple(Operator(name, frozenset(traits), domain) for name in names.split())
+
+
+def registry(*families: Iterable[Operator]) -> Mapping[tuple[str, str], Operator]:
+    """Return the entries of all families by (domain, name). Raises ValueError for an operator that has two."""
+    found: dict[tuple[str, str], Operator] = {}
+    for one in (one for family in families for one in family):
+        if (one.domain, one.name) in found:
+            raise ValueError(f"two entries for {one.domain}:{one.name}")
+        found[one.domain, one.name] = one
+    return found

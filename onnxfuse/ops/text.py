@@ -1,0 +1,10 @@
+"""Operators on text."""
+
+from onnxfuse.ops.registry import Entries, Trait, entries
+
+ENTRIES: Entries = (
+    *entries(
+        "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer",
+        Trait.OPAQUE,
+    ),
+)
