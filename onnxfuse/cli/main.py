@@ -48,6 +48,7 @@ Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
 70 a fault of onnxfuse itself."""
 
 
+USAGE = 2
 UNREADABLE = 3
 ENVIRONMENT = 5
 FAULT = 70
@@ -145,39 +146,32 @@ def main(arguments: list[str] | None = None) -> None:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell has it for what runs behind
             signal.signal(signal.SIGINT, _end)
         _Ended.by = 0
+    code = _run(arguments)
+    if ours:
+        _flush_streams()
+        if signal.getsignal(signal.SIGINT) is _end:
+            signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command and return its exit code; an error is printed."""
     try:
-        code = group.main(arguments, prog_name="onnxfuse", standalone_mode=False)
+        return group.main(arguments, prog_name="onnxfuse", standalone_mode=False) or 0
     except OnnxfuseError as error:
         _complain(f"{error}", error.hint, error.exit_code, arguments)
-        code = error.exit_code
+        return error.exit_code
     except click.ClickException as error:
-        if "--json" in arguments:
-            _complain(error.format_message(), "", 2, arguments)
-        else:
-            with contextlib.redirect_stderr(io.StringIO()) as told:
-                error.show()
-            with contextlib.suppress(OSError):  # as in _complain
-                click.echo(printable(told.getvalue()), err=True, nl=False)
-        code = 2
+        _usage_error(error, arguments)
+        return USAGE
     except (click.Abort, KeyboardInterrupt):
-        code = 128 + signal.SIGINT
+        return 128 + signal.SIGINT
     except SystemExit as left:
         if not isinstance(left.__context__, BrokenPipeError):
             raise
-        code = 128 + signal.SIGPIPE  # whoever read the output has gone; click and Rich say 1, which is a verdict here
+        return 128 + signal.SIGPIPE  # whoever read the output has gone; click and Rich say 1, which is a verdict here
     except OSError as error:
-        # What the system refuses where no command expects it, such as a name that is too long; without a file it is
-        # no mistake of the caller's.
-        lacking = _lacking(error)
-        if lacking:
-            _complain(lacking, "Free some, or raise the limit (ulimit -a).", ENVIRONMENT, arguments)
-            code = ENVIRONMENT
-        elif error.filename is None:
-            _own_fault(error, arguments)
-            code = FAULT
-        else:
-            _complain(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
-            code = UNREADABLE
+        return _system_error(error, arguments)
     except MemoryError:
         _complain(
             "the memory of this machine ran out",
@@ -185,18 +179,39 @@ def main(arguments: list[str] | None = None) -> None:
             ENVIRONMENT,
             arguments,
         )
-        code = ENVIRONMENT
+        return ENVIRONMENT
     except Exception as error:
         if _Ended.by:  # what is compiled, such as NumPy while it is imported, makes an error of its own of a signal
-            code = 128 + _Ended.by
-        else:
-            _own_fault(error, arguments)
-            code = FAULT
-    if ours:
-        _flush_streams()
-        if signal.getsignal(signal.SIGINT) is _end:
-            signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
-    sys.exit(code or 0)
+            return 128 + _Ended.by
+        _own_fault(error, arguments)
+        return FAULT
+
+
+def _usage_error(error: click.ClickException, arguments: list[str]) -> None:
+    """Print what click reports of the arguments."""
+    if "--json" in arguments:
+        _complain(error.format_message(), "", USAGE, arguments)
+        return
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        error.show()
+    with contextlib.suppress(OSError):  # as in _complain
+        click.echo(printable(told.getvalue()), err=True, nl=False)
+
+
+def _system_error(error: OSError, arguments: list[str]) -> int:
+    """Print what the system refuses where no command expects it, such as a name that is too long; return the exit code.
+
+    Without a file it is no mistake of the caller's.
+    """
+    lacking = _lacking(error)
+    if lacking:
+        _complain(lacking, "Free some, or raise the limit (ulimit -a).", ENVIRONMENT, arguments)
+        return ENVIRONMENT
+    if error.filename is None:
+        _own_fault(error, arguments)
+        return FAULT
+    _complain(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
+    return UNREADABLE
 
 
 class _Ended:

@@ -16,7 +16,7 @@ from onnxfuse.cuda.planning.measurements import Machine
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import TuningTask
 from tests.cli.conftest import Command
-from tests.cli.test_outputs import FORM
+from tests.cli.test_report_files import FORM
 from tests.tuning.small import H200, Times, block, by_kind, short_attention, stopwatch
 
 HERE = Machine("Some GPU", "580.1", onnxruntime.__version__)

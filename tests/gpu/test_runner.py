@@ -14,7 +14,7 @@ from models.survey.inputs import feeds
 from onnxfuse import runtime
 from tests.gpu.test_session import chain_feeds
 from tests.rewrite.small import parse
-from tests.rewrite.test_numbers_on_gpu import LEGACY as NUMBERS
+from tests.rewrite.test_device_scalars import LEGACY as NUMBERS
 from tests.runtime import fused_models as models
 from tests.runtime.test_runner import HEAD, REASONS
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import onnxfuse
 from onnxfuse import runtime
-from tests.rewrite.simplify.test_padded_heads import packed
+from tests.rewrite.simplify.test_pad_heads import packed
 from tests.rewrite.small import optimize, parse
 from tests.rewrite.test_pipeline import WRONG
 from tests.runtime import fused_models as models

@@ -41,6 +41,33 @@ def show(
     asked = escape("".join(f" --also {name}" for name in also))
     real = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
     names = [escape(shlex.quote(facts[key] or "")) for key in ("source", "target")]
+    _print_verdict(facts, console)
+    if tuned is not None:
+        file = facts["tuning"]["file"]
+        tuning.print_summary(tuned, Path(file) if file else None, console)
+    if "precision" in facts:
+        print_precision(facts["precision"], console)
+    if "guard" in facts:
+        _print_guard(facts["guard"], facts["fused_nodes"], console)
+    if facts["rules"]:
+        _print_rules(facts["rules"], console)
+    if "operators" in facts:
+        _print_operators(facts["operators"], console)
+    if facts["target"] is not None:
+        _print_target(facts, f"onnxfuse verify {names[0]} {names[1]}{real}{same}", console)
+    if "left" in facts:
+        source = "" if facts["source"] == STREAM else f"{names[0]} "
+        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{asked}{same}")
+    if "dump" in facts:
+        _print_dump(facts["dump"], console)
+    if "compiled" in facts:
+        pack_coverage.show(facts["compiled"], console)
+    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
+        console.print(f"why not more: onnxfuse explain {names[0]}{asked}{same}", style="dim", soft_wrap=True)
+
+
+def _print_verdict(facts: dict[str, Any], console: Console) -> None:
+    """Print whether it fused, and what there is to know of that."""
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         console.print(f"[bold red]not met:[/] {escape(line)}; nothing was written")
@@ -64,42 +91,26 @@ def show(
         console.print(f"made for {escape(sizes)} alone", soft_wrap=True)
     for note in facts["notes"]:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
-    if tuned is not None:
-        file = facts["tuning"]["file"]
-        tuning.print_summary(tuned, Path(file) if file else None, console)
-    if "precision" in facts:
-        print_precision(facts["precision"], console)
-    if "guard" in facts:
-        _print_guard(facts["guard"], facts["fused_nodes"], console)
-    if facts["rules"]:
-        table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
-        table.columns[1].justify = "right"
-        for name, count in facts["rules"].items():
-            table.add_row(name, str(count))
-        console.print(table)
-    if "operators" in facts:
-        _print_operators(facts["operators"], console)
-    if facts["target"] is not None:
-        size, seconds = facts["bytes"], facts["seconds"]
-        sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
-        console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
-        for file in facts.get("removed", ()):
-            console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
-        if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
-            console.print(
-                f"next: onnxfuse verify {names[0]} {names[1]}{real}{same}",
-                style="dim",
-                soft_wrap=True,
-            )
-    if "left" in facts:
-        source = "" if facts["source"] == STREAM else f"{names[0]} "
-        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{asked}{same}")
-    if "dump" in facts:
-        _print_dump(facts["dump"], console)
-    if "compiled" in facts:
-        pack_coverage.show(facts["compiled"], console)
-    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
-        console.print(f"why not more: onnxfuse explain {names[0]}{asked}{same}", style="dim", soft_wrap=True)
+
+
+def _print_rules(rules: dict[str, int], console: Console) -> None:
+    """Print how often each rule was applied."""
+    table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
+    table.columns[1].justify = "right"
+    for name, count in rules.items():
+        table.add_row(name, str(count))
+    console.print(table)
+
+
+def _print_target(facts: dict[str, Any], verify: str, console: Console) -> None:
+    """Print which file was written, which were removed, and the command that verifies it."""
+    size, seconds = facts["bytes"], facts["seconds"]
+    sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
+    console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
+    for file in facts.get("removed", ()):
+        console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
+    if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
+        console.print(f"next: {verify}", style="dim", soft_wrap=True)
 
 
 def _print_back(back: dict[str, Any], console: Console) -> None:

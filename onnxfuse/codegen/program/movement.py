@@ -167,8 +167,10 @@ class SpaceToDepth:
     block: int
 
 
+View = Reshaped | Alike | Channelled | Grouped | Flattened | Squeezed | Unsqueezed
+"""Movements that change the shape alone: the elements stay in row-major order."""
+
 Movement = (
-    Transposed | Reshaped | Alike | Channelled | Grouped | Flattened | Squeezed | Unsqueezed | Expanded | Sliced
-    | SplitOutput
-    | Picked | Gathered | LookedUp | Concatenated | Padded | Repeated | Enlarged | DepthToSpace | SpaceToDepth
+    Transposed | View | Expanded | Sliced | SplitOutput | Picked | Gathered | LookedUp | Concatenated | Padded
+    | Repeated | Enlarged | DepthToSpace | SpaceToDepth
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from itertools import accumulate
 
 from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, reshaped
@@ -32,6 +33,7 @@ from onnxfuse.codegen.program.movement import (
     Squeezed,
     Transposed,
     Unsqueezed,
+    View,
 )
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.branching import remembered
@@ -83,164 +85,290 @@ def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
                 raise UnsupportedError(f"{type(how).__name__.lower()}: {reads} of axis {axis}, which has {extent}")
 
 
+@singledispatch
 def _shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
-    of = shapes[0]
-    match how:
-        case Transposed():
-            return tuple(of[a] for a in _perm(how, len(of)))
-        case Reshaped(target=target, zero_copies=zero_copies):
-            return _reshape(target, zero_copies, of)
-        case Alike():
-            if math.prod(of) != math.prod(shapes[1]):
-                raise UnsupportedError(f"Reshape of {of} to {list(shapes[1])}")
-            return shapes[1]
-        case Channelled():
-            _want_rank(of, 1, "a weight by channel")
-            return (*of, *(1,) * (len(shapes[1]) - 2))
-        case Grouped(groups=groups):
-            if len(of) < 2 or groups < 1 or of[1] % groups:
-                raise UnsupportedError(f"{groups} groups of shape {of}")
-            return of[0], groups, math.prod(of[1:]) // groups
-        case Flattened(axis=axis):
-            axis = axis + len(of) if axis < 0 else axis
-            if not 0 <= axis <= len(of):
-                raise UnsupportedError(f"Flatten at axis {axis} of a value of rank {len(of)}")
-            return math.prod(of[:axis]), math.prod(of[axis:])
-        case Squeezed(axes=axes):
-            gone = [d for d, n in enumerate(of) if n == 1] if axes is None else [_axis(a, len(of)) for a in axes]
-            if any(of[d] != 1 for d in gone):
-                raise UnsupportedError(f"Squeeze of axes {gone} of shape {of}")
-            return tuple(n for d, n in enumerate(of) if d not in gone)
-        case Unsqueezed(axes=axes):
-            rank = len(of) + len(axes)
-            new, rest = set(_different(axes, rank, "Unsqueeze")), iter(of)
-            return tuple(1 if d in new else next(rest) for d in range(rank))
-        case Expanded():
-            target = tuple(n if isinstance(n, int) else _extent(n, shapes) for n in how.target)
-            rank = max(len(of), len(target))
-            pairs = list(zip((1,) * (rank - len(of)) + of, (1,) * (rank - len(target)) + target, strict=True))
-            if any(b < 0 or (a != b and 1 not in (a, b)) for a, b in pairs):
-                raise UnsupportedError(f"Expand of {of} to {list(target)}")
-            return tuple(b if a == 1 else a for a, b in pairs)
-        case Sliced(cuts=cuts):
-            extents = list(of)
-            for cut, axis in zip(cuts, _different([c.axis for c in cuts], len(of), "Slice"), strict=True):
-                extents[axis] = len(_steps(cut, of[axis]))
-            return tuple(extents)
-        case SplitOutput(axis=axis, number=number):
-            axis = _axis(axis, len(of))
-            return (*of[:axis], _sizes(how, of[axis])[number], *of[axis + 1 :])
-        case Picked(axis=axis, at=element):
-            axis = _axis(axis, len(of))
-            if not -of[axis] <= element < of[axis]:
-                raise UnsupportedError(f"Gather of element {element} of axis {axis}, which has {of[axis]}")
-            return (*of[:axis], *of[axis + 1 :])
-        case Gathered(axis=axis, runs=runs):
-            axis = _axis(axis, len(of))
-            if any(not 0 <= end < of[axis] for r in runs for end in (r.start, r.start + r.step * (r.length - 1))):
-                raise UnsupportedError(f"Gather beyond the {of[axis]} elements of axis {axis}")
-            return (*of[:axis], sum(r.length for r in runs), *of[axis + 1 :])
-        case LookedUp():
-            _axis(0, len(of))
-            return (*shapes[1], *of[1:])
-        case Concatenated(axis=axis):
-            axis = _axis(axis, len(of))
-            if any(len(s) != len(of) or s[:axis] + s[axis + 1 :] != of[:axis] + of[axis + 1 :] for s in shapes):
-                raise UnsupportedError(f"Concat of shapes {', '.join(map(str, shapes))} along axis {axis}")
-            return (*of[:axis], sum(s[axis] for s in shapes), *of[axis + 1 :])
-        case Padded():
-            _want_rank(tuple(n for n in shapes[1] if n != 1), 0, "Pad with a number")
-            around = _around(how, len(of))
-            return tuple(n + sum(around.get(d, (0, 0))) for d, n in enumerate(of))
-        case Repeated(factors=factors):
-            _want_rank(of, len(factors), "Resize")
-            return tuple(n * f for n, f in zip(of, factors, strict=True))
-        case Enlarged(sizes=sizes):
-            _want_rank(of, len(sizes), "Resize")
-            if any(n % max(m, 1) for m, n in zip(of, sizes, strict=True)) or (0 in of and 0 not in sizes):
-                raise UnsupportedError(f"Resize of {of} to {sizes}, expected multiples")
-            return sizes
-        case DepthToSpace(block=block):
-            _want_rank(of, 4, "DepthToSpace")
-            if block < 1 or of[1] % block**2:
-                raise UnsupportedError(f"DepthToSpace of {of[1]} channels in blocks of {block}")
-            return of[0], of[1] // block**2, of[2] * block, of[3] * block
-        case SpaceToDepth(block=block):
-            _want_rank(of, 4, "SpaceToDepth")
-            if block < 1 or of[2] % block or of[3] % block:
-                raise UnsupportedError(f"SpaceToDepth of {of[2]}x{of[3]} in blocks of {block}")
-            return of[0], of[1] * block**2, of[2] // block, of[3] // block
+    raise AssertionError(f"no shape of {how}")
 
 
+@singledispatch
 def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
     """Return where the element of the result at the coordinates `at` comes from; at most one piece holds at a time.
 
     For `Padded` no piece holds in the margin.
     """
+    raise AssertionError("no index map: lowered.check refuses it")
+
+
+# ---- shape and index map of each movement
+
+
+@_shape.register(Transposed)
+def _(how: Transposed, shapes: tuple[Shape, ...]) -> Shape:
     of = shapes[0]
-    match how:
-        case Transposed():
-            inverse = {a: d for d, a in enumerate(_perm(how, len(of)))}
-            return (Piece(0, tuple(at[inverse[d]] for d in range(len(of)))),)
-        case Reshaped() | Alike() | Channelled() | Grouped() | Flattened() | Squeezed() | Unsqueezed():
-            return (Piece(0, reshaped(space, at, _shape(how, shapes), of)),)
-        case Expanded():
-            return (Piece(0, broadcast(at, of)),)
-        case Sliced(cuts=cuts):
-            moved = list(at)
-            for cut in cuts:
-                axis = _axis(cut.axis, len(of))
-                steps = _steps(cut, of[axis])
-                moved[axis] = moved[axis] * steps.step + steps.start
-            return (Piece(0, tuple(moved)),)
-        case SplitOutput(axis=axis, number=number):
-            axis = _axis(axis, len(of))
-            return (Piece(0, _shifted(at, axis, sum(_sizes(how, of[axis])[:number]))),)
-        case Picked(axis=axis, at=element):
-            axis = _axis(axis, len(of))
-            element = element + of[axis] if element < 0 else element
-            return (Piece(0, (*at[:axis], Index((), element), *at[axis:])),)
-        case Gathered(axis=axis, runs=runs):
-            axis = _axis(axis, len(of))
-            ends = accumulate(r.length for r in runs)
-            return tuple(
-                Piece(
-                    0,
-                    (*at[:axis], (at[axis] + (r.length - end)) * r.step + r.start, *at[axis + 1 :]),
-                    (Bound(at[axis], end - r.length, end),),
-                )
-                for end, r in zip(ends, runs, strict=True)
-            )
-        case LookedUp():
-            raise AssertionError("no index map: lowered.check refuses it")
-        case Concatenated(axis=axis):
-            axis = _axis(axis, len(of))
-            ends = accumulate(s[axis] for s in shapes)
-            return tuple(
-                Piece(n, _shifted(at, axis, s[axis] - end), (Bound(at[axis], end - s[axis], end),))
-                for n, (s, end) in enumerate(zip(shapes, ends, strict=True))
-            )
-        case Padded():
-            around = _around(how, len(of))
-            moved, bounds = list(at), []
-            for axis, (before, _) in around.items():
-                moved[axis] = at[axis] + -before
-                bounds.append(Bound(at[axis], before, before + of[axis]))
-            return (Piece(0, tuple(moved), tuple(bounds)),)
-        case Repeated(factors=factors):
-            return (Piece(0, tuple(space.divide(c, f)[0] for c, f in zip(at, factors, strict=True))),)
-        case Enlarged(sizes=sizes):
-            by = tuple(n // max(m, 1) for m, n in zip(of, sizes, strict=True))
-            return (Piece(0, tuple(space.divide(c, f)[0] for c, f in zip(at, by, strict=True))),)
-        case DepthToSpace(block=block, columns_first=columns_first):
-            (y, i), (x, j) = space.divide(at[2], block), space.divide(at[3], block)
-            inside, depth = i * block + j, of[1] // block**2
-            channel = at[1] * block**2 + inside if columns_first else inside * depth + at[1]
-            return (Piece(0, (at[0], channel, y, x)),)
-        case SpaceToDepth(block=block):
-            inside, channel = space.divide(at[1], of[1])
-            i, j = space.divide(inside, block)
-            return (Piece(0, (at[0], channel, at[2] * block + i, at[3] * block + j)),)
+    return tuple(of[a] for a in _perm(how, len(of)))
+
+
+@pieces.register(Transposed)
+def _(how: Transposed, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    rank = len(shapes[0])
+    inverse = {a: d for d, a in enumerate(_perm(how, rank))}
+    return (Piece(0, tuple(at[inverse[d]] for d in range(rank))),)
+
+
+@pieces.register(View)
+def _(how: View, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    return (Piece(0, reshaped(space, at, _shape(how, shapes), shapes[0])),)
+
+
+@_shape.register(Reshaped)
+def _(how: Reshaped, shapes: tuple[Shape, ...]) -> Shape:
+    return _reshape(how.target, how.zero_copies, shapes[0])
+
+
+@_shape.register(Alike)
+def _(how: Alike, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    if math.prod(of) != math.prod(shapes[1]):
+        raise UnsupportedError(f"Reshape of {of} to {list(shapes[1])}")
+    return shapes[1]
+
+
+@_shape.register(Channelled)
+def _(how: Channelled, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    _want_rank(of, 1, "a weight by channel")
+    return (*of, *(1,) * (len(shapes[1]) - 2))
+
+
+@_shape.register(Grouped)
+def _(how: Grouped, shapes: tuple[Shape, ...]) -> Shape:
+    of, groups = shapes[0], how.groups
+    if len(of) < 2 or groups < 1 or of[1] % groups:
+        raise UnsupportedError(f"{groups} groups of shape {of}")
+    return of[0], groups, math.prod(of[1:]) // groups
+
+
+@_shape.register(Flattened)
+def _(how: Flattened, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    axis = how.axis + len(of) if how.axis < 0 else how.axis
+    if not 0 <= axis <= len(of):
+        raise UnsupportedError(f"Flatten at axis {axis} of a value of rank {len(of)}")
+    return math.prod(of[:axis]), math.prod(of[axis:])
+
+
+@_shape.register(Squeezed)
+def _(how: Squeezed, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    gone = [d for d, n in enumerate(of) if n == 1] if how.axes is None else [_axis(a, len(of)) for a in how.axes]
+    if any(of[d] != 1 for d in gone):
+        raise UnsupportedError(f"Squeeze of axes {gone} of shape {of}")
+    return tuple(n for d, n in enumerate(of) if d not in gone)
+
+
+@_shape.register(Unsqueezed)
+def _(how: Unsqueezed, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    rank = len(of) + len(how.axes)
+    new, rest = set(_different(how.axes, rank, "Unsqueeze")), iter(of)
+    return tuple(1 if d in new else next(rest) for d in range(rank))
+
+
+@_shape.register(Expanded)
+def _(how: Expanded, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    target = tuple(n if isinstance(n, int) else _extent(n, shapes) for n in how.target)
+    rank = max(len(of), len(target))
+    pairs = list(zip((1,) * (rank - len(of)) + of, (1,) * (rank - len(target)) + target, strict=True))
+    if any(b < 0 or (a != b and 1 not in (a, b)) for a, b in pairs):
+        raise UnsupportedError(f"Expand of {of} to {list(target)}")
+    return tuple(b if a == 1 else a for a, b in pairs)
+
+
+@pieces.register(Expanded)
+def _(how: Expanded, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    return (Piece(0, broadcast(at, shapes[0])),)
+
+
+@_shape.register(Sliced)
+def _(how: Sliced, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    extents = list(of)
+    for cut, axis in zip(how.cuts, _different([c.axis for c in how.cuts], len(of), "Slice"), strict=True):
+        extents[axis] = len(_steps(cut, of[axis]))
+    return tuple(extents)
+
+
+@pieces.register(Sliced)
+def _(how: Sliced, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of, moved = shapes[0], list(at)
+    for cut in how.cuts:
+        axis = _axis(cut.axis, len(of))
+        steps = _steps(cut, of[axis])
+        moved[axis] = moved[axis] * steps.step + steps.start
+    return (Piece(0, tuple(moved)),)
+
+
+@_shape.register(SplitOutput)
+def _(how: SplitOutput, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    axis = _axis(how.axis, len(of))
+    return (*of[:axis], _sizes(how, of[axis])[how.number], *of[axis + 1 :])
+
+
+@pieces.register(SplitOutput)
+def _(how: SplitOutput, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of = shapes[0]
+    axis = _axis(how.axis, len(of))
+    return (Piece(0, _shifted(at, axis, sum(_sizes(how, of[axis])[: how.number]))),)
+
+
+@_shape.register(Picked)
+def _(how: Picked, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    axis = _axis(how.axis, len(of))
+    if not -of[axis] <= how.at < of[axis]:
+        raise UnsupportedError(f"Gather of element {how.at} of axis {axis}, which has {of[axis]}")
+    return (*of[:axis], *of[axis + 1 :])
+
+
+@pieces.register(Picked)
+def _(how: Picked, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of = shapes[0]
+    axis = _axis(how.axis, len(of))
+    element = how.at + of[axis] if how.at < 0 else how.at
+    return (Piece(0, (*at[:axis], Index((), element), *at[axis:])),)
+
+
+@_shape.register(Gathered)
+def _(how: Gathered, shapes: tuple[Shape, ...]) -> Shape:
+    of, runs = shapes[0], how.runs
+    axis = _axis(how.axis, len(of))
+    if any(not 0 <= end < of[axis] for r in runs for end in (r.start, r.start + r.step * (r.length - 1))):
+        raise UnsupportedError(f"Gather beyond the {of[axis]} elements of axis {axis}")
+    return (*of[:axis], sum(r.length for r in runs), *of[axis + 1 :])
+
+
+@pieces.register(Gathered)
+def _(how: Gathered, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    axis = _axis(how.axis, len(shapes[0]))
+    ends = accumulate(r.length for r in how.runs)
+    return tuple(
+        Piece(
+            0,
+            (*at[:axis], (at[axis] + (r.length - end)) * r.step + r.start, *at[axis + 1 :]),
+            (Bound(at[axis], end - r.length, end),),
+        )
+        for end, r in zip(ends, how.runs, strict=True)
+    )
+
+
+@_shape.register(LookedUp)
+def _(how: LookedUp, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    _axis(0, len(of))
+    return (*shapes[1], *of[1:])
+
+
+@_shape.register(Concatenated)
+def _(how: Concatenated, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    axis = _axis(how.axis, len(of))
+    if any(len(s) != len(of) or s[:axis] + s[axis + 1 :] != of[:axis] + of[axis + 1 :] for s in shapes):
+        raise UnsupportedError(f"Concat of shapes {', '.join(map(str, shapes))} along axis {axis}")
+    return (*of[:axis], sum(s[axis] for s in shapes), *of[axis + 1 :])
+
+
+@pieces.register(Concatenated)
+def _(how: Concatenated, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    axis = _axis(how.axis, len(shapes[0]))
+    ends = accumulate(s[axis] for s in shapes)
+    return tuple(
+        Piece(n, _shifted(at, axis, s[axis] - end), (Bound(at[axis], end - s[axis], end),))
+        for n, (s, end) in enumerate(zip(shapes, ends, strict=True))
+    )
+
+
+@_shape.register(Padded)
+def _(how: Padded, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    _want_rank(tuple(n for n in shapes[1] if n != 1), 0, "Pad with a number")
+    around = _around(how, len(of))
+    return tuple(n + sum(around.get(d, (0, 0))) for d, n in enumerate(of))
+
+
+@pieces.register(Padded)
+def _(how: Padded, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of, moved, bounds = shapes[0], list(at), []
+    for axis, (before, _) in _around(how, len(of)).items():
+        moved[axis] = at[axis] + -before
+        bounds.append(Bound(at[axis], before, before + of[axis]))
+    return (Piece(0, tuple(moved), tuple(bounds)),)
+
+
+@_shape.register(Repeated)
+def _(how: Repeated, shapes: tuple[Shape, ...]) -> Shape:
+    of = shapes[0]
+    _want_rank(of, len(how.factors), "Resize")
+    return tuple(n * f for n, f in zip(of, how.factors, strict=True))
+
+
+@pieces.register(Repeated)
+def _(how: Repeated, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    return (Piece(0, tuple(space.divide(c, f)[0] for c, f in zip(at, how.factors, strict=True))),)
+
+
+@_shape.register(Enlarged)
+def _(how: Enlarged, shapes: tuple[Shape, ...]) -> Shape:
+    of, sizes = shapes[0], how.sizes
+    _want_rank(of, len(sizes), "Resize")
+    if any(n % max(m, 1) for m, n in zip(of, sizes, strict=True)) or (0 in of and 0 not in sizes):
+        raise UnsupportedError(f"Resize of {of} to {sizes}, expected multiples")
+    return sizes
+
+
+@pieces.register(Enlarged)
+def _(how: Enlarged, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    by = tuple(n // max(m, 1) for m, n in zip(shapes[0], how.sizes, strict=True))
+    return (Piece(0, tuple(space.divide(c, f)[0] for c, f in zip(at, by, strict=True))),)
+
+
+@_shape.register(DepthToSpace)
+def _(how: DepthToSpace, shapes: tuple[Shape, ...]) -> Shape:
+    of, block = shapes[0], how.block
+    _want_rank(of, 4, "DepthToSpace")
+    if block < 1 or of[1] % block**2:
+        raise UnsupportedError(f"DepthToSpace of {of[1]} channels in blocks of {block}")
+    return of[0], of[1] // block**2, of[2] * block, of[3] * block
+
+
+@pieces.register(DepthToSpace)
+def _(how: DepthToSpace, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of, block = shapes[0], how.block
+    (y, i), (x, j) = space.divide(at[2], block), space.divide(at[3], block)
+    inside, depth = i * block + j, of[1] // block**2
+    channel = at[1] * block**2 + inside if how.columns_first else inside * depth + at[1]
+    return (Piece(0, (at[0], channel, y, x)),)
+
+
+@_shape.register(SpaceToDepth)
+def _(how: SpaceToDepth, shapes: tuple[Shape, ...]) -> Shape:
+    of, block = shapes[0], how.block
+    _want_rank(of, 4, "SpaceToDepth")
+    if block < 1 or of[2] % block or of[3] % block:
+        raise UnsupportedError(f"SpaceToDepth of {of[2]}x{of[3]} in blocks of {block}")
+    return of[0], of[1] * block**2, of[2] // block, of[3] // block
+
+
+@pieces.register(SpaceToDepth)
+def _(how: SpaceToDepth, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of, block = shapes[0], how.block
+    inside, channel = space.divide(at[1], of[1])
+    i, j = space.divide(inside, block)
+    return (Piece(0, (at[0], channel, at[2] * block + i, at[3] * block + j)),)
+
+
+# ---- axes and extents
 
 
 def broadcast(at: tuple[Index, ...], of: Shape) -> tuple[Index, ...]:

@@ -137,25 +137,9 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         if trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match):
             trace.missed = wanted, match
         return
-    bound = _match_attributes(wanted, graph, node, match)
-    if isinstance(bound, Cause):
-        if trace.stop(node, bound, match, there=True):
-            trace.unlike = wanted, match
-        if wanted is not trace.lenient:
-            return
-        bound = match.copy()
-    needed = set(match.pattern.outputs) - match.pattern.optional
-    lacks = not needed.isdisjoint(wanted.outputs[len(node.outputs) :])
-    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
-        cause = Cause("arity", "", plural(node.outputs, "output"), str(len(wanted.outputs)))
-        if trace.stop(node, cause, match, there=True):
-            trace.unlike = wanted, match
-        if lacks or wanted is not trace.lenient:
-            return
-    for name, value in zip(wanted.outputs, node.outputs, strict=False):
-        if name:
-            bound.values[name] = value
-    bound.nodes[wanted] = node
+    bound = _match_outputs(wanted, graph, node, match, trace)
+    if bound is None:
+        return
     operands = operands_of(graph, node)
     if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
         trace.stop(node, Cause("arity", "", plural(operands, "input"), str(len(wanted.inputs))), match)
@@ -166,6 +150,33 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
         orders = [list(p) for p in permutations(operands)] if len(operands) <= 3 else [operands]
     for order in orders:
         yield from _match_operands(wanted.inputs, graph, node, order, bound, trace)
+
+
+def _match_outputs(wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace) -> Match | None:
+    """Return a match with the node, its attributes and its outputs bound; None, noted in `trace`, if they do not fit.
+
+    The lenient node of the trace fits whatever its attributes are, and its outputs if none is lacking.
+    """
+    bound = _match_attributes(wanted, graph, node, match)
+    if isinstance(bound, Cause):
+        if trace.stop(node, bound, match, there=True):
+            trace.unlike = wanted, match
+        if wanted is not trace.lenient:
+            return None
+        bound = match.copy()
+    needed = set(match.pattern.outputs) - match.pattern.optional
+    lacks = not needed.isdisjoint(wanted.outputs[len(node.outputs) :])
+    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
+        cause = Cause("arity", "", plural(node.outputs, "output"), str(len(wanted.outputs)))
+        if trace.stop(node, cause, match, there=True):
+            trace.unlike = wanted, match
+        if lacks or wanted is not trace.lenient:
+            return None
+    for name, value in zip(wanted.outputs, node.outputs, strict=False):
+        if name:
+            bound.values[name] = value
+    bound.nodes[wanted] = node
+    return bound
 
 
 def _match_operands(

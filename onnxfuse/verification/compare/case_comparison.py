@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -46,6 +46,29 @@ FOR_FLOAT64 = 0.5
 
 CLASS_RANKS = (1, 5)
 """The top-k agreements that are told of class scores when nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Values of one case by the names of outputs; what is measured is popped, so that memory is returned early."""
+
+    expected: Arrays
+    """The original's."""
+    got: Arrays
+    """The fused model's."""
+    truth: Arrays
+    unsure: set[str]
+    """Outputs whose truth is in doubt."""
+    wide: Mapping[str, npt.NDArray[Any]]
+    """The fused model's in float32."""
+    right: Mapping[str, list[npt.NDArray[Any]]]
+    """The unoptimized original's, for outputs that ONNX Runtime's optimizations break."""
+    siblings: dict[str, list[npt.NDArray[Any]]]
+    """Of the original by another provider, on perturbed inputs, or rounded otherwise."""
+    shaken: dict[str, list[npt.NDArray[Any]]]
+    """Of the original on perturbed inputs, in doubtful cases."""
+    rerounded: Callable[[], dict[str, list[npt.NDArray[Any]]]]
+    """The original's with weights rounded otherwise; run when first called."""
 
 
 class Comparison:
@@ -180,18 +203,14 @@ class Comparison:
         return ""
 
     def _run(self, case: Case) -> str:
+        """Run a case and add the rows of its outputs; return why it is left out or fails, empty where it does not."""
         inputs = case.make()
-        said = case if case.generated else case.name
-        doing(model="original", case=said)
-        try:
-            expected = sessions.tensors(self.plain, inputs)
-        except sessions.ORT_ERRORS as error:
-            if not case.generated:
-                raise UsageError(
-                    f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
-                ) from error
-            return f"the original refuses it: {first_line(error)}"
-        doing(model="fused", case=said)
+        label = case if case.generated else case.name
+        doing(model="original", case=label)
+        expected = self._by_original(case, inputs)
+        if isinstance(expected, str):
+            return expected
+        doing(model="fused", case=label)
         try:
             got = sessions.tensors(self.session, inputs)
         except sessions.ORT_ERRORS as error:
@@ -199,9 +218,34 @@ class Comparison:
             return FUSED_FAILS
         # What one of them lacks belongs to a sequence of another length, or the like: that itself is compared, too.
         expected = {n: x for n, x in expected.items() if n in got}
-        doing(model="truth", case=said)
+        doing(model="truth", case=label)
+        true = self._true_or_note(case, inputs, expected)
+        if isinstance(true, str):
+            return true
+        truth, unsure = true
+        wide = self._compare_wide(inputs, truth)
+        doing(model="original", case=label)
+        runs = self._runs(inputs, expected, got, truth, unsure, wide)
+        keys = {n: tuple(x.tolist()) for n, x in expected.items() if counts(n, self.outputs) and x.ndim}
+        for name in list(expected):
+            self._add_row(name, runs, keys.get(f"{name}{KEYS}", ()))
+        return ""
+
+    def _by_original(self, case: Case, inputs: Arrays) -> Arrays | str:
+        """Return the original's outputs, or why it refuses generated inputs; raises `UsageError` for a user's."""
         try:
-            truth, unsure = self.true_of(inputs, expected)
+            return sessions.tensors(self.plain, inputs)
+        except sessions.ORT_ERRORS as error:
+            if not case.generated:
+                raise UsageError(
+                    f"the original fails on {case.name}: {first_line(error)}", "Are these its inputs?"
+                ) from error
+            return f"the original refuses it: {first_line(error)}"
+
+    def _true_or_note(self, case: Case, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]] | str:
+        """Return what `true_of` returns, or why there is no truth; raises `UsageError` for a user's inputs."""
+        try:
+            return self.true_of(inputs, expected)
         except OutOfTime:
             return f"{LEFT_OUT}{self.limits.used_up}"
         except OutOfRange as error:
@@ -212,8 +256,17 @@ class Comparison:
             if not case.generated:
                 raise UsageError(f"{case.name}: {why}", "Are these its inputs, of sizes that it takes?") from error
             return why
-        wide = self._compare_wide(inputs, truth)
-        doing(model="original", case=said)
+
+    def _runs(
+        self,
+        inputs: Arrays,
+        expected: Arrays,
+        got: Arrays,
+        truth: Arrays,
+        unsure: set[str],
+        wide: Mapping[str, npt.NDArray[Any]],
+    ) -> _Runs:
+        """Run the original as often as it takes to know its own error on these inputs."""
         right = self.unoptimized.right(inputs, expected, truth)
         siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected, got)
         like = {name: (x.shape, x.dtype) for name, x in expected.items()}
@@ -231,45 +284,51 @@ class Comparison:
             dtype = expected[name].dtype if name in expected else value.dtype
             if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
                 siblings.setdefault(name, []).append(value.astype(dtype))
-        keys = {n: tuple(x.tolist()) for n, x in expected.items() if counts(n, self.outputs) and x.ndim}
-        for name in list(expected):
-            # Each output is let go as soon as it is measured.
-            value, fused = expected.pop(name), got.pop(name)
-            originals = right.get(name) or [value, *siblings.pop(name, [])]
-            top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
-            true = truth.pop(name)
-            if name in wide and wide[name].dtype.kind == "f":
-                alone, nudged = wide[name].astype(value.dtype), () if name in right else shaken.get(name, ())
-                exact = error_budget.measure(alone, originals, true, nudged=nudged)
-                if exact.fault and self.wide is not None and self.wide.rounded_again:
-                    # What the rounding of weights explains there, it explains in the half type, too.
-                    originals += rerounded().get(name, ())
-                    exact = error_budget.measure(alone, originals, true, nudged=nudged)
-                self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
-            if name in right:
-                measure = broken_original.measure_against_unoptimized(
-                    fused, value, originals, true, top_k=top_k, nan=self.judging.nan
-                )
-            else:
-                measure = error_budget.measure(
-                    fused, originals, true, nudged=shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                    unsure=name in unsure,
-                )  # fmt: skip
-            if not measure.fault and counts(name, self.outputs) and holds_nothing(value):
-                measure = NOTHING
-            if measure == NOTHING and name in self.without_elements:
-                measure = replace(measure, identical=True)
-            if self.wide is not None and value.dtype.itemsize == 2:
-                measure = replace(measure, eps=0.0)  # What a half type hides is seen in float32, where nothing is.
-            owner = output_of(name, self.outputs)
-            self.rows.append(
-                OutputRow(
-                    name, str(value.dtype), len(self.cases), measure,
-                    None if counts(name, self.outputs) else self._tolerated(owner, fused, value, measure),
-                    part_of=owner if owner in self.opened else "", keys=keys.get(f"{name}{KEYS}", ()),
-                )
+        return _Runs(expected, got, truth, unsure, wide, right, siblings, shaken, rerounded)
+
+    def _add_row(self, name: str, runs: _Runs, keys: tuple[Any, ...]) -> None:
+        """Measure an output and add its row; its values are let go."""
+        value, fused = runs.expected.pop(name), runs.got.pop(name)
+        originals = runs.right.get(name) or [value, *runs.siblings.pop(name, [])]
+        top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
+        true = runs.truth.pop(name)
+        if name in runs.wide and runs.wide[name].dtype.kind == "f":
+            self._add_exact_row(name, runs, value, originals, true)
+        if name in runs.right:
+            measure = broken_original.measure_against_unoptimized(
+                fused, value, originals, true, top_k=top_k, nan=self.judging.nan
+            )
+        else:
+            measure = error_budget.measure(
+                fused, originals, true, nudged=runs.shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                unsure=name in runs.unsure,
             )  # fmt: skip
-        return ""
+        if not measure.fault and counts(name, self.outputs) and holds_nothing(value):
+            measure = NOTHING
+        if measure == NOTHING and name in self.without_elements:
+            measure = replace(measure, identical=True)
+        if self.wide is not None and value.dtype.itemsize == 2:
+            measure = replace(measure, eps=0.0)  # What a half type hides is seen in float32, where nothing is.
+        owner = output_of(name, self.outputs)
+        self.rows.append(
+            OutputRow(
+                name, str(value.dtype), len(self.cases), measure,
+                None if counts(name, self.outputs) else self._tolerated(owner, fused, value, measure),
+                part_of=owner if owner in self.opened else "", keys=keys,
+            )
+        )  # fmt: skip
+
+    def _add_exact_row(
+        self, name: str, runs: _Runs, value: npt.NDArray[Any], originals: list[npt.NDArray[Any]], true: Any
+    ) -> None:
+        """Measure an output of the fused model in float32; adds to `originals` what explains a fault there."""
+        alone, nudged = runs.wide[name].astype(value.dtype), () if name in runs.right else runs.shaken.get(name, ())
+        exact = error_budget.measure(alone, originals, true, nudged=nudged)
+        if exact.fault and self.wide is not None and self.wide.rounded_again:
+            # What the rounding of weights explains there, it explains in the half type, too.
+            originals += runs.rerounded().get(name, ())
+            exact = error_budget.measure(alone, originals, true, nudged=nudged)
+        self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
 
     def _tolerated(
         self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: Measure

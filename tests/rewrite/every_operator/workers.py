@@ -95,9 +95,7 @@ def outcomes(
             for i, worker in enumerate(workers):
                 if worker.seed is not None:
                     continue
-                if worker.graphs >= GRAPHS_OF_A_WORKER:
-                    worker.end()
-                    workers[i] = worker = _started(work)
+                workers[i] = worker = _renewed(worker, work)
                 if suspects:
                     seed, deaths[seed] = suspects.pop()
                     worker.give(seed, original_only=True)
@@ -113,15 +111,7 @@ def outcomes(
                 if worker.seed is None:
                     continue
                 seed, took = worker.seed, time.monotonic() - worker.since
-                ended: Outcome | _Death | None = None
-                if worker.connection.poll():
-                    try:
-                        ended = worker.connection.recv()
-                    except (EOFError, OSError):
-                        worker.process.join()
-                        ended = _death(worker.process.exitcode)
-                elif took > limit:
-                    ended = _Death(STALLS, f"does not end within {limit:g} s")
+                ended = _ended(worker, took, limit)
                 if ended is None:
                     continue
                 worker.seed = None
@@ -139,6 +129,26 @@ def outcomes(
     finally:
         for worker in workers:
             worker.end()
+
+
+def _renewed(worker: _Worker, work: Work) -> _Worker:
+    """Return a worker, or a new one in its place after GRAPHS_OF_A_WORKER graphs."""
+    if worker.graphs < GRAPHS_OF_A_WORKER:
+        return worker
+    worker.end()
+    return _started(work)
+
+
+def _ended(worker: _Worker, took: float, limit: float) -> Outcome | _Death | None:
+    """Return the outcome of a worker's seed or how the worker died of it; None while it runs within the limit."""
+    if worker.connection.poll():
+        try:
+            outcome: Outcome = worker.connection.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            return _death(worker.process.exitcode)
+        return outcome
+    return _Death(STALLS, f"does not end within {limit:g} s") if took > limit else None
 
 
 def _started(work: Work) -> _Worker:

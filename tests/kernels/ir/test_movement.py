@@ -1,0 +1,18 @@
+"""Functions over movements dispatch by class, which no type checker holds complete: each knows every class."""
+
+from typing import get_args
+
+import pytest
+
+from onnxfuse.codegen.program import movement_maps
+from onnxfuse.codegen.program.movement import LookedUp, Movement
+from onnxfuse.cuda.templates.general import movement_cpp, shapes
+
+
+@pytest.mark.parametrize("movement", get_args(Movement))
+@pytest.mark.parametrize(
+    "function", [movement_maps._shape, movement_maps.pieces, shapes.moved, movement_cpp._statements]
+)
+def test_every_movement_has_an_entry(function, movement):
+    """Index maps of rows looked up are refused before: their indices are data."""
+    assert (movement in function.registry) is not (function is movement_maps.pieces and movement is LookedUp)
