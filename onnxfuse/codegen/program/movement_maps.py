@@ -96,7 +96,7 @@ def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Sha
 
     For `Padded` no piece holds in the margin.
     """
-    raise AssertionError("no index map: lowered.check refuses it")
+    raise AssertionError("no index map: lower_movement.check refuses it")
 
 
 # ---- shape and index map of each movement
