@@ -1,7 +1,7 @@
 # make demo   set everything up, then optimize, run and verify a real model
 # make test   set everything up, then run the tests (no GPU needed): a sample of the cases of those that take long
 # make test-whole   the same with all cases, as before a release
-# make check  formatter, linter, strict types, import rules
+# make check  formatter, linter, strict types, import rules; prints how many lines of Python the package has
 # make site   the documentation, build/site/index.html; a link or a page that is missing is an error
 # make docs   what the pages point to, and the samples in them
 # make test-serving  exported models in a Triton server, sessions in Ray Serve: both come from the package index
@@ -39,6 +39,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
+	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
 
 site: $(READY)
 	$(BIN)/python -m manual

@@ -38,6 +38,7 @@ WRITTEN = {
     "performance/survey.md": "models/SURVEY.md",
     "performance/attention.md": "models/ATTENTION.md",
     "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
+    "project/adding.md": "docs/dev/ADDING.md",
     "project/developing.md": "docs/DEVELOPING.md",
     "project/models.md": "models/README.md",
     "project/security.md": "SECURITY.md",
@@ -82,9 +83,9 @@ def menu() -> Menu:
             ("Survey of exports", "performance/survey.md"), ("Attention", "performance/attention.md"),
         ]),
         ("The project", [
-            ("How it works", "project/how_it_works.md"), ("Developing", "project/developing.md"),
-            ("Sample models", "project/models.md"), ("Security", "project/security.md"),
-            ("Changes", "project/changelog.md"),
+            ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
+            ("Developing", "project/developing.md"), ("Sample models", "project/models.md"),
+            ("Security", "project/security.md"), ("Changes", "project/changelog.md"),
         ]),
     ]  # fmt: skip
 

@@ -106,7 +106,7 @@ def test_what_is_required_keeps_a_model_from_being_written(block: Path) -> None:
 def test_what_there_is_is_offered_by_completion() -> None:
     """`Options`, too, which is imported when it is asked for; and no module that happens to be there."""
     assert set(onnxfuse.__all__) <= set(dir(onnxfuse))
-    assert "rewrite" not in dir(onnxfuse)
+    assert "passes" not in dir(onnxfuse)
 
 
 def test_optimize_takes_what_the_command_takes(block: Path) -> None:

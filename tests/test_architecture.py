@@ -4,6 +4,7 @@ import ast
 import graphlib
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -191,6 +192,19 @@ def test_every_room_has_its_place() -> None:
         inside = {r for r in ROOMS if r and r.rpartition(".")[0] == package}
         assert {below(package, r) for r in rooms} == inside
     assert {r.rpartition(".")[0] for r in ROOMS if r} == set(MAY_IMPORT)
+
+
+def listed(package: str = "") -> Iterator[str]:
+    """Yield the rooms in the order of the table of imports, those of a package after it."""
+    for room in MAY_IMPORT.get(package, {}):
+        yield below(package, room).replace(".", "/")
+        yield from listed(below(package, room))
+
+
+def test_the_page_lists_every_room() -> None:
+    """In the order of imports, with what is in it."""
+    page = (PACKAGE.parent / "docs" / "HOW_IT_WORKS.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z_/]+)` \| \S", page, re.MULTILINE) == list(listed())
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)

@@ -39,6 +39,16 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert heading in anchors(place), f"{target}: there is no such heading"
 
 
+@pytest.mark.parametrize("page", ["HOW_IT_WORKS.md", "dev/ADDING.md"])
+def test_files_that_the_pages_for_developers_name_are_there(page: str) -> None:
+    """Below the package or the repository; NAME, FOLDER and their like stand for what a reader writes."""
+    text = re.sub(r"```.*?```", "", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    named = set(re.findall(r"`([a-z_\d/.]+/[A-Za-z_\d]+\.(?:py|cuh?|cpp|h|toml|md))`", text))
+    assert named
+    missing = [n for n in named if not any((folder / n).is_file() for folder in (ROOT, ROOT / "onnxfuse"))]
+    assert not [n for n in missing if not re.search(r"NAME", n)], missing
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_make_targets_are_there(page: Path) -> None:
     named = re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,7 +1,9 @@
 """What the pages for people show is what the commands print."""
 
 import re
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -13,7 +15,13 @@ import onnxfuse
 from manual import pages
 from models import minilm
 from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.passes import pipeline
+from onnxfuse.passes.manager import Pass, Phase, State, verifying
+from onnxfuse.passes.phases import REWRITE
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match.report import OptimizeReport
 from tests.page_runner import BLOCK, run
+from tests.rewrite.small import ops, parse
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -42,6 +50,36 @@ def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_why_it_was_not_fused_and_what_was_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the small model that the page makes."""
     assert run(DOCS / "EXPLAIN.md", folder, capsys) == 7
+
+
+def _recipe(language: str) -> str:
+    """Return the first block of a language on the page of recipes."""
+    found = re.search(rf"^    ```{language}\n(.*?)^    ```", (DOCS / "dev" / "ADDING.md").read_text(), re.M | re.S)
+    assert found is not None
+    return textwrap.dedent(found[1])
+
+
+def test_the_pass_of_the_recipe() -> None:
+    """It removes what it says, and leaves a graph that verifies."""
+    written: dict[str, Any] = {}
+    exec(_recipe("python"), written)
+    one = Pass("double_negation", "Removes a Neg of a Neg.", written["double_negation"])
+    model = parse("g (float[N,4] x) => (float[N,4] y) { a = Neg (x) b = Neg (a) y = Exp (b) }")
+    with verifying():
+        Phase("rewrite", (*REWRITE.passes, one), settles=True).run(model, State((), OptimizeReport()))
+    assert ops(model) == ["Exp"]
+
+
+def test_the_rule_of_the_recipe(tmp_path: Path) -> None:
+    """It keeps what its examples promise."""
+    (tmp_path / "spelled_sigmoid.toml").write_text(_recipe("toml"))
+    (one,) = rule_file.load(tmp_path)
+    fits, differs = one.examples
+    model = parse(fits.text)
+    pipeline.run(model, [one])
+    assert ops(model) == list(fits.after)
+    near = pipeline.run(parse(differs.text), [one]).near
+    assert differs.refusal in near[0].refusal.reason
 
 
 def test_the_proof_on_the_front_page_is_the_tutorials() -> None:

@@ -279,7 +279,7 @@ DEVICE void load_matrices_transposed(unsigned (&to)[4], const void* row) {
   machine.pause();
 }
 
-// ---- ampere.cuh
+// ---- sm80.cuh
 
 using SharedAddress = char*;
 DEVICE SharedAddress shared_address(void* pointer) { return (char*)pointer; }
