@@ -6,6 +6,7 @@ Protobuf messages are read once on the way in and written once on the way out (`
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from heapq import heappop, heappush
 
 import numpy as np
 import onnx
@@ -98,6 +99,7 @@ class Graph:
             node.order = index * APART
             self._index(node)
         self._counts: dict[str, int] = {}
+        self._freed: dict[str, list[int]] = {}
         self._constants: dict[str, np.ndarray | None] = {}
         self._check_order()
 
@@ -113,9 +115,11 @@ class Graph:
 
     def only_reader(self, value: str) -> Node | None:
         """Return the node that alone reads `value`, and reads it once; None where it is an output of the graph, too."""
-        readers = self.readers(value)
-        alone = len(readers) == 1 and readers[0].reads.count(value) == 1 and not self.is_output(value)
-        return readers[0] if alone else None
+        readers = self._readers.get(value, {})
+        if len(readers) != 1 or self.is_output(value):
+            return None
+        (reader,) = readers
+        return reader if reader.reads.count(value) == 1 else None
 
     def is_output(self, value: str) -> bool:
         """Return whether `value` is an output of the graph."""
@@ -203,12 +207,24 @@ class Graph:
 
     def fresh(self, base: str) -> str:
         """Return a value name that starts with `base` and is not taken, here or in an outer graph."""
-        # What was taken when it was last asked still is, unless it has gone since: names by the hundred have one base.
+        # The lowest free number. All below the count were taken when last asked; those gone since are in the heap.
+        freed = self._freed.get(base, [])
+        while freed:
+            if not self._taken(name := _numbered(base, freed[0])):
+                return name
+            heappop(freed)
         count = self._counts.get(base, 0)
-        while self._taken(name := f"{base}_{count}" if count else base):
+        while self._taken(name := _numbered(base, count)):
             count += 1
         self._counts[base] = count
         return name
+
+    def _free(self, name: str) -> None:
+        """Let `fresh` give a name again that is not taken any more."""
+        base, _, number = name.rpartition("_")
+        for of, count in ((name, 0), (base, int(number) if number.isdecimal() and number.isascii() else 0)):
+            if count < self._counts.get(of, 0):
+                heappush(self._freed.setdefault(of, []), count)
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
         """Add a weight called `name`, which must not be taken."""
@@ -310,8 +326,7 @@ class Graph:
         for value in node.outputs:
             if self.producers.get(value) is node:
                 del self.producers[value]
-                self._counts.pop(value, None)
-                self._counts.pop(value.rpartition("_")[0], None)
+                self._free(value)
         for value in node.reads:
             self._readers.get(value, {}).pop(node, None)
 
@@ -367,6 +382,10 @@ class Graph:
         if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
+
+
+def _numbered(base: str, count: int) -> str:
+    return f"{base}_{count}" if count else base
 
 
 def _tensor_of(node: NodeProto) -> TensorProto | None:
