@@ -1,7 +1,7 @@
-"""Files written whole or not at all: beside their place first, then put there; what a killed process left is collected.
+"""Atomic file writes: write a temporary file next to the target, then rename it; clean up after killed processes.
 
-A file that is being written is locked by the process that writes it, and the lock goes with the process, however it
-ends. So a file with our name and without a lock is litter.
+The writing process locks the temporary file, and the lock is released with the process, however that ends. So a file
+with our naming scheme and without a lock is stale and can be deleted.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Weights in a file beside the model: read from inside its folder alone, written under a name by their content."""
+"""External data: read only from within the model's own folder, written under a content-derived name."""
 
 import contextlib
 import hashlib

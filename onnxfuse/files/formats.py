@@ -1,4 +1,4 @@
-"""What a file is that is no ONNX model, by its first bytes, and how one comes of it."""
+"""Detect other model formats by their magic bytes, and say how to convert them to ONNX."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Read and write model files: whole or not at all, of any size, with one clear message when it cannot be done."""
+"""Read and write model files of any size: atomically, with one clear message on failure."""
 
 import contextlib
 import math

@@ -1,7 +1,7 @@
-"""Data files that a model which is replaced leaves behind: gone with it where nothing else can mean them.
+"""Delete external data files that are orphaned when a model is replaced.
 
-A file of weights may be read by several models, of any name and form, and by tools that know nothing of ours. So one
-goes only if the replaced model read it, it lies beside it, and no other file there holds its name.
+Several models may share a file of weights, under any name and in any format, and other tools may use it. So a file is
+deleted only if the replaced model read it, it lies in the same folder, and no other file there contains its name.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""A model file read without its weights: each stays where it is, told as a place in that very file.
+"""Load a model without its weights: each initializer becomes an external-data reference into the same file.
 
-A session looks at the graph, at shapes and at a few masks. To read and parse the 219 MB of BERT-base for that took
-0.4 s, this 0.02 (one core, 2026-11).
+A session needs the graph, shapes and a few masks. For that, reading and parsing the 219 MB of BERT-base took 0.4 s;
+with this module it takes 0.02 s (one core, 2026-11).
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Named pipes and those of a shell, `<(...)`: read and written while somebody is at the other end, else told.
+"""Named pipes and shell process substitutions, `<(...)`: read and write with a timeout for the other end.
 
-To open a pipe waits for its other end, for ever where nobody comes.
+Opening a pipe blocks until its other end is opened, forever if that never happens.
 """
 
 import errno

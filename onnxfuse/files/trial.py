@@ -1,4 +1,4 @@
-"""A written model in the form in which it is opened before it takes its place: with its data, at little cost."""
+"""Trial form of a written model: what is opened for checking before the model replaces its target, at little cost."""
 
 import contextlib
 import shutil

@@ -1,7 +1,7 @@
-"""Images with their channels first, as ONNX has them, and last, as kernels like them.
+"""Channels-first images, ONNX's layout, and channels-last images, the kernels' layout: permutations between the two.
 
-Signals [batch, channels, length] are images of one row: channels last they are [batch, 1, length, channels], so that
-what takes images takes them. Volumes are [batch, channels, depth, height, width].
+Signals [batch, channels, length] are treated as images of one row: channels last they are [batch, 1, length, channels],
+so that image kernels apply to them. Volumes are [batch, channels, depth, height, width].
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A model at numbers for its dynamic dimensions, and the shapes that its fused ops see there."""
+"""Specialize a model to concrete values of its dynamic dimensions, and report the shapes of its fused ops there."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

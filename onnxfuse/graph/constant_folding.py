@@ -1,7 +1,7 @@
-"""What depends on weights alone is computed once, at optimize time, and what is computed twice is computed once.
+"""Constant folding and common subexpressions: compute what depends on weights alone once, at optimize time.
 
-And extents are read where they first appear: exporters ask for the shape of nearly every value on the way, which would
-keep those values from being computed inside a kernel.
+Extents are read from the first value that has them: exporters take the Shape of nearly every intermediate value, which
+would force those values to memory instead of inside a kernel.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Constants computed once, at optimize time, by ONNX's own reference implementation."""
+"""Evaluate constant nodes at optimize time with ONNX's reference implementation."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Numbers in place of dynamic dimensions: a model that is made for one size of a batch, or of all that it takes."""
+"""Freeze dynamic dimensions to integers: a model specialized to one batch size, or to all input sizes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,6 +1,6 @@
-"""A graph that can be looked at and changed: nodes in topological order, and for each value its producer and readers.
+"""The mutable graph: nodes in topological order, with the producer and the readers of each value.
 
-Protobuf messages are read once on the way in and written once on the way out (`Graph.commit`).
+Protobuf messages are parsed once on load and written back once (`Graph.commit`).
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
-"""Are indices the places of what they index, in their order?
+"""Prove that an index tensor is the identity: x[arange(n)] is x.
 
-Proven from their numbers, or from the Range, the products and the sums that compute them: x[arange(n)] is x. What they
-grow by along an axis is a product of numbers and of extents that are known by name.
+Proven from constant values, or from the Range, Mul and Add nodes that compute the indices. The step along an axis is a
+product of integers and symbolic extents.
 """
 
 from __future__ import annotations

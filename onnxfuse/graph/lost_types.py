@@ -1,4 +1,4 @@
-"""Where the types of a model are lost: the first values that nobody says anything of, and what depends on them."""
+"""Find where type information is lost: the first values without an inferred type, and the nodes that depend on them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

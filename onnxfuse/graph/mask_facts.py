@@ -1,6 +1,6 @@
-"""Does a mask tell keys after their query from the others?
+"""Prove that a mask is causal: whether it separates keys after their query from the others.
 
-Proven from its numbers, or from the comparison of positions that computes it.
+Proven from constant values, or from the comparison of positions that computes the mask.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Bring a model into the form that the rules expect, changing nothing that it computes."""
+"""Normalize a model to the canonical form that rules match, without changing what it computes."""
 
 from collections.abc import Iterator
 

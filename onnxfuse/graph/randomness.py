@@ -1,4 +1,4 @@
-"""Whether a model draws random numbers: no two runs of such a one are the same, and nothing can be compared."""
+"""Detect random operators in a model: outputs differ between runs, so results cannot be compared."""
 
 import numpy as np
 import onnx

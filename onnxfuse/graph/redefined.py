@@ -1,6 +1,8 @@
-"""Constants that a graph defines more than once under one name: ONNX Runtime takes the last, and so does the rest here.
+"""Deduplicate constants that a graph defines more than once under one name: the last definition wins, as in ONNX
+Runtime.
 
-Its own optimizers write such files. ONNX allows none; a value that two other nodes compute is refused by both.
+ONNX Runtime's own optimizers write such files, which ONNX forbids. A value computed by two other nodes is rejected by
+both.
 """
 
 from onnx import GraphProto, ModelProto, NodeProto

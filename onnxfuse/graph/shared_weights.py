@@ -1,4 +1,6 @@
-"""Equal weights of several bodies are one, in the main graph: what was folded in each branch of an If is kept once."""
+"""Deduplicate equal weights of several subgraphs into the main graph: constants folded in each branch of an If are
+stored once.
+"""
 
 import hashlib
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Whether a model is valid: as ONNX's checker says, and where that says no, as ONNX Runtime does.
+"""Decide whether a model is valid: by ONNX's checker, and where that rejects it, by ONNX Runtime.
 
-ONNX Runtime takes more than the checker: operators of its own without an import, older ones under a newer name,
-declarations that contradict the operators.
+ONNX Runtime accepts more than the checker: its own operators without an opset import, older operators under a newer
+domain version, declarations that contradict the operators.
 """
 
 from collections.abc import Callable

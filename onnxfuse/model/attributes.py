@@ -1,4 +1,4 @@
-"""Attributes of a node that is being written."""
+"""Set attributes on a node under construction."""
 
 from onnx import NodeProto
 from onnx.helper import make_attribute

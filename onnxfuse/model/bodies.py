@@ -1,6 +1,6 @@
-"""Whether the body of a fused op, as some file has it, is one that kernels can be planned from.
+"""Validation of fused op bodies read from a file, before kernels are planned from them.
 
-A file is written by anybody: shape inference, ONNX Runtime and the plans divide by strides and count by `num_outputs`.
+Model files are untrusted: shape inference, ONNX Runtime and the plans divide by strides and count by `num_outputs`.
 """
 
 import math

@@ -1,6 +1,7 @@
-"""Libraries with operators of a user's own, as `--custom-ops` names them: every session within the block loads them.
+"""Custom-op libraries (`--custom-ops`): every session opened within the block loads them.
 
-A library is a program: it is loaded where the caller names it, never because a model or a file of settings does.
+A library is executable code: it is loaded only where the caller names it, never because a model or a settings file
+does.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What operators and kernels are called in tables, graphs and charts."""
+"""Display names of operators and kernels for tables, graphs and charts."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence

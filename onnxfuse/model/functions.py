@@ -1,7 +1,7 @@
-"""Model-local functions: which of them a node calls, and calls with their attributes written out.
+"""Model-local functions: resolve which function a node calls, and expand calls with their attributes substituted.
 
-A function is told apart by domain, name and overload (IR version 10). Its attributes may have defaults
-(`FunctionProto.attribute_proto`), which onnx.inliner and onnx's reference evaluator do not know.
+A function is identified by domain, name and overload (IR version 10). Its attributes may have defaults
+(`FunctionProto.attribute_proto`), which onnx.inliner and onnx's reference evaluator do not support.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

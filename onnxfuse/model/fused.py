@@ -1,4 +1,4 @@
-"""The fused op: an op in the domain `onnxfuse` whose meaning is a model-local function, its body."""
+"""The fused op: an op in the domain `onnxfuse` whose semantics is a model-local function, its body."""
 
 from dataclasses import dataclass
 

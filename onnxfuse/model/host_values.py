@@ -1,6 +1,7 @@
-"""Which values ONNX Runtime keeps on the CPU, although the session is on CUDA: arithmetic on shapes.
+"""Values that ONNX Runtime places on the CPU in a CUDA session: shape arithmetic.
 
-Optimizing and registering ask here alike. What is said here is what GetCpuPreferredNodes of ONNX Runtime 1.31 decides.
+The optimizer and the registration of kernels share this answer. It reproduces GetCpuPreferredNodes of ONNX Runtime
+1.31.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

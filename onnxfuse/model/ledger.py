@@ -1,7 +1,7 @@
-"""What an optimized file keeps of the model that it was made of: which nodes there were, and what rewrote them.
+"""Rewrite ledger of an optimized file: the original nodes, and what rewrote them.
 
-The bodies of fused ops bring back what they took in. What was rewritten before, folded into weights or laid out
-otherwise does not come back: by this ledger `--undo` tells exactly what.
+The bodies of fused ops restore the nodes that they absorbed. Nodes that were rewritten before, folded into weights or
+changed in layout cannot be restored: from this ledger `--undo` lists exactly which.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Graphs inside graphs: the bodies that nodes hold, what they read from outside, and an order to run nodes in."""
+"""Nested graphs: the subgraphs that nodes contain, their captured values, and topological sorting."""
 
 import heapq
 from collections.abc import Iterator, Sequence

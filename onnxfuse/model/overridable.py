@@ -1,7 +1,7 @@
-"""Which initializers are constants: from IR version 4 on, a caller may replace one that is a graph input, too.
+"""Constant initializers: from IR version 4 on, a caller may override an initializer that is also a graph input.
 
-The initializer is then a default. Before, every initializer had to be listed as an input, though it was a constant, and
-exporters of 2018 and 2019 wrote such files.
+Such an initializer is only a default value. Before IR version 4 every initializer had to be listed as an input although
+it was a constant, and exporters of 2018 and 2019 wrote such files.
 """
 
 from onnx import ModelProto

@@ -1,4 +1,4 @@
-"""What a file says of the precision that it was converted to: what was asked, what stayed, and why."""
+"""Metadata about precision conversion in a model file: the requested type, nodes that stayed, and why."""
 
 import json
 from collections.abc import Mapping

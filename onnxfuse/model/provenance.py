@@ -1,4 +1,6 @@
-"""What a fused node remembers of the nodes it replaced, as JSON in its metadata: the file may say anything there."""
+"""Provenance of a fused node: the nodes that it replaced, as JSON in its metadata, which is untrusted when read
+back.
+"""
 
 from onnx import NodeProto
 

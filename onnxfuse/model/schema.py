@@ -1,5 +1,6 @@
-"""One view of an operator whatever the version and spelling: attributes with their defaults, and attributes that a
-newer version moved to inputs shown as inputs."""
+"""Version-independent view of a node: attributes with their defaults, and attributes that a newer operator set moved to
+inputs presented as inputs.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cache

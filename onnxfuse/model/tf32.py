@@ -1,4 +1,4 @@
-"""Whether a model's float32 products may be rounded to TF32: what the file says of it to whoever opens a session."""
+"""The model's TF32 setting: file metadata on whether float32 products may be rounded to TF32."""
 
 from onnx import ModelProto
 

@@ -1,8 +1,8 @@
-"""What is true of every model past this point: facts of the file that the rest of the code takes without asking again.
+"""Validation of untrusted models: invariants that the rest of the code relies on without checking again.
 
-A model file is untrusted. Whether it computes something is ONNX's to say (`types.check`); here is what must hold before
-any of its numbers is used: versions that are versions, tensors that hold what their shapes say, attributes of the types
-that their operators declare, as many inputs and outputs as these have, functions that are there and end.
+Whether the model computes something is decided by ONNX (`types.check`). This module checks what must hold before any
+value from the file is used: valid versions, tensors whose data match their shapes, attributes of the types that their
+operators declare, numbers of inputs and outputs that the operators allow, and functions that exist and do not recurse.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Arithmetic on extents, numbers and names alike: what they broadcast to, divide to and are called."""
+"""Arithmetic on extents, integer or symbolic: broadcasting, division, and names of results."""
 
 import re
 from collections import Counter

@@ -1,4 +1,6 @@
-"""Numbers for the extents of a model: each name gets one, and what is computed from names follows from theirs."""
+"""Assign integers to a model's symbolic extents: each name gets a value, and derived extents are computed from
+those.
+"""
 
 import ast
 import math

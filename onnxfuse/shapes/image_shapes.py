@@ -1,7 +1,7 @@
-"""The extents of images: what windows that slide over them, paddings, scales and blocks make of heights and widths.
+"""Shape functions of image operators: the heights and widths after sliding windows, padding, scales and blocks.
 
-Named extents give named ones, the same from the same. Where ONNX Runtime and ONNX's inference differ, ONNX Runtime
-counts.
+Symbolic extents yield symbolic extents, and equal inputs yield equal names. Where ONNX Runtime and ONNX's inference
+differ, ONNX Runtime's result is used.
 """
 
 import math

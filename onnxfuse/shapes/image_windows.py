@@ -1,4 +1,4 @@
-"""How windows move over images: where they begin and end, and how many places they have, as ONNX Runtime counts."""
+"""Sliding-window arithmetic: pads, window offsets and output extents, as ONNX Runtime computes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The type of every value of a model, inferred without its weights: ONNX's shape inference and what refines it."""
+"""Infer the type of every value of a model, without its weights: ONNX's shape inference and its refinements."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache

@@ -1,4 +1,6 @@
-"""Types where ONNX's own inference meets a contradiction: operators count, what a file declares comes after."""
+"""Type inference for models where ONNX's inference reports a contradiction: operators take precedence over
+declarations.
+"""
 
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 

@@ -1,6 +1,7 @@
-"""ONNX's shape inference, bounded in time and memory: it follows integers, and a file of 200 bytes can multiply them.
+"""ONNX's shape inference with bounded time and memory: it propagates integers, and a file of 200 bytes can multiply
+them.
 
-Where the numbers of a file can come to more than shapes have, inference runs in a child process that may be ended.
+Where a file's integers could exceed what shapes hold, inference runs in a child process that can be terminated.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The shapes that operators give, of what they read: names go through as numbers do."""
+"""Shape functions of operators: output shapes from input shapes, with symbolic extents propagated like integers."""
 
 from collections.abc import Callable, Sequence
 

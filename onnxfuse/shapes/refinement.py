@@ -1,8 +1,8 @@
-"""Extents that ONNX's own inference gives up: names are carried through the arithmetic that exporters write on shapes.
+"""Refine extents that ONNX's inference leaves unknown, by propagating names through shape arithmetic.
 
-Exporters spell the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is a number times
-names, so a -1 is a quotient in which names cancel, and an extent of which nothing is known still is the same one
-wherever it comes back.
+Exporters write the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is a coefficient
+times a product of names, so a -1 resolves to a quotient in which names cancel, and an unknown extent keeps one identity
+wherever it occurs.
 """
 
 import math

@@ -1,5 +1,6 @@
-"""Integers that are computed from shapes, their names included: the elements of what exporters make a Reshape's target
-of, and a Pad's."""
+"""Integer tensors computed from shapes, symbolic elements included, such as the targets of Reshape and the amounts of
+Pad.
+"""
 
 from collections.abc import Callable, Mapping
 

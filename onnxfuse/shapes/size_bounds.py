@@ -1,6 +1,6 @@
-"""How big a result will be, told before it is computed: a file of 200 bytes can ask for terabytes.
+"""Bound the size of a result before computing it: a file of 200 bytes can request terabytes.
 
-What a file declares of a value is not believed: sizes come from the operator's inputs.
+A value's declared shape is not trusted: sizes are computed from the operator's inputs.
 """
 
 import math

@@ -1,4 +1,6 @@
-"""Names of extents that ONNX's inference of operator set 10 carries through a Slice, though fewer elements are left."""
+"""Correct the symbolic extents that ONNX's inference for operator set 10 propagates through a Slice that shortens the
+axis.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,7 @@
-"""Types behind operators of which ONNX's inference knows nothing: while it runs, nodes that it knows stand in for them.
+"""Types of operators that ONNX's inference does not support: standard nodes substitute for them while inference runs.
 
-One home for what ONNX Runtime's own operators and those of ai.onnx.ml yield: an entry says which nodes of ONNX have the
-same types and shapes, as far as these can be told. Nothing is computed by them.
+The one table of output types for ONNX Runtime's contrib operators and those of ai.onnx.ml: an entry gives ONNX nodes of
+the same types and shapes, as far as these are determined. The substitutes compute nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
+"""Static types of values: element type and shape, from ONNX's shape inference."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

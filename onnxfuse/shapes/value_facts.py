@@ -1,4 +1,4 @@
-"""What is known of the values of a graph while its nodes are gone through: shapes, integers, small constants."""
+"""Facts about values, collected in one pass over a graph: shapes, integer tensors, small constants."""
 
 from dataclasses import dataclass, field
 from typing import Any

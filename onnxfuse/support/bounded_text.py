@@ -1,6 +1,6 @@
-"""Text from files into data: ONNX's syntax, JSON and TOML, of a depth that their readers can bear.
+"""Parse ONNX text, JSON and TOML from untrusted files, with a bounded nesting depth.
 
-ONNX's parser calls itself for each bracket and ends the process where the stack does; the others raise RecursionError.
+ONNX's parser recurses once per bracket and ends the process on stack overflow; the others raise RecursionError.
 """
 
 import json

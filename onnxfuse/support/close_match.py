@@ -1,4 +1,4 @@
-"""The word that somebody meant."""
+"""Spelling suggestions: the closest known word to a misspelled one."""
 
 import difflib
 from collections.abc import Collection

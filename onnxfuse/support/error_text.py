@@ -1,4 +1,4 @@
-"""The text of an exception, as a message tells it."""
+"""Format an exception's text for use inside a message."""
 
 import re
 

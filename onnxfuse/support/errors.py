@@ -1,4 +1,4 @@
-"""What can go wrong for reasons that the user can mend: each error says place, fact, and the next step."""
+"""Errors that a user can resolve: each states location, fact, and next step."""
 
 MISMATCH, EXPECTATION_NOT_MET = 1, 4
 """Exit codes of the command line for what is a result and no error: wrong numbers, and less than was required."""

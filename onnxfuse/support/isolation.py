@@ -1,10 +1,11 @@
-"""Work in a child process: what kills the child, or its GPU, leaves the parent to tell about it.
+"""Run work in a forked child process, so that a crash of the child, or of its GPU context, leaves the parent to report
+it.
 
-ONNX Runtime and CUDA run code that was not written here. A wrong kernel reads memory that is not there, and every later
-call of the process fails; a wrong optimizer ends the process by a signal; too large a model is killed by the system.
-A child is a fork, so models are not copied and it starts in milliseconds; for that the parent itself may never have
-opened a session or touched the GPU. The command line keeps to that. Nobody knows it of the process that calls the
-library: what is to be safe there runs in a new process (`apart`), which keeps to it as the command line does.
+ONNX Runtime and CUDA run third-party code. A wrong kernel reads invalid memory, after which every later CUDA call of
+the process fails; a faulty optimizer ends the process by a signal; the system kills a process whose model is too large.
+The child is a fork, so models are not copied and it starts in milliseconds; in return the parent may never have opened
+a session or touched the GPU. The command line guarantees that. A process that calls the library may not: work that must
+be isolated there runs in a new process (`apart`), which gives the same guarantee as the command line.
 """
 
 import ctypes

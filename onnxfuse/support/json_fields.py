@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: each fact is read with the type that it must have, or told where it is."""
+"""Typed access to untrusted JSON: each field is read with its required type, or an error names where it is."""
 
 import sys
 from collections.abc import Mapping

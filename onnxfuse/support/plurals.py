@@ -1,4 +1,4 @@
-"""Counts in words: one node, two nodes, and what they do."""
+"""Counts as English text: "1 node", "2 nodes", and the matching verb form."""
 
 from collections.abc import Sequence, Sized
 

@@ -1,4 +1,4 @@
-"""Names from files as they may be shown: on terminals, in logs, in reports. They are anyone's."""
+"""Escape names from untrusted files for display on terminals, in logs and in reports."""
 
 import re
 

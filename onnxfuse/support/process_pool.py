@@ -1,4 +1,4 @@
-"""Work on all cores: each piece in one of several new processes, which Python's own lock does not hold up."""
+"""Process pool: run tasks on all cores in spawned processes, free of Python's global interpreter lock."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Reports as short text and in notebooks: a verdict in one line, and a table below it."""
+"""Reports as text tables and notebook HTML: a verdict in one line, and a table below it."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""What planners call in place of Python's own where numbers may be recorded: for plain numbers they are the same."""
+"""Drop-in replacements for Python builtins that planners use on possibly symbolic numbers; on plain numbers they behave
+the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The element types of kernels: how each is stored, computed, and written as a C++ literal."""
+"""Element types of kernels: storage type, compute type, and C++ literals of each."""
 
 import math
 import struct

@@ -1,7 +1,7 @@
-"""Expressions over the extents of an op's inputs: each one once, with Python's meaning of its operation.
+"""Hash-consed expressions over the extents of an op's inputs, with the semantics of Python's operators.
 
-Integers are exact and reals are IEEE doubles, so that any evaluation gives the same bits or none: what would not fit 64
-bits, or a double, is `UnansweredError`.
+Integers are exact and reals are IEEE doubles, so that any evaluation gives the same bits or none: a result that does
+not fit 64 bits, or a double, raises `UnansweredError`.
 """
 
 import math

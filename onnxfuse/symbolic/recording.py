@@ -1,4 +1,6 @@
-"""A recorded run of a planner: what it asks about the numbers, as a path of a tree; what is known needs no asking."""
+"""Symbolic tracing of a planner: each branch on a traced number becomes a node in a decision tree; decidable ones do
+not.
+"""
 
 from __future__ import annotations
 

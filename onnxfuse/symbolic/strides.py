@@ -1,4 +1,6 @@
-"""Dimensions and strides: broadcast operands over one shape, with neighbouring dimensions merged where all agree."""
+"""Shapes and strides: broadcast operands over one shape, with adjacent dimensions merged where all operands allow
+it.
+"""
 
 import itertools
 import math

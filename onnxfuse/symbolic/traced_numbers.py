@@ -1,7 +1,7 @@
-"""Numbers that carry where they come from: what a planner computes with while it is recorded.
+"""Traced integers and floats: what a planner computes with while it is recorded.
 
-They are no integers and no floats for Python: what takes the bare number of one (an index, a hash, a text, a C
-function) has to ask for it, and the recording then holds for that number alone. No way leads around that.
+They are no subclasses of int or float: an operation that needs the concrete value (an index, a hash, formatting, a C
+function) has to request it, and the recording is then specialized to that value. Nothing bypasses this.
 """
 
 from __future__ import annotations
