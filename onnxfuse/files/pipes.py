@@ -1,4 +1,4 @@
-"""Named pipes and shell process substitutions, `<(...)`: read and write with a timeout for the other end.
+"""Named pipes and shell process substitutions, `<(...)`: read or write, or report that no process is at the other end.
 
 Opening a pipe blocks until its other end is opened, forever if that never happens.
 """

@@ -1,4 +1,4 @@
-"""The bodies of the fused ops become model-local functions of the model."""
+"""Attach the bodies of fused ops to the model as model-local functions."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
+"""The fuse phase: grow a region from each anchor, and replace the region by one fused op."""
 
 import math
 from collections.abc import Sequence

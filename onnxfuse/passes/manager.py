@@ -1,4 +1,4 @@
-"""Passes and phases: what the pipeline is made of, how they run, and how each change can be observed."""
+"""Pass manager: the types of passes and phases, how they run, and hooks that observe each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimize a model: normalize it, run `phases.PIPELINE` until nothing changes, check the result."""
+"""Optimize a model: normalize it, run `phases.PIPELINE` to a fixed point, and verify the result."""
 
 import contextlib
 import time

@@ -1,5 +1,6 @@
-"""Correct the symbolic extents that ONNX's inference for operator set 10 propagates through a Slice that shortens the
-axis.
+"""Find symbolic extents that ONNX's inference for operator set 10 wrongly propagates through a Slice.
+
+That inference keeps the name of an axis although the Slice shortens it.
 """
 
 from collections.abc import Mapping, Sequence

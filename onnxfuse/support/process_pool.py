@@ -1,4 +1,4 @@
-"""Process pool: run tasks on all cores in spawned processes, free of Python's global interpreter lock."""
+"""Process pool: run tasks on all cores in new processes, free of Python's global interpreter lock."""
 
 import os
 import pickle

@@ -1,8 +1,8 @@
-"""What surrounds the core of a template, as C++: its operands, and how they are held, loaded, computed with and stored.
+"""Emit the C++ around a template's core: operand pointers, register storage, loads, and stores.
 
-A template tells where each operand lies, by the C++ that loads or stores it there. The text around that is printed here
-for all of them: the struct `Pointers`, structs of what a thread holds, the functions that load them, `element`, which
-gives the body its operands, and those that store its results.
+A template supplies the C++ that addresses each operand in a load or store. This module emits the code around it, for
+all templates: the struct `Pointers`, the structs of a thread's registers, their load functions, `element`, which passes
+the operands to the body, and the functions that store its results.
 """
 
 from collections.abc import Iterable

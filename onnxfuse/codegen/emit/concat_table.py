@@ -1,6 +1,7 @@
-"""Inputs side by side of which a kernel reads one: a table in shared memory tells where each run of neighbours begins.
+"""Concatenated inputs as a lookup table in shared memory, which maps each run of adjacent elements to its input and
+offset.
 
-Where an element lies is looked up, however many inputs there are; the comparisons are done once for a block.
+Addressing an element is one lookup, for any number of inputs; the comparisons run once per block.
 """
 
 from dataclasses import dataclass

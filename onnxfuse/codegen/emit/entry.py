@@ -1,4 +1,4 @@
-"""The function of a kernel that is launched: untyped pointers, then the parameters by value."""
+"""Emit a kernel's entry point: untyped pointers first, then the parameters by value."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,6 @@
-"""Index maps as C++: positions, bounds, and how they change along one dimension.
+"""Emit index maps as C++: offsets, bounds checks, and strides along one dimension.
 
-Numbers are parameters of the kernel, not part of its text: other extents with the same structure are the same kernel.
+Extents are kernel parameters, not literals: other extents with the same structure share one kernel.
 """
 
 import math

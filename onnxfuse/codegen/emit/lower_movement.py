@@ -1,7 +1,7 @@
-"""A program with data movement as a plain program over reads: each read is an input through an index map.
+"""Lower data movement: rewrite a program with moves as a program over reads, each an input through an index map.
 
-Every output element is computed from elements of the inputs; where they lie follows from composing the movements
-between. A value that is reached at two places (RoPE: at i and at i + 32) is two values of the plain program.
+Every output element is computed from elements of the inputs, and their offsets follow by composing the movements in
+between. A value that is read at two indices (RoPE: at i and at i + 32) becomes two values of the lowered program.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What each scalar operation, rounding and reduction is in C++, over the names of templates/cuda/math.cuh."""
+"""C++ spelling of each scalar operation, rounding and reduction, over the names of templates/cuda/math.cuh."""
 
 from onnx import TensorProto
 

@@ -1,4 +1,4 @@
-"""The text of a kernel: the template files, with the generated functor and constants between them."""
+"""Assemble a kernel's source: the template files, with the generated functor and constants inserted."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Hopper's warpgroup products, as C++: a function around a `wgmma` instruction."""
+"""Emit C++ wrappers of Hopper's warpgroup matrix instruction, `wgmma`."""
 
 WIDEST = 256
 """Columns of an instruction, at most."""

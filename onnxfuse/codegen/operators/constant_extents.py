@@ -1,4 +1,6 @@
-"""Numbers that say where data goes: constants put together, and extents of values picked, divided and put together."""
+"""Constant integer operands of data movement: concatenated constants, and extents that are selected, divided and
+concatenated.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The body language of contractions: what each matrix product means, by (domain, op type)."""
+"""Contractions in the body language: semantics of each matrix product, by (domain, op type)."""
 
 from onnx import TensorProto
 

@@ -1,4 +1,4 @@
-"""The body language of data movement: what each ONNX op that moves data means, by (domain, op type)."""
+"""Data movement in the body language: semantics of each operator that moves data, by (domain, op type)."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A node of a body with its operands resolved, as the tables of ops read it."""
+"""A body node with resolved operands, the input of the operator tables."""
 
 from __future__ import annotations
 

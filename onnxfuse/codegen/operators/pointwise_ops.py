@@ -1,6 +1,6 @@
-"""The body language: what each elementwise ONNX op means in scalar operations.
+"""Elementwise operators in the body language: semantics of each in scalar operations.
 
-`POINTWISE` by (domain, op type).
+`POINTWISE` is indexed by (domain, op type).
 """
 
 import math

@@ -1,4 +1,4 @@
-"""From a fused op to its program: the walk over the nodes of the body, each spelled out by the table of its kind."""
+"""Build the program of a fused op: walk the nodes of its body, and expand each by the operator table of its kind."""
 
 from __future__ import annotations
 

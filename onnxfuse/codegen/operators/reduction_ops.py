@@ -1,4 +1,4 @@
-"""The body language of reductions: what each norm, softmax and sum over any axes means, by (domain, op type)."""
+"""Reductions in the body language: semantics of each norm, softmax and sum over any axes, by (domain, op type)."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The body language of windows: what each convolution, pooling and linear Resize means, by (domain, op type)."""
+"""Sliding windows in the body language: semantics of convolutions, pooling and linear Resize, by (domain, op type)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Programs under construction: values are collected, and terms have arithmetic."""
+"""Program builder: collects values, with operator overloading on terms."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Work on images as programs say it: a convolution, pooling or resizing with the Transposes around it.
+"""Image programs: recognize a convolution, pooling or resize together with the Transposes around it.
 
-ONNX's images have their channels first. Kernels like them last: then a Transpose stands before the work and one after
-it. This is the one place that tells such layouts.
+ONNX's images are channels first, and kernels prefer channels last: then one Transpose precedes the operation and one
+follows it. Layout detection happens only here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Index maps: where an element of the output lies in an operand, as sums over the digits of the output's coordinates.
+"""Index maps: the index of an output element in an operand, as linear expressions over the digits of the output's
+coordinates.
 
-An output element has a place in a space of digits (a mixed radix number, outermost digit first). The coordinate of a
-value that is reached through Transpose, Slice, Reshape, ... is an `Index`: a constant plus multiples of digits. A
-Reshape that cuts a dimension cuts digits; where that does not come out even, a quotient or remainder stays in the index
-and is computed by the kernel, so that every map can be written.
+An output element has coordinates in a mixed-radix digit space (outermost digit first). The coordinate of a value that
+is read through Transpose, Slice, Reshape, ... is an `Index`: a constant plus multiples of digits. A Reshape that splits
+a dimension splits digits; where it does not divide evenly, a quotient or remainder stays in the index and the kernel
+computes it, so that every map can be expressed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Norms: programs whose reductions are the mean of a value and the mean of its squared differences from that."""
+"""Recognize norms: programs whose reductions are the mean of a value and the mean of its squared deviations
+(variance).
+"""
 
 from dataclasses import dataclass
 

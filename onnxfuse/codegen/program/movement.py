@@ -1,4 +1,4 @@
-"""Data movement as facts: what moves where. `movement_maps` tells the shapes and places that follow."""
+"""Data movement operations as plain data; `movement_maps` derives their shapes and indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a movement: the shape that it gives, and where an element of its result lies in its operands."""
+"""Shape inference and index maps of movements: the result's shape, and the operand index of each result element."""
 
 from __future__ import annotations
 

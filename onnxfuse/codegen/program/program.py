@@ -1,8 +1,8 @@
-"""A fused op's body as a small typed program: all that is computed, as values, each from earlier ones.
+"""A fused op's body as a small typed program in SSA form: every computed value, each from earlier ones.
 
-Composite ops (LayerNormalization, Softmax, Clip, ...) are spelled out in primitives by the tables of ops; `read` walks
-over the function of an op and builds the program. A matrix product is a contraction, a convolution the contraction of a
-window, a pooling the reduction of one.
+The operator tables expand composite ops (LayerNormalization, Softmax, Clip, ...) into primitives; `read` walks the
+function of an op and builds the program. A matrix product is a contraction, a convolution the contraction of a window,
+a pooling the reduction of a window.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Differences from a mean: what the rounding of the mean leaves in them goes; of one element there is none."""
+"""Recentre deviations from a mean: remove the rounding error of the mean; deviations of a single element are zero."""
 
 from dataclasses import dataclass, field, replace
 

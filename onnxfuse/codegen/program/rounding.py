@@ -1,4 +1,4 @@
-"""Roundings that are done once more: what a kernel stores in 16 bits is rounded as it is stored."""
+"""Remove redundant roundings: a kernel that stores 16-bit values rounds them at the store."""
 
 from dataclasses import replace
 

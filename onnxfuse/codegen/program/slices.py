@@ -1,4 +1,4 @@
-"""Parts of a program as programs of their own, and programs in a form in which equal ones are equal."""
+"""Extract sub-programs, and bring programs to a canonical form in which equal programs compare equal."""
 
 from collections.abc import Sequence
 from dataclasses import replace

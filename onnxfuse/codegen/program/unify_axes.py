@@ -1,8 +1,8 @@
-"""Programs without moves: every axis of every value is told by the axes of one common space.
+"""Eliminate movements from a program: express the axes of every value in one common iteration space.
 
 GroupNormalization reshapes [2, 320, 64, 64] to [2, 32, 40960] and back. In the space (2, 32, 10, 64, 64) nothing is
-reshaped: the reduction runs over the last three axes, and a weight per channel is (32, 10, 1, 1). Likewise transposes
-that cancel, squeezed reductions, vectors laid along the channels.
+reshaped: the reduction runs over the last three axes, and a per-channel weight is (32, 10, 1, 1). The same holds for
+Transposes that cancel, squeezed reductions, and vectors broadcast along the channels.
 """
 
 import math

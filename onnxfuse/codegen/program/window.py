@@ -1,6 +1,7 @@
-"""Windows that slide over images: what a convolution's attributes say, and the places that follow from the shapes.
+"""Sliding windows: convolution and pooling attributes, and the offsets that follow from the shapes.
 
-Pairs are (down, across). What an image has along each of its axes is such a pair, of a volume (inward, down, across).
+Pairs are (vertical, horizontal). Each spatial attribute of an image is such a pair; of a volume it is a triple (depth,
+vertical, horizontal).
 """
 
 from __future__ import annotations

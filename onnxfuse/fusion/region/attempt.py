@@ -1,4 +1,4 @@
-"""One attempt to fuse: where it starts, the region that grows from there, and what it has to heed."""
+"""State of one fusion attempt: its anchor, the region grown so far, and its constraints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What measuring has decided: the places at which a fusion that a rule proposes is not made, and why."""
+"""Decisions from measurements (tuning): anchors at which a proposed fusion is skipped, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""From a region of nodes to one fused op: the nodes themselves become the body of a model-local function."""
+"""Build a fused op from a region: its nodes become the body of a model-local function."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""No fused op without a plan: each is planned for every GPU, at sampled sizes, before it is made."""
+"""Prove that a kernel exists: each fused op is planned for every GPU, at sampled sizes, before it is made."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

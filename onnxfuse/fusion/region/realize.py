@@ -1,8 +1,8 @@
-"""The library's form of fused ops, made anew from their bodies: what a file says of it decides nothing.
+"""Rebuild the library form of fused ops from their bodies, without trusting what the file claims.
 
-A rule's `realize` replaces an anchor by an op of ONNX Runtime's own where it knows that both compute the same. That
-holds for the nodes that the rule itself finds in a body, at the place where the body stands: with its constants, its
-shapes and the mask that comes in. So they are put in place again, and the rule looks for its anchor there.
+A rule's `realize` replaces an anchor by an ONNX Runtime op where the rule proves that both compute the same. The proof
+covers only the nodes that the rule itself matches in a body, at the location of the body: with its constants, its
+shapes and its incoming mask. So the body is inlined again, and the rule searches for its anchor there.
 """
 
 from collections.abc import Mapping, Sequence

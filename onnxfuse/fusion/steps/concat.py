@@ -1,4 +1,4 @@
-"""Fused ops whose results are put side by side: one op of all of them, each part of which writes its own channels."""
+"""Horizontal fusion of fused ops whose results are concatenated: one op, each part of which writes its own channels."""
 
 import json
 from collections.abc import Mapping, Sequence

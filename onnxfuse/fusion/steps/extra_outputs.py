@@ -1,4 +1,6 @@
-"""Let what reads an output of the kernel, or computes an input, become one more output of it."""
+"""Growth step: a node that reads a kernel's output, or computes its input, becomes an additional output of the
+kernel.
+"""
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt

@@ -1,6 +1,6 @@
-"""Growth is a fold over steps: each lets the region of an attempt take in one kind of neighbour, or says why not.
+"""Region growth as a fold over steps: each step absorbs one kind of neighbour, or reports why not.
 
-A template declares which steps its ops allow, a rule which it wants; their order is here.
+A template declares which steps its ops support, and a rule which it enables; their order is defined here.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -1,4 +1,4 @@
-"""Let a region take in the Concat of channels that computes an input of its anchor: its kernel reads the parts."""
+"""Growth step: absorb the channel Concat that produces an input of the anchor; the kernel reads the parts instead."""
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth

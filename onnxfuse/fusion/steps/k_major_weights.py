@@ -1,6 +1,6 @@
-"""Weights of matrix products as a kernel wants them: a column's terms side by side, [n, k].
+"""K-major weight layout [n, k] for matrix products: the terms of a column are contiguous.
 
-TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
+Hopper's tensor cores read both TF32 factors K-major; the weight is transposed once, when the model is optimized.
 """
 
 from collections.abc import Sequence

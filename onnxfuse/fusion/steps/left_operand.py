@@ -1,4 +1,4 @@
-"""Let a region take in what computes one input of its anchor, for the anchor alone: a product's left factor."""
+"""Growth step: absorb the producer of a product's left factor, where the anchor is its only reader."""
 
 from collections.abc import Collection
 

@@ -1,7 +1,7 @@
-"""Let a region grow through data movement: a Transpose, a Slice, a Concat becomes an index map of the kernel.
+"""Growth step: absorb data movement; a Transpose, Slice or Concat becomes an index map of the kernel.
 
-The kernel runs over the outputs of the region, which all have one shape; what is inside may have any. Each node joins
-only where the kernel with it costs less than the kernel without it and the node by itself.
+The kernel iterates over the region's outputs, which share one shape; interior values may have any. A node joins only
+where the kernel with it costs less than the kernel without it plus the node alone.
 """
 
 import math

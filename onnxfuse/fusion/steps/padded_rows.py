@@ -1,7 +1,7 @@
-"""Weights that are the left factor of a product, as a kernel wants them: each row begins on a boundary of 16 bytes.
+"""Pad the rows of a weight that is a product's left factor to 16-byte boundaries.
 
-Hopper's copy engine takes no others. A weight of 196 terms is stored with rows of 200, zeros behind the terms, which no
-product reads; it is written so once, when the model is optimized.
+Hopper's TMA requires that alignment. A weight of 196 terms is stored with rows of 200, padded with zeros that no
+product reads; it is padded once, when the model is optimized.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Let an anchor grow: take in the pointwise nodes around it while the result stays one kernel and loses nothing."""
+"""Growth step: absorb adjacent pointwise nodes while the result stays one kernel and no value read elsewhere is
+lost.
+"""
 
 import math
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Let a region run over more than its anchor leaves: what is reduced, and what is broadcast."""
+"""Growth step: extend a region to the reduced axes of its anchor, for reduction inputs and broadcast results."""
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt

@@ -1,4 +1,4 @@
-"""Let a region take in the anchors that read the same value: products of one input in one launch."""
+"""Growth step: absorb anchors that read the same value, so that products of one input share a launch."""
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth

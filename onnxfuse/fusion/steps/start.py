@@ -1,4 +1,4 @@
-"""Where growth begins: what a rule's anchor finds at a node."""
+"""Start of growth: match a rule's anchor at a node."""
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth

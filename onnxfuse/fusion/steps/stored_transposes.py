@@ -1,8 +1,8 @@
-"""Weights that are read through a Transpose and stay as they are stored: a product's kernel reads them so.
+"""Weights read through a Transpose in their stored layout: the product's kernel reads them transposed.
 
-An embedding's table is the head's weight, too; the decoder of an autoencoder multiplies by the encoder's. While kernels
-grow, such a Transpose is a weight like any other, whose numbers are not at hand; a product that gets a kernel takes the
-Transpose into its body, and where none does it stands there again.
+An embedding table can also be the weight of the output head, and an autoencoder's decoder can share the encoder's
+weights. During growth such a Transpose counts as a weight whose values are unavailable; a product that gets a kernel
+absorbs the Transpose into its body, and otherwise the Transpose is restored.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Let a region take in how its outputs are reshaped and transposed afterwards: its kernel writes them so.
+"""Growth step: absorb the Reshape and Transpose of a region's outputs; the kernel writes that layout directly.
 
-A kernel that reduces rows reads them so, too.
+Kernels that reduce rows read their inputs that way, too.
 """
 
 from onnxfuse import cuda

@@ -1,6 +1,7 @@
-"""Nodes that do to another value what a kernel does, beside something that both read, join it: one launch for both.
+"""Growth step: absorb nodes that apply the kernel's operations to another value with a shared operand: one launch for
+both.
 
-RoPE of queries and of keys read the same cosines and sines.
+RoPE of queries and of keys reads the same cosines and sines.
 """
 
 from onnxfuse.fusion.region.attempt import Attempt

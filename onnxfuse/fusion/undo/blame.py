@@ -1,7 +1,7 @@
-"""A model that was made and is not valid: which rule made the op at fault, and the model without it.
+"""Find the rule at fault when an optimized model is invalid, and produce the model without that rule.
 
-A fused op is at fault where the model is valid once its nodes are back. What rewrites did has no way back, nor have
-nodes that became others in a body: then the model is made again without the rule.
+A fused op is at fault if the model becomes valid once the op's nodes are restored. Rewrites, and nodes that changed on
+their way into a body, cannot be reverted: for those the model is optimized again without the rule.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -1,4 +1,4 @@
-"""The way back: every fused op is replaced by its body, under the names that the nodes had."""
+"""Unfuse: replace every fused op by its body, under the original node names."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

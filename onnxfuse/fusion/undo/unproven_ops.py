@@ -1,4 +1,4 @@
-"""Fused ops of which the file alone does not prove what their rule asks: a session would run them as their bodies."""
+"""Revert fused ops whose rule conditions cannot be proven from the file: a session would run them as their bodies."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,6 +1,6 @@
-"""Axes of values that get zeros, in the weights that make and read them: what is computed stays the same.
+"""Zero-pad axes of values, in the weights that produce and consume them; the model's outputs stay the same.
 
-Along an axis there may be several runs of elements, as heads are, one behind the other: each gets zeros behind it.
+An axis may hold several consecutive groups of elements, as attention heads do: each group is padded at its own end.
 """
 
 from collections.abc import Callable, Mapping

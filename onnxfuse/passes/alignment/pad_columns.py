@@ -1,8 +1,8 @@
-"""Products whose columns end off a boundary of the kernels get zeros, in their weights and in those of the next ones.
+"""Zero-pad the columns of products to the kernels' alignment, in their weights and in those of the following products.
 
-Squeeze-and-excite nets squeeze to 6 or 10 channels: such a product, and the next one, would be the library's, and what
-stands behind each a launch of its own. What the columns become on their way, a sigmoid of 0 for one, zeros in the rows
-of the next weights meet.
+Squeeze-and-excite nets squeeze to 6 or 10 channels: without padding, such a product and the next one would run in the
+library, and what follows each would be a separate launch. Whatever the padded columns become in between, for example
+0.5 after a Sigmoid, is multiplied by zero rows of the next weights.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
-"""Heads of an attention that no kernel takes as they are get zeros, in the weights that make and read them.
+"""Zero-pad attention heads of unsupported sizes, in the weights that produce and consume them.
 
-Zeros behind queries and keys add nothing to a score, and those behind values are columns of the result that zeros in
-the next weights meet. So heads of 15 or 36 elements become heads of 16 or 40, and LeViT's keys, half or a quarter as
-wide as its values, as wide as these: it is attention as every other, and the scores are never written.
+Zero columns of queries and keys add nothing to a score; zero columns of values become columns of the result that zero
+rows of the next weights cancel. So heads of 15 or 36 elements become heads of 16 or 40, and LeViT's keys, half or a
+quarter as wide as its values, are padded to the same width: it becomes regular attention, whose scores are never
+written to memory.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Whole numbers that are padded by an amount computed from their length are put beside the padding.
+"""Rewrite a Pad of integers by an amount computed from their length as a Concat with the padding.
 
-F.pad(ids, (0, (w - length % w) % w), value=pad_id) stands before attention in windows. ONNX Runtime (1.31) has no CUDA
-kernel for a Pad of whole numbers: it runs on the CPU, and the ids, the mask and all that is made of them are copied,
-which no CUDA graph takes. Side by side (Concat) they stay on the GPU; of the amounts alone the CPU knows.
+F.pad(ids, (0, (w - length % w) % w), value=pad_id) precedes windowed attention. ONNX Runtime (1.31) has no CUDA kernel
+for a Pad of integers: it runs on the CPU, and the ids, the mask and everything derived from them are copied, which
+prevents CUDA graph capture. With Concat they stay on the GPU; only the amounts are computed on the CPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An Einsum of two operands that is a matrix product once their axes are in order: it is one.
+"""Rewrite an Einsum of two operands that is a matrix product, up to axis order, as MatMul.
 
-Attention is written so, in letters of all kinds and any order, and projections to heads and back. A MatMul between
-Transposes, and Reshapes where several axes are one of a matrix, is what the rules know.
+Attention is often written so, with any letters in any order, and so are projections to heads and back. Rules match a
+MatMul between Transposes, with Reshapes where several axes form one axis of a matrix.
 """
 
 from collections.abc import Mapping, Sequence

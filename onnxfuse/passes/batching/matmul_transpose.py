@@ -1,7 +1,8 @@
-"""Products by weights between two Transposes: they run along the other axis, and nothing is turned.
+"""Absorb the two Transposes around a product by weights: multiply along the other axis instead.
 
-Layers that mix tokens turn [batch, tokens, channels] over, apply linear layers along the tokens, and turn the result
-back. A product of the weight, turned once, with the tokens as they are gives that at once; biases go along its rows.
+Token-mixing layers transpose [batch, tokens, channels], apply linear layers along the tokens, and transpose back.
+Multiplying the transposed weight (transposed once, offline) by the untransposed tokens gives the same result; biases
+are added along its rows.
 """
 
 from dataclasses import dataclass, field

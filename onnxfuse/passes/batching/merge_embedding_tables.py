@@ -1,9 +1,9 @@
-"""Rows of several tables that are put side by side are rows of one table: one Gather reads them all.
+"""Merge Gathers from several tables, whose results are concatenated, into one Gather from one stacked table.
 
-Recommenders and nets on records of columns look up a row of a table of its own for each column and concatenate them: a
-launch or two for each. Here the tables stand under one another, and an index is raised by the rows above its own table.
-One outside its table is outside of the whole one, too: what ONNX Runtime does then (an error on the CPU, zeros on CUDA)
-stays what it does.
+Recommenders and tabular nets look up one embedding table per column and concatenate the rows: one or two launches per
+column. Here the tables are stacked, and each index is offset by the rows above its own table. An index outside its own
+table is mapped outside the stacked one, too, so that ONNX Runtime's behaviour (an error on the CPU, zeros on CUDA) is
+preserved.
 """
 
 from collections.abc import Iterator

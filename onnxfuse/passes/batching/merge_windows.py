@@ -1,7 +1,7 @@
-"""Attention with more than one batch axis: they are one inside, and it is the attention that every other model has.
+"""Merge several batch axes of an attention into one, the form that rules match.
 
-Windows and grids of images stand in an axis of their own, [batch, windows, heads, s, d]. Between the Reshapes to heads
-and back, batch and windows are nothing but two axes of a batch.
+Windows and grids of images have an axis of their own, [batch, windows, heads, s, d]. Between the Reshapes to heads and
+back, batch and windows are merely two batch axes.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""A product that is cut apart behind its columns: one product for each part, of its columns of the weight.
+"""Split a product whose result is sliced along its columns: one product per slice, by that slice of the weight.
 
-Exporters write several projections of one input as one, and cut its result: queries, keys and values; a gate and what
-it gates; shifts and scales. The cut copies every number once more. Products of the parts stand where their readers want
-them, and what multiplies several weights by one input in one launch (the rule gemm) finds them side by side. Rules that
-know more of what is cut than that it is (packed_qkv, packed_kv, packed_heads) go first.
+Exporters pack several projections of one input into one product and split its result: queries, keys and values; a gate
+and its gated value; shifts and scales. The split copies every element once more. Separate products are placed where
+their readers need them, and multiplying several weights by one input in one launch (the rule gemm) still applies, as
+they share the input. Rules that know more about the slices (packed_qkv, packed_kv, packed_heads) run first.
 """
 
 from collections.abc import Iterator, Sequence

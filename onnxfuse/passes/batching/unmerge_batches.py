@@ -1,8 +1,8 @@
-"""Batch axes that were merged for matrix products alone: the products run over the axes themselves.
+"""Undo the merging of batch axes around matrix products: run the products over the original axes.
 
-`torch.bmm` and `baddbmm` take one batch axis, so [batch, heads, s, d] becomes [batch * heads, s, d] before them and
-comes apart behind them. MatMul takes any number of batch axes; apart from the start, scores meet masks of
-[batch, 1, s, s] and biases by head where every other attention has them.
+`torch.bmm` and `baddbmm` take one batch axis, so [batch, heads, s, d] is reshaped to [batch * heads, s, d] before them
+and back after them. MatMul takes any number of batch axes; with separate axes, scores meet masks of [batch, 1, s, s]
+and per-head biases in the same form as in every other attention.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set

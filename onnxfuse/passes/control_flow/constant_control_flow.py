@@ -1,8 +1,8 @@
-"""Control flow that is known ahead: an If whose condition is a constant, a Loop of a known few trips.
+"""Inline static control flow: an If with a constant condition, a Loop with a constant, small trip count.
 
-torch's tracer writes a Loop for what it has no operator for (`tensor_split`: of one trip), and torch.jit an If for each
-question about a shape. ONNX Runtime runs a body by itself: its nodes fuse with nothing outside, no type is known of
-what it gives, and no CUDA graph takes it.
+torch's tracer writes a Loop for operators that ONNX lacks (`tensor_split`: one trip), and torch.jit an If for each
+condition on a shape. ONNX Runtime runs a subgraph separately: its nodes fuse with nothing outside, the types of its
+results are unknown, and CUDA graphs cannot capture it.
 """
 
 from __future__ import annotations

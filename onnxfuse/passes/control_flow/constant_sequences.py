@@ -1,7 +1,7 @@
-"""What is taken from a sequence by a known position is read where it was put in.
+"""Replace reads of a sequence at a constant index by the inserted value.
 
-Exporters write sequences for what a model treats as a list of tensors: pieces of a Split, layers' outputs, states. They
-live on the CPU's side of ONNX Runtime, and of an element no type is known.
+Exporters write sequences for a model's lists of tensors: pieces of a Split, outputs of layers, states. Sequences live
+on the CPU in ONNX Runtime, and the types of their elements are unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Nodes that compute the same of the same values are one: extents and positions from the start, others later.
+"""Common subexpression elimination: extents and positions from the start, other elementwise nodes later.
 
-Elementwise ones before kernels grow: an exporter writes a Cast for each reader, and an Unsqueeze before it. What moves
-data, or calls it another shape, stays each reader's own: where layouts meet, or heads begin, a kernel takes it in.
+Elementwise nodes are merged before kernels grow: an exporter writes a Cast for each reader, and an Unsqueeze before it.
+Nodes that move data or reshape it stay duplicated for each reader: a kernel absorbs its own copy where layouts change
+or attention heads begin.
 """
 
 from onnx import TensorProto

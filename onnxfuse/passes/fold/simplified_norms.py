@@ -1,6 +1,6 @@
-"""ONNX Runtime's SimplifiedLayerNormalization is the RMS norm that rules know.
+"""Rewrite ONNX Runtime's SimplifiedLayerNormalization as the RMS norm that rules match.
 
-ONNX Runtime's own tools write it, in the default domain, where ONNX has an RMSNormalization since operator set 23 only.
+ONNX Runtime's own tools write it, in the default domain; ONNX has RMSNormalization only since operator set 23.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""Weights that are standardized by their own statistics in every run are standardized weights.
+"""Fold weight standardization, computed from the weights' own statistics in every run, into the weights.
 
-BiT and NFNet write their weight standardization as a BatchNormalization in training mode over the weights of each
-convolution. ONNX Runtime 1.31 has none on CUDA from operator set 14 on: as exported such a model does not open there.
+BiT and NFNet express weight standardization as a BatchNormalization in training mode over the weights of each
+convolution. ONNX Runtime 1.31 has no CUDA kernel for that from operator set 14 on: such a model as exported does not
+load there.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""A Pad or nearest Resize of some axes, in a graph with convolutions, names what becomes of all of them.
+"""Make the axes of Pad and nearest Resize explicit for all dimensions, in graphs with convolutions.
 
-From operator set 18 on both may say which axes their numbers are of. ONNX Runtime 1.31 moves Transposes, as stand at
-the edges of channels-last regions, through the two as if there were a number for each axis: it does not open the file,
-or does not run it.
+From operator set 18 on both may list the axes that their amounts apply to. ONNX Runtime 1.31 moves Transposes, such as
+those at the edges of channels-last regions, through them as if there were an amount for each axis: it then fails to
+load or to run the model.
 """
 
 from collections.abc import Sequence

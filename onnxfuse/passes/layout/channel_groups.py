@@ -1,4 +1,4 @@
-"""How operators on groups of channels are written channels last: group normalization, and the shuffle of channels."""
+"""Channels-last forms of operators on channel groups: group normalization, and channel shuffle."""
 
 import numpy as np
 from onnx import NodeProto

@@ -1,4 +1,6 @@
-"""A convolution of volumes with few channels as one of images: layers that its window sees are an image's channels."""
+"""Rewrite a convolution of volumes with few channels as a 2-D convolution: the depth slices in its window become
+channels.
+"""
 
 from collections.abc import Mapping
 from math import prod

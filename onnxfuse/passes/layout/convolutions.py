@@ -1,4 +1,4 @@
-"""How convolutions are written channels last: products of pixels, or convolutions with weights laid out anew."""
+"""Channels-last forms of convolutions: per-pixel matrix products, or convolutions with a permuted weight layout."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -1,12 +1,12 @@
-"""The layout phase: regions of convolutions run channels last inside, with Transposes at their edges alone.
+"""The layout phase: convert regions of convolutions to channels last, with Transposes only at their edges.
 
-A convolution on tensor cores works on [batch, height, width, channels]. Given channels first, the library turns its
-input and its output around each time. So a node channels last saves what it would turn around, an edge between the two
-layouts costs one Transpose, and the cheapest choice for all nodes of a graph at once is a minimum cut of a network
-whose two sides are the layouts.
+A convolution on tensor cores works on [batch, height, width, channels]. Given channels first, the library transposes
+its input and its output each time. So a channels-last node saves those transposes, an edge between the two layouts
+costs one Transpose, and the cheapest assignment for all nodes of a graph is a minimum cut of a flow network whose two
+sides are the layouts.
 
-What the file then says is plain ONNX, which knows convolutions channels first alone: Conv stands between a Transpose of
-its input, one of its weight and one of its output. Fused ops and the library's own take the four as one.
+The resulting file is plain ONNX, in which convolutions are channels first: a Conv stands between a Transpose of its
+input, one of its weight and one of its output. Fused ops and the library's own op absorb all four.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""How each operator is written channels last: [batch, height, width, channels] in place of [batch, channels, ...].
+"""Channels-last forms of operators: [batch, height, width, channels] in place of [batch, channels, ...].
 
-An operator that is not in the table below, or not in the way that it is used, stays channels first.
+An operator that is not in the table below, or is used in an unsupported form, stays channels first.
 """
 
 from collections.abc import Callable, Sequence

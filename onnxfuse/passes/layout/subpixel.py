@@ -1,13 +1,13 @@
-"""A transposed convolution channels last as one of stride 1: all pixels of a block come from the same few places.
+"""Rewrite a channels-last transposed convolution as a stride-1 convolution with subpixel outputs (depth to space).
 
-Of stride s, y[s n + r - p] = sum over m of x[n - m] w[r + m s]: the s pixels of block n read the same k / s places of
-x, each by weights of its own. So it is a convolution over k / s places whose channels are the pixels of a block, which
-then stand beside each other; where the padding p ends inside of a block, its first pixels are cut off. Libraries
-compute the gradient of a convolution instead, for which few kernels are made: for 64 to 32 channels, 8192 places,
-kernel 8, stride 4, float16, cuDNN's search came to one of 7034 us on an H100, and others on other days (2026-11).
+Of stride s, y[s n + r - p] = sum over m of x[n - m] w[r + m s]: the s pixels of block n read the same k / s elements of
+x, each by its own weights. So it is a convolution over k / s elements whose output channels are the pixels of a block,
+which are then adjacent in memory; where the padding p ends inside a block, its first pixels are sliced off. Libraries
+compute the gradient of a convolution instead, for which few kernels exist: for 64 to 32 channels, 8192 elements, kernel
+8, stride 4, float16, cuDNN's search chose one of 7034 us on an H100, and others on other days (2026-11).
 
-Where the stride does not divide the kernel, pixels of a block read unlike numbers of places. Zeros in place of the
-weights that lack would turn an infinity of x into NaN where there was none: such ones stay.
+Where the stride does not divide the kernel, the pixels of a block read different numbers of elements. Zero padding of
+the missing weights would turn an infinity in x into a NaN that the original does not produce: those are not rewritten.
 """
 
 from collections.abc import Mapping, Sequence

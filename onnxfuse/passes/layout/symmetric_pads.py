@@ -1,7 +1,8 @@
-"""A ConvTranspose that cuts off more at one end than at the other cuts off as much at both, and a Slice the rest.
+"""Rewrite a ConvTranspose with asymmetric pads as one with symmetric pads and a Slice.
 
-cuDNN pads alike at both ends. ONNX Runtime has no CUDA kernel for any other ConvTranspose: it runs on the CPU, and its
-channels-last op not at all. Keras's "same" of an odd kernel by a stride of 2 is one: a pixel is cut off, at the end.
+cuDNN pads both ends equally. ONNX Runtime has no CUDA kernel for any other ConvTranspose: it runs on the CPU, and its
+channels-last op does not run at all. Keras's "same" padding with an odd kernel and a stride of 2 is such a case: one
+pixel is removed, at the end.
 """
 
 import numpy as np

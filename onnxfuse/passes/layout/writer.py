@@ -1,4 +1,4 @@
-"""What forms of operators channels last are made of: names, constants, operands laid out anew."""
+"""Building blocks of channels-last forms: fresh names, constants, permuted operands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

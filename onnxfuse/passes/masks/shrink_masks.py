@@ -1,7 +1,7 @@
-"""A mask that is the same for all queries is not written out for each of them.
+"""Replace a mask that is equal for all queries by one broadcast row.
 
-Exporters give a padding mask a row for every query: the condition on keys meets one that always holds, or an Expand.
-What is added to scores, or chooses among them, is broadcast to their shape all the same.
+Exporters expand a padding mask to one row per query: by combining the condition on keys with one that always holds, or
+by an Expand. Masks that are added to scores, or select among them, broadcast to the scores' shape anyway.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What steps share that write nodes in the place of others."""
+"""Shared helpers of passes that substitute nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What steps share that read cuts."""
+"""Shared helpers of passes that analyze Slice ranges."""
 
 from onnxfuse.graph.graph import Graph, Node
 

@@ -1,11 +1,11 @@
-"""Targets that a model computes although they are known: what is read from shapes becomes a constant.
+"""Replace computed targets of Reshape and Expand by constants where inferred shapes determine them.
 
-Exporters write the target of a Reshape as a Concat of extents that they ask for on the way. Where each extent of the
-result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
-What torch writes for `expand` chooses between an extent and 1 by whether it was asked for -1; where each extent is
-known by name, it is read from the first value that has it, and nothing is chosen.
-`allowzero`, which torch's exporter of today writes on every Reshape, is for targets with an extent of no elements:
-without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
+Exporters write the target of a Reshape as a Concat of extents read along the way. Where each extent of the result is an
+integer, or equals the operand's at the same axis, the target is a constant: 0 copies the operand's extent. What torch
+writes for `expand` selects between an extent and 1 by whether the request was -1; where each extent is known by name,
+it is read from the first value that has it, and the selection is dropped. `allowzero`, which torch's current exporter
+writes on every Reshape, matters only for targets with an empty extent: otherwise it is dropped, so that a Reshape has
+one form whichever exporter wrote it.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,13 @@
-"""What a Resize comes to is a constant where the types tell it, and one number whoever computes it.
+"""Replace computed Resize sizes by constants where the types determine them, with scales that round the same
+everywhere.
 
-Decoders with skips interpolate to the size of another value: exporters ask for all extents of it where the batch is
-open. Where all others are numbers, so are the scales.
+Decoders with skip connections interpolate to the size of another value: exporters read all of its extents if the batch
+is dynamic. If all others are integers, the scales are constants.
 
 An extent times a scale is rounded down: ONNX Runtime multiplies in float32, ONNX's inference in double. 10 pixels by
-0.7, a little less in float32, are 7 and 6. There the Resize is told sizes, computed where the batch is open, from which
-ONNX Runtime has the same scale; in types that do not show it the next number is the scale, for a kernel.
+0.7, a little less in float32, are 7 and 6. There the Resize is given sizes, computed if the batch is dynamic, from
+which ONNX Runtime derives the same scale; in types that do not show the difference, the scale is the adjacent float,
+for a kernel.
 """
 
 from collections.abc import Sequence

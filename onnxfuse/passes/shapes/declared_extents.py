@@ -1,8 +1,8 @@
-"""What only the exporter's declarations tell of a Reshape is written into it: a session does not believe them.
+"""Write extents that only the exporter's declarations determine into Reshape targets: a session ignores declarations.
 
-torch.export proves that the positions cut from a table are as many as the tokens of a batch, and declares it; what the
-nodes compute does not tell. The extent that a target leaves over, -1, is then, as far as a session sees, some multiple
-of the batch, and a rule that asks for the same batch of queries and of keys is refused there. 0 says that it is kept.
+torch.export proves that a slice of a position table is as long as the batch has tokens, and declares it; the nodes
+alone do not show it. The remaining extent of a target, -1, is then, to a session, some multiple of the batch, and a
+rule that requires equal batches of queries and keys is refused there. 0 states that the extent is copied.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Numbers computed from shapes that are data to a kernel: they reach the GPU as a launch's argument, not by a copy.
+"""Pass shape-derived scalars as launch arguments instead of copying them to the device.
 
-ONNX Runtime computes on shapes on the CPU, and copies what the GPU reads of it; a copy refuses a CUDA graph
+ONNX Runtime computes on shapes on the CPU and copies what the GPU reads of them; a copy prevents CUDA graph capture
 (`runtime/session/capture.py`). Its Range reads start and limit on the CPU and writes on the GPU: Range(n, n + 1, 1) is
 n there, for every n but the greatest of its type.
 """

@@ -1,8 +1,8 @@
-"""Extents that are counted in int32 are counted in int64, as ONNX has them.
+"""Remove int32 casts of extents: compute them in int64, as ONNX does.
 
-TensorFlow counts in int32: between a Shape and the Reshape that reads it exporters write a Cast to int32 and one back.
-Behind them nobody sees that an extent is one of a value's. What int32 does not hold is nothing that the model could
-compute with either.
+TensorFlow counts in int32: between a Shape and the Reshape that reads it exporters write a Cast to int32 and one back,
+which hides that an extent comes from a value's shape. Extents beyond int32 are beyond what the model could compute
+anyway.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""A sum of more values than one kernel reads is a sum of sums, each of which grows over what computes its values.
+"""Split a Sum of more operands than a kernel reads into partial sums, each of which fuses with its producers.
 
-Frameworks write the terms of a series, the heads of an ensemble or the levels of a pyramid as one Sum of all of them.
+Frameworks write the terms of a series, the heads of an ensemble or the levels of a pyramid as one Sum.
 """
 
 from collections.abc import Sequence

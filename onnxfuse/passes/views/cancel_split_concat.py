@@ -1,7 +1,7 @@
-"""Neighbouring parts of a value that are put side by side again in their order are the value: nothing is cut for that.
+"""Cancel a Concat of adjacent slices: slices of a value concatenated in order are the value.
 
-Cross stage partial nets (YOLO's C2f) cut an image's channels in two halves, send one through convolutions, and put both
-and all that came of it side by side.
+Cross stage partial nets (YOLO's C2f) split an image's channels in two halves, send one through convolutions, and
+concatenate both with all intermediate results.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A Slice in steps of 1 says no steps: rules know one spelling of what exporters write in two."""
+"""Canonicalize Slices: drop steps of 1, so that rules match one spelling."""
 
 import onnx
 

@@ -1,8 +1,8 @@
-"""Elementwise work behind a view of what a convolution makes: it stands before the view, where it joins the kernel.
+"""Move elementwise nodes above a view of a convolution's output, where they join its kernel.
 
-Transformers for images see the channels-last image that a convolution makes as tokens, [n, h, w, c] as [n, h * w, c],
-and apply their activation to these. It is the same on the image. Once convolutions are laid out channels last, what a
-model ends in is a view, too, where it has one channel.
+Vision transformers view a convolution's channels-last image [n, h, w, c] as tokens [n, h * w, c], and apply their
+activation to the tokens; it is the same on the image. Once convolutions are channels last, a model's output with one
+channel is such a view, too.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""What is written into a slice of a value stands between the parts that stay: no index is made, and nothing scattered.
+"""Rewrite a scatter into a contiguous slice as Concat(before, update, after): no index tensor, no scatter.
 
-`x[:, 1:] += y` is exported as a ScatterND or a ScatterElements that reads where each element goes from a tensor, 32
-bytes for four axes: torchvision's MViT has 315 MB of them beside 20 MB of scores. No kernel reaches across it. Side by
-side (Concat) the parts are what movement kernels read where they lie.
+`x[:, 1:] += y` is exported as a ScatterND or a ScatterElements that reads the destination of each element from a
+tensor, 32 bytes per element for four axes: torchvision's MViT has 315 MB of indices for 20 MB of scores. No kernel
+fuses across a scatter. The parts of a Concat are read in place by movement kernels.
 """
 
 from __future__ import annotations

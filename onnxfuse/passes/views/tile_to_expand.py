@@ -1,7 +1,7 @@
-"""A Tile that repeats extents of 1 alone copies nothing that an Expand would not: it is one.
+"""Rewrite a Tile that repeats only axes of extent 1 as an Expand.
 
-torch's `repeat_interleave` is exported so, by which decoders give each group of queries its key and value. What reads
-an Expand may read what is before it, and the rules know that.
+torch exports `repeat_interleave` so, which decoders use to repeat keys and values for each group of queries. Readers of
+an Expand can read its input instead, and rules match that.
 """
 
 import onnx

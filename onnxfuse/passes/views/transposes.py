@@ -1,4 +1,4 @@
-"""A Transpose of a Transpose is one, or none; and one before a Cast stands behind it."""
+"""Merge consecutive Transposes into one, or none, and move a Cast above a Transpose."""
 
 import onnx
 

@@ -1,9 +1,9 @@
-"""Axes of extent 1 that are taken out and put in again: what has its shape back is what it was.
+"""Cancel Squeeze and Unsqueeze pairs of unit axes, and merge unit axes into adjacent Reshapes.
 
-Heads are squeezed away around an operator and put in again on its other side; where the operator has gone elsewhere, or
-was none, the two stand behind one another. Reshapes stay: which axes they join and split the rules ask. But beside a
-Reshape such axes say nothing, as where an Einsum is written as a product: each letter that only one factor has is an
-axis of the other one, put in, turned and merged.
+Heads are squeezed around an operator and unsqueezed on its other side; where the operator moved elsewhere, or was none,
+the two are adjacent. Reshapes alone stay: rules inspect which axes they merge and split. But next to a Reshape unit
+axes carry no information, as where an Einsum is written as a product: each letter of only one factor becomes a unit
+axis of the other, unsqueezed, transposed and merged.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""The [fuse] table of a rule file: what a fusion starts from, and what may grow onto it."""
+"""The [fuse] table of a rule file: the anchor of a fusion, and the growth steps that may extend it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""In which order rules take their nodes: never by the names of their files.
+"""Rule precedence, independent of file names.
 
-Rules of one's own go first, then those of packs, then those that come with onnxfuse; among each the higher `priority`
-first; fusions then by their template. Of what is left the rule with the longer pattern goes first, of two as long the
-one that grows in more ways; otherwise it is all the same: where it is not, `priority` says which. A rule of one's own
-that takes the place of a shipped one keeps its place.
+A user's own rules come first, then those of packs, then the shipped ones; within each group, higher `priority` first;
+then fusions by template. Among the remaining rules a longer pattern comes first, and between equal lengths the one with
+more growth steps; beyond that the order must not matter: where it does, set `priority`. A user's rule that replaces a
+shipped one inherits its position.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
-"""Rule packs: rules that come with other packages, found by their entry points of the group `onnxfuse.rules`.
+"""Rule packs: rules distributed with other packages, discovered by entry points of the group `onnxfuse.rules`.
 
-A pack's `pyproject.toml` says where its rule files are; which version it has is the package's:
+A pack's `pyproject.toml` names the location of its rule files; the pack's version is that of the package:
 
     [project.entry-points."onnxfuse.rules"]
     acme = "acme_rules"            # the folder of this package holds .toml rule files

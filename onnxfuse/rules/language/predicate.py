@@ -1,6 +1,6 @@
-"""What a rule asks of a match beyond its shape, and what it counts: expressions over the closed vocabulary.
+"""Predicates and counts of a rule: conditions on a match beyond its pattern, in the closed vocabulary.
 
-What the model does not tell does not hold; `not X` holds where X does not.
+A predicate on a fact that the model does not determine is false; `not X` is true where X is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
+"""Rule files: one TOML file per fusion, parsed and validated here, with errors by file and line."""
 
 import re
 from collections.abc import Iterable, Mapping

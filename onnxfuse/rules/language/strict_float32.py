@@ -1,4 +1,4 @@
-"""Rules for models whose float32 products must not be rounded to TF32."""
+"""Filter rules for models whose float32 products must not be rounded to TF32."""
 
 from collections.abc import Sequence
 from dataclasses import replace

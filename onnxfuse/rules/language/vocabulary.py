@@ -1,4 +1,4 @@
-"""Every word that an expression may use: what it takes, and what it says of a match."""
+"""The closed vocabulary of rule expressions: each word's arguments, and its value for a match."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Why something did not fit, as a value: what kind of thing, of what, what is there and what was wanted.
+"""Structured causes of a refusal: kind, subject, actual value, and expected value.
 
-Who makes one decides nothing about words; who shows one asks for its `text`. Hints and rankings go by `kind`.
+Code that creates a cause does not choose its wording; code that prints one uses its `text`. Hints and rankings depend
+on `kind`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user can do about a refusal: one sentence per kind, with the values of the case."""
+"""Hints for the user on how to resolve a refusal: one sentence per kind of cause, with the values of the case."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Does a pattern stand at this node? The answer is a Match, or a Refusal: how far it got, and what stopped it."""
+"""Match a pattern at a node: return a Match, or a Refusal with the furthest progress and its cause."""
 
 import re
 from collections.abc import Iterator

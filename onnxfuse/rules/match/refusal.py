@@ -1,4 +1,4 @@
-"""Why a rule did not apply at a place, and how near it was."""
+"""Refusals: why a rule did not apply at a node, and how close it came."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,6 @@
-"""Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
+"""Substitute a rewrite's replacement for a match; parts that depend on constants alone are evaluated here, in
+float64.
+"""
 
 import math
 from collections.abc import Mapping, Set

@@ -1,4 +1,6 @@
-"""What was done to a model, what was not, and why: plain facts for the command line, JSON and tests."""
+"""Report of an optimization: applied rules, refusals, and their reasons, as plain data for the command line, JSON and
+tests.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

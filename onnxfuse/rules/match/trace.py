@@ -1,4 +1,4 @@
-"""What an attempt to match has found so far, and the furthest point that all attempts at a place reached."""
+"""State of a match attempt: bindings so far, and the furthest point that all attempts at a node reached."""
 
 import re
 from dataclasses import dataclass, field

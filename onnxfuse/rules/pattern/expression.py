@@ -1,4 +1,4 @@
-"""The expressions of a rule: Python's syntax, read once into a small tree that can do nothing but compare numbers.
+"""The expressions of a rule: Python's syntax, parsed once into a small tree that can only compare numbers.
 
 rank(w) == 2 and const(w, b)            dtype(x) in (float16, bfloat16)
 1 <= dim(x, -1) <= 1024                 dim(h, 1) * dim(h, 3) == dim(x, 2)

@@ -1,12 +1,12 @@
-"""A pattern: a small dataflow graph written in ONNX's own text syntax, with names for what it leaves open.
+"""Patterns: small dataflow graphs in ONNX's text syntax, with labels for open attributes.
 
     (x, w, b) => (y) {
-      c = Conv <_: string = @conv> (x, w, b)      # `_`: all attributes that are not written, kept under the label conv
+      c = Conv <_: string = @conv> (x, w, b)      # `_`: all attributes that are not written, under the label conv
       h = Constant <value = float {0.5}> ()       # matches any constant of that value, whatever its type or shape
       y = Mul (c, h)
     }
 
-An attribute that is not written means the operator's default; `name: type = @label` leaves it open.
+An omitted attribute must have the operator's default; `name: type = @label` matches any value.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A model's graphs one by one: bodies of If, Loop and Scan before what holds them."""
+"""Iterate over a model's graphs in post-order: bodies of If, Loop and Scan before the graph that contains them."""
 
 from collections.abc import Callable
 from typing import TypeVar

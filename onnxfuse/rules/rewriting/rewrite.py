@@ -1,4 +1,4 @@
-"""The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
+"""The rewrite phase: apply every rewrite rule at every node until a fixed point."""
 
 import hashlib
 import re

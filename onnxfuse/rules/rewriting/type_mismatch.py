@@ -1,4 +1,4 @@
-"""What a rewrite of one's own writes is what was there: its values have the types of those whose place they take."""
+"""Type check of a user's rewrites: the replacement's outputs must have the types of the values that they replace."""
 
 from collections.abc import Mapping, Sequence
 
