@@ -15,12 +15,12 @@ AXES = frozenset({"Squeeze", "Unsqueeze"})
 
 
 def common_position_subexpressions(graph: Graph) -> bool:
-    """Compute extents and positions once: values that are one have the same extents, and more is equal then."""
+    """Merge equal computations of extents and positions, which lets further values be recognized as equal."""
     return common_subexpressions(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
 
 
 def common_elementwise_subexpressions(graph: Graph) -> bool:
-    """Compute once what several such nodes compute; return whether there were any."""
+    """Merge equal elementwise nodes; return whether there were any."""
     changed = common_subexpressions(graph, _is_elementwise)
     if changed:
         graph.eliminate_dead_code()
