@@ -20,9 +20,9 @@ from onnxfuse.shapes.types import UNKNOWN, ValueType, is_unknown, value_types
 
 
 def keep_declared_extents(model: ModelProto) -> None:
-    """Write 0 for the -1 of every Reshape where declarations alone tell that the extent is the operand's own.
+    """Write 0 for the -1 of every Reshape where declarations alone show that the operand's extent is preserved.
 
-    A file with fused ops has been here: what it declares is what was inferred of the nodes that they stand for.
+    A file with fused ops was optimized before: its declarations were inferred from the nodes that the ops replace.
     """
     fused = any(f.domain == DOMAIN for f in model.functions)
     if fused or not model.graph.value_info or not any(n.op_type == "Reshape" for n in nodes_of(model.graph)):
@@ -47,7 +47,7 @@ def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
 
 
 def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
-    """Return whether a Reshape's result has the extent there that its operand has, by a name of the model's."""
+    """Return whether a Reshape's result has its operand's extent at that axis, by a name declared in the model."""
     source, result = (types.get(v, UNKNOWN).shape for v in (node.inputs[0], node.outputs[0]))
     if source is None or result is None or axis >= min(len(source), len(result)):
         return False

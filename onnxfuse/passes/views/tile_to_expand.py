@@ -9,11 +9,13 @@ import onnx
 from onnxfuse.graph.graph import Graph, Node
 
 SINCE = 8
-"""The operator set from which there is an Expand."""
+"""First operator set with Expand."""
 
 
 def tile_to_expand(graph: Graph) -> bool:
-    """Make each Tile whose constant repeats are 1 but for extents of 1 an Expand; return whether one was."""
+    """Rewrite each Tile whose constant repeats are 1 except on unit axes as an Expand; return whether one was
+    rewritten.
+    """
     changed = False
     for node in list(graph.nodes):
         if node.op != "Tile" or node.domain or graph.opset < SINCE:
@@ -24,7 +26,7 @@ def tile_to_expand(graph: Graph) -> bool:
         if all(often == 1 or (often > 1 and extent == 1) for often, extent in zip(repeats, shape, strict=True)):
             new = onnx.NodeProto()
             new.CopyFrom(node.proto)
-            new.op_type = "Expand"  # its target, too, is 1 where an extent stays
+            new.op_type = "Expand"  # 1 keeps an extent in Expand's target, too
             graph.replace([node], [Node(new)])
             changed = True
     return changed
