@@ -63,7 +63,7 @@ def _computed(text: str, numbers: Numbers) -> float | None:
         return numbers(text)
     try:
         tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two for expressions nested beyond Python's limit
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: too deeply nested
         return numbers(text)
     if not all(isinstance(n, KNOWN) for n in ast.walk(tree)):
         return numbers(text)
