@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 def for_every_graph(model: ModelProto, act: Callable[[Graph], T]) -> list[T]:
-    """Return what `act` does with the body of every If, Loop and Scan, innermost first, then with the main graph."""
+    """Apply `act` to the body of every If, Loop and Scan, innermost first, then to the main graph, and return the
+    results.
+    """
     opset, returned = opset_of(model), list[T]()
 
     def visit(proto: GraphProto, typed: GraphProto, parent: Graph | None, holder: NodeProto | None) -> None:
