@@ -102,7 +102,7 @@ class Fuse:
     anchors: tuple[Anchor, ...]
     """Alternative spellings, as patterns."""
     steps: tuple[GrowthStep, ...]
-    """Enabled growth steps; their order is that of `rewrite.fuse.growth`."""
+    """Enabled growth steps; their order is that of `fusion.steps.growth`."""
     splits: tuple[Rewrite, ...]
     """Rewrite of one node as a library product and a remainder for a kernel; undone where no kernel absorbs the
     remainder.

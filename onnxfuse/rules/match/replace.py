@@ -64,8 +64,8 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
         constant[name, element] = graph.fresh(f"{base}.{name}")
         graph.add_constant(constant[name, element], stored)
     for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):
-        # A name of the model goes on meaning what it meant, also where `from` has an inner value of the same name: the
-        # rule's author says with that name that the types are alike, no more.
+        # A model value keeps its name, even if `from` has an interior value of that name: reusing the name in `to`
+        # states only that the types are equal.
         fresh = graph.fresh(f"{base}.{output}")
         if output in names:
             graph.types[fresh] = graph.type(names[output])

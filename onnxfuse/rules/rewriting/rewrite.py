@@ -41,7 +41,7 @@ BETWEEN = 4
 """Maximum extra nodes between those of a pattern, such as a mask, a cast, a scale."""
 
 SEEN = 3
-"""A graph in the same state after this many rounds is in a cycle."""
+"""Number of repetitions of an earlier state after which a graph is in a cycle."""
 
 
 def settle(
