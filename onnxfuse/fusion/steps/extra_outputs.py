@@ -10,9 +10,9 @@ from onnxfuse.rules.rewriting.rewrite import find
 
 
 def offer_endings(attempt: Attempt) -> None:
-    """Offer the nodes that make one more output of one that the kernel has: the first of the rule's endings there.
+    """Offer nodes as additional outputs that read an existing output: the first of the rule's endings that matches.
 
-    # Conv -> ReduceMean: the mean of images as they are written
+        # Conv -> ReduceMean: the mean of images as they are written
     """
     graph, step = attempt.graph, attempt.how.step(Growth.EXTRA_OUTPUTS)
     assert step is not None
@@ -26,9 +26,9 @@ def offer_endings(attempt: Attempt) -> None:
 
 
 def offer_caches(attempt: Attempt) -> None:
-    """Offer the Concats that compute inputs, which the model gives out and nothing else reads.
+    """Offer Concats that compute inputs, are model outputs, and have no other readers.
 
-    # Concat(past, new) -> attention: a cache is written as it is read
+        # Concat(past, new) -> attention: a cache is written as it is read
     """
     graph, inside = attempt.graph, set(attempt.nodes)
     if attempt.start.template in ("", attempt.how.template):
@@ -39,7 +39,9 @@ def offer_caches(attempt: Attempt) -> None:
 
 
 def _grows(graph: Graph, node: Node) -> bool:
-    """Return whether a node puts two values together, of heads in a sequence, to an output of the model."""
+    """Return whether a node appends to a cache: concatenates two values along the sequence, into an output of the
+    model.
+    """
     if node.op != "Concat" or node.domain or len(node.inputs) != 2 or not graph.is_output(node.outputs[0]):
         return False
     return len(graph.type(node.outputs[0]).shape or ()) == 4
