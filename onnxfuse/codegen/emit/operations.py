@@ -79,7 +79,7 @@ EXPRESSIONS: dict[str, str] = {
 }
 
 
-# Operations with a shorter form for 16-bit floats, in namespace math16.
+# Operations with a cheaper form for 16-bit floats, in namespace math16.
 SHORTER = frozenset(
     {"exp", "sqrt", "sigmoid", "mish", "one_plus_erf", "gelu", "erf_gelu", "erf_gelu_over", "gelu_tanh"}
 )

@@ -11,7 +11,7 @@ from onnxfuse.codegen.program.movement import Extent
 
 
 def folded(node: BodyNode) -> Known | None:
-    """Return what a node makes of known numbers and of extents alone; None where it computes anything else."""
+    """Return a node's result from known integers and extents alone; None if it computes anything else."""
     match node.op_type, node.operands:
         case "Gather", (ShapeOf(of=of), np.ndarray() as axes):
             return Extents(tuple(Extent(0, int(axis)) for axis in axes.reshape(-1)), (of,))
