@@ -35,8 +35,8 @@ def _common(column: Sequence[Dim]) -> Dim:
 def smaller(extent: Dim, named: Dim) -> Dim:
     """Return the minimum of two extents, as a name if one is symbolic; None if one is unknown.
 
-        >>> smaller(512, "sequence")
-        'min(512,sequence)'
+    >>> smaller(512, "sequence")
+    'min(512,sequence)'
     """
     if isinstance(extent, int) and isinstance(named, int):
         return min(extent, named) if named >= 0 else None
@@ -55,8 +55,8 @@ def _is_cut(dim: str, named: Dim) -> bool:
 def shifted(extent: Dim, more: int) -> Dim:
     """Return extent + more, simplified with a constant term in the name; None if unknown.
 
-        >>> shifted("H", -2), shifted("(H-2)", 2), shifted("((H-2)//2)", 1), shifted(5, 1)
-        ('(H-2)', 'H', '((H-2)//2+1)', 6)
+    >>> shifted("H", -2), shifted("(H-2)", 2), shifted("((H-2)//2)", 1), shifted(5, 1)
+    ('(H-2)', 'H', '((H-2)//2+1)', 6)
     """
     if isinstance(extent, int):
         return extent + more
@@ -117,7 +117,7 @@ def _is_one(name: str) -> bool:
 def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
     """Return the extent that a -1 in a Reshape target stands for, None if the division is not exact.
 
-        quotient(("b", "s", 64), ("b", "s", 16)) = 4
+    quotient(("b", "s", 64), ("b", "s", 16)) = 4
     """
     above, below = (product(source) if source is not None else None), product(divisor)
     if above is None or below is None or below[0] == 0 or above[0] % below[0] or below[1] - above[1]:
@@ -137,8 +137,8 @@ def reduced(name: str) -> str:
 
     Torch's exporter names extents by the expressions that the program computed them by.
 
-        >>> reduced("((sequence*batch)//batch)"), reduced("((s**2)//s)"), reduced("((s + 1)//s)"), reduced("past + 1")
-        ('sequence', 's', '((s + 1)//s)', '(past+1)')
+    >>> reduced("((sequence*batch)//batch)"), reduced("((s**2)//s)"), reduced("((s + 1)//s)"), reduced("past + 1")
+    ('sequence', 's', '((s + 1)//s)', '(past+1)')
     """
     added_to = _SUM.fullmatch(bare(name))
     if added_to is not None:
@@ -183,8 +183,8 @@ MOST = 8
 def product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
     """Return the product of extents as a coefficient and a multiset of names; None if one is unknown.
 
-        >>> product((4, "2*b", "s"))
-        (8, Counter({'b': 1, 's': 1}))
+    >>> product((4, "2*b", "s"))
+    (8, Counter({'b': 1, 's': 1}))
     """
     number, names = 1, Counter[str]()
     for extent in shape:
@@ -211,8 +211,8 @@ def times(a: Dim, b: Dim) -> Dim:
 def added(a: Dim, b: Dim) -> Dim:
     """Return a + b if one of them is an integer.
 
-        >>> added("past", 1), added(1, "past"), added("past", "new")
-        ('(past+1)', '(past+1)', None)
+    >>> added("past", 1), added(1, "past"), added("past", "new")
+    ('(past+1)', '(past+1)', None)
     """
     return shifted(a, b) if isinstance(b, int) else shifted(b, a) if isinstance(a, int) else None
 

@@ -57,8 +57,8 @@ def factors(name: str) -> list[str]:
 
     Exporters name extents by expressions: a sum, a quotient or a power counts as one name.
 
-        >>> factors("4*batch*(h + 1)"), factors("a*b + 1"), factors("floor(a*b)")
-        (['4', 'batch', '(h + 1)'], ['a*b + 1'], ['floor(a*b)'])
+    >>> factors("4*batch*(h + 1)"), factors("a*b + 1"), factors("floor(a*b)")
+    (['4', 'batch', '(h + 1)'], ['a*b + 1'], ['floor(a*b)'])
     """
     parts, depth = [""], 0
     for letter in name:
@@ -76,8 +76,8 @@ def factors(name: str) -> list[str]:
 def whole(factor: str) -> int | None:
     """Return the integer value of a name's factor, None for a name: including `²`, and digits beyond 64 bits.
 
-        >>> whole("64"), whole("batch"), whole("9" * 5000)
-        (64, None, None)
+    >>> whole("64"), whole("batch"), whole("9" * 5000)
+    (64, None, None)
     """
     return int(factor) if factor.isascii() and factor.isdigit() and len(factor) <= 18 else None
 

@@ -22,7 +22,7 @@ def product(name: str, columns: int, dtype: str, *, right_rows: bool, held: bool
 
 
 def _instruction(begin: int, end: int, dtype: str, right_rows: bool, held: bool, fours: bool) -> str:
-    """Return the instruction for columns `begin` to `end`: 128 bytes of the right factor each, addressed by 16 bytes."""
+    """Return the instruction for columns `begin` to `end`: 128 bytes of the right factor each, in 16-byte units."""
     count, terms = (end - begin) // 2, "8" if dtype == "tf32" else "16"
     sums = [f"d[{i // 4}][{i % 4}]" if fours else f"d[{i}]" for i in range(begin // 2, end // 2)]
     left = [f"a[{i}]" for i in range(4)] if held else ["a"]

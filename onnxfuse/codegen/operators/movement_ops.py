@@ -273,8 +273,8 @@ def _wanted(node: BodyNode, name: str, position: int) -> tuple[int, ...]:
 def _runs(numbers: tuple[int, ...]) -> tuple[Run, ...]:
     """Return the numbers as a minimal list of arithmetic runs.
 
-        >>> _runs((0, 1, 2, 7, 5, 3))
-        (Run(start=0, step=1, length=3), Run(start=7, step=-2, length=3))
+    >>> _runs((0, 1, 2, 7, 5, 3))
+    (Run(start=0, step=1, length=3), Run(start=7, step=-2, length=3))
     """
     runs: list[Run] = []
     for number in numbers:

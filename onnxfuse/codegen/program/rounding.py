@@ -14,7 +14,7 @@ COMMUTING = frozenset({"relu", "neg", "abs"})
 def rounded_once(program: Program) -> Program:
     """Return the program without roundings that are immediately followed by an output's own rounding.
 
-        # Relu(Cast <to float16> (x)), stored in float16 -> Relu(x): norms of 16-bit images, computed in float32
+    # Relu(Cast <to float16> (x)), stored in float16 -> Relu(x): norms of 16-bit images, computed in float32
     """
     values = list(program.values)
     return replace(program, outputs=tuple(_late(values, o) for o in program.outputs), values=tuple(values))

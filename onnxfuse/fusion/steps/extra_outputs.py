@@ -12,7 +12,7 @@ from onnxfuse.rules.rewriting.rewrite import find
 def offer_endings(attempt: Attempt) -> None:
     """Offer nodes as additional outputs that read an existing output: the first of the rule's endings that matches.
 
-        # Conv -> ReduceMean: the mean of images as they are written
+    # Conv -> ReduceMean: the mean of images as they are written
     """
     graph, step = attempt.graph, attempt.how.step(Growth.EXTRA_OUTPUTS)
     assert step is not None
@@ -28,7 +28,7 @@ def offer_endings(attempt: Attempt) -> None:
 def offer_caches(attempt: Attempt) -> None:
     """Offer Concats that compute inputs, are model outputs, and have no other readers.
 
-        # Concat(past, new) -> attention: a cache is written as it is read
+    # Concat(past, new) -> attention: a cache is written as it is read
     """
     graph, inside = attempt.graph, set(attempt.nodes)
     if attempt.start.template in ("", attempt.how.template):

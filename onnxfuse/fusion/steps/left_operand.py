@@ -21,7 +21,7 @@ def is_computed(graph: Graph, value: str, host: frozenset[str]) -> bool:
 def absorb_left_operand(attempt: Attempt) -> Refusal | None:
     """Absorb the pointwise producers of the left factor that the anchors read; refuse if there are none.
 
-        # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
+    # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
 
     Producers of a vector operand stay outside: EfficientNet-B0 of 32 images took 82 us more with the gates' bias and
     sigmoid inside, recomputed per element (H200, float16, 2026-11). Nodes that a preceding kernel absorbs stay there.

@@ -28,7 +28,7 @@ RUN = 32
 def take_transposed_inputs(attempt: Attempt) -> None:
     """Absorb the Transpose that computes an input, with the Reshape after it, where the kernel can read through them.
 
-        # Reshape -> Transpose -> Reshape -> LayerNormalization: the patches of an image, merged
+    # Reshape -> Transpose -> Reshape -> LayerNormalization: the patches of an image, merged
     """
     graph, region, host = attempt.graph, attempt.region, attempt.around.host
     whole = [v for v in graph.inputs_of(region.nodes) if graph.type(v).shape == region.work.shape]

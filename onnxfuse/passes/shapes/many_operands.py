@@ -25,7 +25,7 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 def split_many_operands(graph: Graph) -> bool:
     """Rewrite each Sum, Mean, Max and Min of more than `MOST` operands as several; return whether there was one.
 
-        # Sum(a, ..., p) -> Sum(Sum(a, ..., d), Sum(e, ..., h), Sum(i, ..., l), Sum(m, ..., p))
+    # Sum(a, ..., p) -> Sum(Sum(a, ..., d), Sum(e, ..., h), Sum(i, ..., l), Sum(m, ..., p))
     """
     return replace_each(graph, {"Sum": _grouped, "Max": _grouped, "Min": _grouped, "Mean": _mean})
 

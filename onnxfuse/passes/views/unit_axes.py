@@ -69,8 +69,8 @@ def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
     """Merge Squeeze and Unsqueeze into adjacent Reshapes, and drop unit axes from Transposes; return whether any
     changed.
 
-        # Unsqueeze -> Transpose -> Reshape: Transpose -> Reshape
-        # Unsqueeze -> Reshape -> Squeeze: Reshape
+    # Unsqueeze -> Transpose -> Reshape: Transpose -> Reshape
+    # Unsqueeze -> Reshape -> Squeeze: Reshape
     """
     changed = False
     for node in [n for n in graph.nodes if is_reshape(n)]:

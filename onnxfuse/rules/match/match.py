@@ -345,7 +345,7 @@ def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
 def _own_value(match: Match) -> tuple[Node, Cause] | None:
     """Return node and reason if an input of the pattern is bound to a value that the match computes.
 
-        # (x, part, shape): e = Expand(part, shape), y = Mul(x, e)   at   Mul(e, e)
+    # (x, part, shape): e = Expand(part, shape), y = Mul(x, e)   at   Mul(e, e)
 
     The replacement would read a value that was removed with the match, or that it computes itself.
     """
