@@ -169,7 +169,7 @@ class Graph:
         return self._constants[value]
 
     def constant_tensor(self, value: str) -> TensorProto | None:
-        """Return the tensor behind a constant, exactly as the model holds it."""
+        """Return the tensor of a constant, exactly as stored in the model."""
         if value in self.initializers:
             return self.initializers[value]
         node = self.producers.get(value)

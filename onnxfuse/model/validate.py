@@ -79,7 +79,7 @@ def validate(model: ModelProto) -> None:
 
 def _texts(message: Message) -> None:
     """Raise ModelError for a string that is not UTF-8: protobuf returns bytes for it, or raises on access."""
-    if isinstance(message, TensorProto):  # its data is long, and holds no strings
+    if isinstance(message, TensorProto):  # its data is long, and not checked
         texts: list[object] = [message.name, message.doc_string]
         inside: list[Message] = [*message.external_data, *message.metadata_props]
     else:

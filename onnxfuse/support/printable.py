@@ -4,9 +4,9 @@ import re
 
 
 def printable(text: str) -> str:
-    """Return `text` with what a terminal or a log would obey written out: control characters, and those that turn text.
+    """Return `text` with everything escaped that a terminal or a log would interpret: controls, bidirectional marks.
 
-    Lines stay lines. One that begins as a command of GitHub's workflows (`::error`, `##[error]`) no longer does.
+    Line ends are kept. Lines that begin like a GitHub workflow command (`::error`, `##[error]`) are escaped.
 
     >>> printable("a\x1b[2Jb")
     'a\\\\x1b[2Jb'

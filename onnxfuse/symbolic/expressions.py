@@ -127,7 +127,7 @@ class ExpressionGraph:
 
     def node(self, op: str, *args: Value) -> int:
         """Return the index of an expression, a new one only if no equal one exists."""
-        # 0.0 and -0.0 are equal, and other doubles.
+        # 0.0 and -0.0 compare equal, but are different doubles.
         key: object = (op, args[0].hex()) if op == REAL and isinstance(args[0], float) else (op, args)
         found = self.known.get(key)
         if found is None:

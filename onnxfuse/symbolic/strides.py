@@ -44,7 +44,7 @@ def strides_in(shape: Shape, full: Shape) -> Shape:
 
 
 def strides_by(shape: Shape, full: Shape, order: tuple[int, ...]) -> Shape:
-    """Return the same of an operand whose axes lie in memory in this order, outermost first; others are broadcast.
+    """Return the strides of an operand stored in this axis order, outermost first; other axes are broadcast.
 
     >>> strides_by((4, 5, 6), (4, 5, 6), (1, 0, 2))
     (6, 24, 1)

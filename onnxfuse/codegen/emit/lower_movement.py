@@ -309,7 +309,7 @@ def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
         if isinstance(read, Input):
             source = walk.sources[read.index]
             sources[read.index] = _within(source, where) if isinstance(source, Read) else source
-            if sources[read.index] == Read(()):  # no element of it is wanted: of a token and an image, the token alone
+            if sources[read.index] == Read(()):  # no element is needed, such as all but a class token
                 del sources[read.index]
                 values[value] = Constant(element_types.as_python(0, read.dtype), read.dtype, ())
     plain = replace(plain, values=tuple(values))

@@ -28,7 +28,7 @@ class Builder:
         return Term(self, self.known[value])
 
     def constant(self, value: float | int | bool, dtype: int, shape: Shape = ()) -> Term:
-        """Return a number as a term of element type `dtype`."""
+        """Return a literal as a term of element type `dtype`."""
         return self.term(Constant(element_types.as_python(value, dtype), dtype, shape))
 
     def apply(self, op: str, *args: Term | float, dtype: int | None = None) -> Term:

@@ -60,11 +60,11 @@ def make_op(
     reason if no kernel can be generated.
     """
     # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
-    # LayerNormalization before 17 for one, though it takes it as a node (2026-11).
+    # such as LayerNormalization before 17, although it accepts it as a node (2026-11).
     foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
     if foreign is not None:
         return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
-    # As a node ONNX Runtime may still run it; ONNX's checker refuses the function that holds it.
+    # ONNX Runtime may still run it as a node; ONNX's checker rejects a function that contains it.
     withdrawn = next((n for n in nodes if schema.is_deprecated(n.op, n.domain, graph.opset)), None)
     if withdrawn is not None:
         return f"{withdrawn.op} is deprecated in ONNX's opset {graph.opset}: it may be a node, not part of a function"

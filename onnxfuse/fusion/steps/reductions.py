@@ -16,7 +16,7 @@ def run_over_input(attempt: Attempt) -> Refusal | None:
     """
     graph, start, region = attempt.graph, attempt.start, attempt.region
     whole = attempt.input(Growth.WHOLE_INPUT)
-    # Without known axes, full-size values and reduced ones are indistinguishable.
+    # Without known shapes, full-size values and reduced ones are indistinguishable.
     unknown = next((v for v in (whole, start.value) if graph.type(v).shape is None), None)
     if unknown is not None:
         return attempt.refusal(f"the rank of '{unknown}' is not known", "")

@@ -71,7 +71,7 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
         return None
     first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # the result is rows, then columns
     rows, columns = alone[first], alone[1 - first]
-    apart = [rows] if batch else [[a] for a in rows]  # MatMul takes any axes of rows by one matrix
+    apart = [rows] if batch else [[a] for a in rows]  # MatMul accepts any leading axes with one matrix
     extents = sizes[0] | sizes[1]
     forms = []
     for value, axes, groups in (

@@ -53,8 +53,8 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         if pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             return [*conv3d_as_conv2d.write(to, node, weight, product), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
-        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels. Of larger
-        # windows there is no such kernel.
+        # Depthwise weights are [kernel, kernel, C, 1]: adjacent threads process adjacent channels. No such
+        # kernel exists for larger windows.
         by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= cuda.MOST_TAPS
         order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
         oihw = weight.reshape(with_row(weight.shape, 1))

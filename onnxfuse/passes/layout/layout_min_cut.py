@@ -118,7 +118,7 @@ def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
         cost = _cost(graph.type(value).shape)
         maker = _maker(graph, found, value)
         readers = _readers(graph, found, outer, value)
-        # One Transpose serves all readers on the other side.
+        # One Transpose serves all readers in the other layout.
         to_first, to_last = ("to first", value), ("to last", value)
         charge(to_first, maker, cost)
         charge(maker, to_last, cost)

@@ -287,7 +287,7 @@ def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
 def _number(tree: Tree, graph: Graph, match: Match) -> int | float | None:
     value: Value | Values = _evaluate(tree, graph, match)
     if isinstance(tree, Call) and tree.name == "dtype" and isinstance(value, str):
-        value = DTYPES.get(value)  # `let` gives an element type as ONNX's number
+        value = DTYPES.get(value)  # `let` binds an element type as ONNX's integer
     return value if isinstance(value, int | float) else None
 
 
