@@ -27,7 +27,7 @@ MOST = 2.0**63
 def extent_value(dim: Dim, numbers: Numbers) -> int | None:
     """Return the integer for an extent; None if its expression does not evaluate to a non-negative integer.
 
-        >>> extent_value("4*((height-1)//2+1)", lambda name: 7)
+    >>> extent_value("4*((height-1)//2+1)", lambda name: 7)
     16
     """
     if isinstance(dim, int):

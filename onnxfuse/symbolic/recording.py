@@ -99,7 +99,7 @@ class Recording:
 
     def pin(self, number: int, concrete: Value) -> None:
         """Specialize everything that follows to this value."""
-        if isinstance(concrete, float):  # by what it is computed from
+        if isinstance(concrete, float):  # pin the extents that it depends on
             for dim in self._dims_of(number):
                 self.pin(dim, int(self.value_of(dim)))
             return

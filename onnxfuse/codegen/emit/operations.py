@@ -91,8 +91,8 @@ SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}
 
 
-# Combination of two partial results of a reduction; a mean stays a sum until the end. An index is combined together with
-# its value.
+# Combination of two partial results of a reduction; a mean stays a sum until the end. An index is combined with its
+# value.
 COMBINE = {
     "sum": "{0} + {1}",
     "mean": "{0} + {1}",

@@ -175,7 +175,7 @@ class Space:
         """Return quotient and remainder of `index`, which is not negative where it is used.
 
         >>> space = Space()
-        >>> space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
+        >>> outer, inner = space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
         """
         return self._part(index, by, rest=False), self._part(index, by, rest=True)
 
