@@ -125,7 +125,7 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
 def _check_schema(node: NodeProto, opset: int) -> None:
     """Check inputs, outputs and the types of attributes. An op newer than the opset is checked by its first version:
     ONNX Runtime supports some of them in every opset.
-"""
+    """
     found = schema.find(node.op_type, "", opset)
     if found is None:
         newest = schema.find(node.op_type, "", onnx.defs.onnx_opset_version())

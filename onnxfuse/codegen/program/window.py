@@ -33,7 +33,7 @@ class Sliding:
     def __post_init__(self) -> None:
         """Raise `UnsupportedError` for an invalid window: the kernels divide by strides and read no pixel before the
         first.
-    """
+        """
         if min(*self.strides, *self.dilations) < 1:
             raise UnsupportedError(f"a window with strides {list(self.strides)} and dilations {list(self.dilations)}")
         if min(self.pads, default=0) < 0:

@@ -46,7 +46,7 @@ def shrink_masks(graph: Graph) -> bool:
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
     """Return whether each axis and extent that `small` lacks is provided by another operand.
 
-        # Add([4, 8], s) -> Add([8], s) loses the 4; Add([1, 8], s) -> Add([8], s) loses the axis
+    # Add([4, 8], s) -> Add([8], s) loses the 4; Add([1, 8], s) -> Add([8], s) loses the axis
     """
     new, old = graph.type(small).shape, graph.type(value).shape
     if not new or not old:

@@ -15,7 +15,7 @@ SINCE = 8
 def tile_to_expand(graph: Graph) -> bool:
     """Rewrite each Tile whose constant repeats are 1 except on unit axes as an Expand; return whether one was
     rewritten.
-"""
+    """
     changed = False
     for node in list(graph.nodes):
         if node.op != "Tile" or node.domain or graph.opset < SINCE:
