@@ -170,9 +170,7 @@ def room_for(files: int) -> Iterator[None]:
 
 
 def add(path: Path, data: bytes) -> None:
-    """Append `data` to the file completely, or not at all; it is truncated again if `together` fails. Raises
-    ModelError.
-    """
+    """Append `data` to the file completely or not at all; undone if `together` fails. Raises ModelError."""
     new = not os.path.lexists(path)
     with as_model_error(path), path.open("ab", buffering=0) as file:
         start = None if is_through(path) else file.seek(0, os.SEEK_END)
@@ -210,9 +208,7 @@ def as_model_error(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Yield a locked temporary file next to `path`, and its name; it is deleted after the block, unless it was
-    renamed.
-    """
+    """Yield a locked temporary file next to `path`, and its name; deleted after the block unless renamed."""
     handle, name = _locked(path)
     file = os.fdopen(handle, "wb")
     try:

@@ -33,9 +33,7 @@ _follow: ContextVar[bool] = ContextVar("follow_links", default=False)
 
 @contextlib.contextmanager
 def following_links() -> Iterator[None]:
-    """Within the block, allow data files to be symbolic links out of the model's folder, as in the caches of model
-    hubs.
-    """
+    """Within the block, allow data files to link out of the model's folder, as in the caches of model hubs."""
     token = _follow.set(True)
     try:
         yield

@@ -183,9 +183,7 @@ def _join_unused(graph: Graph, split: _Split) -> None:
 
 
 def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
-    """Fuse a region grown from `node`. Return the fused op, the furthest refusal, or None if there was nothing to
-    do.
-    """
+    """Fuse a region grown from `node`; return the fused op, the furthest refusal, or None if there is no work."""
     of_product, joined = how.wants(Growth.LEFT_OPERAND), how.wants(Growth.JOINED_INPUT)
     if of_product and not any(
         is_computed(graph, v, around.host) or (joined and is_concatenated(graph, v)) for v in node.inputs

@@ -307,9 +307,7 @@ def redundant_expand_elimination(graph: Graph) -> None:
 
 
 def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
-    """Merge nodes that compute the same from the same operands into the first one, among those for which `among`
-    holds.
-    """
+    """Merge nodes that compute the same from equal operands into the first one, where `among` holds."""
     first: dict[tuple[object, ...], Node] = {}
     changed = False
     for index in range(len(graph.nodes)):  # rerouting keeps a reader's position

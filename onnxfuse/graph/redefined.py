@@ -1,5 +1,4 @@
-"""Deduplicate constants that a graph defines more than once under one name: the last definition wins, as in ONNX
-Runtime.
+"""Deduplicate constants defined more than once under one name: the last definition wins, as in ONNX Runtime.
 
 ONNX Runtime's own optimizers write such files, which ONNX forbids. A value computed by two other nodes is rejected by
 both.

@@ -1,6 +1,4 @@
-"""Deduplicate equal weights of several subgraphs into the main graph: constants folded in each branch of an If are
-stored once.
-"""
+"""Move equal weights of several subgraphs to the main graph: constants folded in each branch of an If."""
 
 import hashlib
 from collections import Counter

@@ -9,8 +9,7 @@ class InvalidGraphError(AssertionError):
 
 
 def verify_graph(graph: Graph) -> None:
-    """Raise InvalidGraphError unless the graph is in SSA form, topologically sorted, and consistent with its declared
-    types.
+    """Raise InvalidGraphError unless the graph is in SSA form, sorted, and consistent with its declared types.
 
     Every value has one definition, which precedes its readers; outputs and captured values exist; node names are
     unique; no initializer and no declaration contradicts the inferred element type or shape.

@@ -1,6 +1,4 @@
-"""Provenance of a fused node: the nodes that it replaced, as JSON in its metadata, which is untrusted when read
-back.
-"""
+"""Provenance of a fused node: the nodes that it replaced, as JSON in its metadata (untrusted on read)."""
 
 from onnx import NodeProto
 

@@ -316,9 +316,7 @@ def _named_once(names: Sequence[str], what: str) -> None:
 def _nodes(
     nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool
 ) -> None:
-    """Check nodes; `inside` a function, an attribute may refer to one of the call's; if the call lacks it, to its
-    default.
-    """
+    """Check nodes; `inside` a function, an attribute may refer to the call's, else to its default."""
     for node in nodes:
         where = f"{place}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
         domain = _domain(node.domain)

@@ -59,8 +59,7 @@ def _inferred(light: bytes) -> onnx.ModelProto:
 
 
 def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None:
-    """Remove symbolic extents declared for outputs, in `graph` and its nested bodies: equal names do not imply equal
-    extents.
+    """Remove symbolic extents declared for outputs, here and in bodies: equal names need not mean equal extents.
 
     ONNX Runtime runs a model whose output `[height]` is half of its input `[height]`, and torch's tracer gives images
     of four sizes one name. Such a name is removed from intermediate values, too, unless an input has it, here or

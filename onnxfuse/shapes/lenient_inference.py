@@ -1,6 +1,4 @@
-"""Type inference for models where ONNX's inference reports a contradiction: operators take precedence over
-declarations.
-"""
+"""Type inference where ONNX's inference reports a contradiction: operators take precedence over declarations."""
 
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 

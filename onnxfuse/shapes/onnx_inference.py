@@ -1,5 +1,4 @@
-"""ONNX's shape inference with bounded time and memory: it propagates integers, and a file of 200 bytes can multiply
-them.
+"""ONNX's shape inference with bounded time and memory: it propagates integers, and a small file can multiply them.
 
 Where a file's integers could exceed what shapes hold, inference runs in a child process that can be terminated.
 """
@@ -62,8 +61,7 @@ class ContradictionError(ModelError):
 
 
 def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
-    """Return `light`, a model without its large weights, with every type that ONNX infers; with `strict`, inference
-    errors raise.
+    """Return `light`, a model without large weights, with every type that ONNX infers; `strict`: errors raise.
 
     Raises ContradictionError if inference stops, ModelError if it exceeds its time limit.
     """

@@ -1,6 +1,4 @@
-"""Integer tensors computed from shapes, symbolic elements included, such as the targets of Reshape and the amounts of
-Pad.
-"""
+"""Integer tensors computed from shapes, symbolic elements included, such as Reshape targets and Pad amounts."""
 
 from collections.abc import Callable, Mapping
 

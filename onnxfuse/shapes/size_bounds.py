@@ -17,8 +17,7 @@ MOST_IN_A_PRODUCT = 1 << 33
 
 
 def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
-    """Return an upper bound of the elements that `node` computes from `inputs`; None for an unsupported operator, or
-    one that would take long.
+    """Return an upper bound of the elements that `node` computes from `inputs`; None if unsupported, or slow.
 
     For values outside the operator's domain any number: computing it raises.
     """

@@ -186,9 +186,7 @@ def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Itera
 
 
 def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """A product with optional transposes: if the left factor or the batch axes are transposed, only the type is
-    inferred.
-    """
+    """A product with optional transposes: with a transposed left factor or batch axes, only the type is inferred."""
     if any(known.get(k) for k in ("transA", "transBatchA", "transBatchB")):
         yield from _of_rank(0, None)(made, node, known)
     elif not known.get("transB"):
@@ -224,9 +222,7 @@ def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProt
 
 
 def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
-    """Return the entry of an operator that corresponds to a standard one, with these inputs and attributes, plus extra
-    outputs.
-    """
+    """Return the entry of an operator like a standard one, with these inputs and attributes, and extra outputs."""
 
     def nodes(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
         kept = {k: v for k, v in known.items() if k in attributes}

@@ -1,5 +1,4 @@
-"""Run work in a forked child process, so that a crash of the child, or of its GPU context, leaves the parent to report
-it.
+"""Run work in a forked child process: a crash of the child, or of its GPU context, leaves the parent to report it.
 
 ONNX Runtime and CUDA run third-party code. A wrong kernel reads invalid memory, after which every later CUDA call of
 the process fails; a faulty optimizer ends the process by a signal; the system kills a process whose model is too large.

@@ -1,6 +1,4 @@
-"""Drop-in replacements for Python builtins that planners use on possibly symbolic numbers; on plain numbers they behave
-the same.
-"""
+"""Replacements for Python builtins that planners use on traced numbers; on plain numbers they behave the same."""
 
 from __future__ import annotations
 

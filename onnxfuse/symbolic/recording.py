@@ -1,6 +1,4 @@
-"""Symbolic tracing of a planner: each branch on a traced number becomes a node in a decision tree; decidable ones do
-not.
-"""
+"""Symbolic tracing of a planner: each undecided branch on a traced number becomes a node in a decision tree."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ class DecisionNode:
 
 
 class ChangingError(AssertionError):
-    """A planner branched differently on a path that it had taken before: a defect in the planner (it is not
-    deterministic).
-    """
+    """A planner branched differently on a path that it had taken before: it is not deterministic, a defect."""
 
 
 @dataclass
@@ -254,8 +250,7 @@ class Recording:
     def choose(
         self, candidates: Sequence[T], key: Callable[[T], Any], where: Callable[[T], Any] | None, most: bool
     ) -> T | None:
-        """Return the candidate with the minimum, or maximum, key among those for which `where` holds; the first if
-        equal.
+        """Return the first candidate with the minimum, or maximum, key among those for which `where` holds.
 
         One decision for any number of candidates.
         """

@@ -1,6 +1,4 @@
-"""Shapes and strides: broadcast operands over one shape, with adjacent dimensions merged where all operands allow
-it.
-"""
+"""Shapes and strides: operands broadcast over one shape, with adjacent dimensions merged where all allow it."""
 
 import itertools
 import math

@@ -181,9 +181,7 @@ def element(operands: Iterable[str], held: Iterable[RegisterGroup], arguments: s
 
 
 def store(function: str, arguments: str, stores: Iterable[Store], width: str, before: str = "", after: str = "") -> str:
-    """Return the function that stores an array `result` of `width` elements to the outputs, with surrounding
-    statements.
-    """
+    """Return the function that stores an array `result` of `width` elements, with surrounding statements."""
     statements = "".join(s.statements(width) for s in stores)
     return f"{_template(width == 'W')}DEVICE void {function}({arguments}) {{\n{before}{statements}{after}}}\n"
 

@@ -1,5 +1,4 @@
-"""Concatenated inputs as a lookup table in shared memory, which maps each run of adjacent elements to its input and
-offset.
+"""Concatenated inputs as a lookup table in shared memory: run of adjacent elements -> input and offset.
 
 Addressing an element is one lookup, for any number of inputs; the comparisons run once per block.
 """

@@ -57,9 +57,7 @@ def source(program: Program) -> str:
 
 
 def norm(program: Program, of: Moments) -> str:
-    """Return the struct `Norm`: the value whose moments are computed, and `Reduced` from these, in addition to
-    `source`.
-    """
+    """Return the struct `Norm`: the value whose moments are computed, and `Reduced` from these; follows `source`."""
     made = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
     made += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
     made += _settle(program, 1, (*of.rests, *of.variances))
@@ -236,9 +234,7 @@ def _identity(program: Program, reduce: Reduce) -> str:
 
 
 def _done(program: Program) -> Iterator[tuple[int, str]]:
-    """The fields of `Reduced`, with the value that determines each one's type: results, row-invariant values,
-    reciprocals.
-    """
+    """The fields of `Reduced`, with the value that gives each its type: results, row invariants, reciprocals."""
     for round_ in phases(program):
         yield from ((i, f"r{i}") for i in round_)
     yield from ((i, f"v{i}") for i in settled(program))

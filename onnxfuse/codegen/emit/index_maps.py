@@ -15,9 +15,7 @@ from onnxfuse.symbolic.branching import gcd
 
 @dataclass
 class MapScalars:
-    """Scalar parameters of a kernel's maps; equal values share a parameter, so that the compiler can merge equal
-    conditions.
-    """
+    """Scalar parameters of a kernel's maps; equal values share one, so that the compiler merges equal conditions."""
 
     bits: int
     """Width of the index type."""
@@ -115,8 +113,7 @@ def tail(extents: Shape, width: int) -> int:
 
 
 def run(source: Source, extents: Shape, width: int) -> int:
-    """Return how many adjacent output elements are contiguous in the input, from each multiple of that number:
-    1..`width`.
+    """Return how many adjacent output elements are contiguous in the input, from each multiple of it: 1..`width`.
 
     `width` is a power of 2. The input runs are aligned to that number as well: one access loads each.
     """

@@ -274,9 +274,7 @@ class _Walk:
         return self.source(one, found[0][1].dtype) if within else None
 
     def side_by_side(self, read: Read) -> bool:
-        """Return whether a read may select from its inputs: few, each at one index, with adjacent elements
-        contiguous.
-        """
+        """Return whether a read may select among its inputs: few, one index each, adjacent elements contiguous."""
         inner = next(reversed(self.space.extents), -1)
         together = all(self.space.resolved(c.position).factor(inner) == 1 for c in read.cases)
         return together and len(read.cases) in SEVERAL

@@ -1,6 +1,4 @@
-"""Constant integer operands of data movement: concatenated constants, and extents that are selected, divided and
-concatenated.
-"""
+"""Constant integer operands of data movement: concatenated constants, and selected or divided extents."""
 
 from dataclasses import replace
 

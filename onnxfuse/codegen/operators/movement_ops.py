@@ -139,9 +139,7 @@ def _picks(node: BodyNode) -> Movement:
 
 @_moves("Resize")
 def _resize(node: BodyNode) -> Movement:
-    """Nearest Resize by integer factors: element i comes from floor(i / factor), for every coordinate
-    transformation.
-    """
+    """Nearest Resize by integer factors: element i comes from floor(i / factor), for any coordinate mode."""
     mode = node.text("mode", "nearest")
     centre = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
     rounding = node.text("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")

@@ -195,9 +195,7 @@ SPECIAL_REAL_POWERS = {**SPECIAL_POWERS, 0.5: "pow_half", -0.5: "pow_minus_half"
 
 @_pointwise("Pow")
 def _pow(node: BodyNode) -> Term:
-    """The result has the type of the base; a base and an exponent of different types are computed in float or
-    double.
-    """
+    """The result has the base's type; a base and an exponent of different types compute in float or double."""
     x, y = node.term(0), node.term(1)
     special = SPECIAL_REAL_POWERS if element_types.is_real(x.dtype) else {2.0: "pow_2", 3.0: "pow_3"}
     if y.constant is not None and float(y.constant.value) in special:

@@ -99,9 +99,7 @@ def _sliding(node: BodyNode) -> Sliding:
 
 
 def _along(values: Sequence[int], default: int, dims: int = 2) -> Along:
-    """Return a value for each dimension, at least for rows and columns; a single one applies to the columns of one
-    row.
-    """
+    """Return a value for each dimension, at least for rows and columns; a single one applies to columns."""
     return (default,) * (max(dims, 2) - len(values)) + tuple(int(v) for v in values)
 
 

@@ -1,5 +1,4 @@
-"""Index maps: the index of an output element in an operand, as linear expressions over the digits of the output's
-coordinates.
+"""Index maps: operand indices as linear expressions over the digits of the output's coordinates.
 
 An output element has coordinates in a mixed-radix digit space (outermost digit first). The coordinate of a value that
 is read through Transpose, Slice, Reshape, ... is an `Index`: a constant plus multiples of digits. A Reshape that splits

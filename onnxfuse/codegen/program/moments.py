@@ -1,6 +1,4 @@
-"""Recognize norms: programs whose reductions are the mean of a value and the mean of its squared deviations
-(variance).
-"""
+"""Recognize norms: programs whose reductions are the mean and the variance of a value."""
 
 from dataclasses import dataclass
 

@@ -8,8 +8,7 @@ from onnxfuse.symbolic import element_types
 
 
 def centred(program: Program) -> Program:
-    """Return the program with norms as exact as their deviations from the mean, by compensating the mean's rounding
-    error.
+    """Return the program with norms that compensate the rounding error of the mean.
 
     A mean in float32 has a rounding error relative to its own size: in rows far from 0 that is large compared to their
     deviation. The differences are exact except for that one number, which is their mean; it is summed together with the

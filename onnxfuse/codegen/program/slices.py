@@ -61,9 +61,7 @@ def operands_last(program: Program, first: int) -> Program:
 
 
 def canonical(program: Program) -> Program:
-    """Return the program with its values in depth-first order from its outputs, so that equal programs compare
-    equal.
-    """
+    """Return the program with its values in depth-first order from its outputs: equal programs compare equal."""
     builder, place = Builder(), dict[int, int]()
     waiting = [o.value for o in reversed(program.outputs)]
     while waiting:

@@ -80,9 +80,7 @@ def check(program: Program) -> None:
 
 
 def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
-    """Both operands must be inputs of the op, and the table must have no other reader: only one row of it is
-    addressable.
-    """
+    """Require both operands to be inputs of the op, and the table to have no other reader."""
     if not all(isinstance(program.values[a], Input) for a in move.args):
         raise UnsupportedError("Gather of a computed table, or by numbers computed inside")
     readers = [v for i, v in enumerate(program.values) if i in live and move.args[0] in arguments(v)]
@@ -216,8 +214,7 @@ class _Space:
                 first = [a, *first]
 
     def _in_step(self, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> None:
-        """Unify the axes of independent reductions, so that they share a loop: the sum of masked rows and that of their
-        mask.
+        """Unify the axes of independent reductions into a shared loop: the sum of masked rows and of their mask.
 
         Nothing states that their axes are the same, and they need not be: with equal extents, one loop covers both. A
         value that has both axes is a table of pairs, which no such loop traverses.

@@ -31,7 +31,7 @@ class Sliding:
     """Whether a pooling's last windows may extend past the padding, as long as they start inside it."""
 
     def __post_init__(self) -> None:
-        """Raise `UnsupportedError` for an invalid window: the kernels divide by strides and read no pixel before the
+        """Raise `UnsupportedError` for an invalid window: kernels divide by strides, and read no pixel before the
         first.
         """
         if min(*self.strides, *self.dilations) < 1:

@@ -105,9 +105,7 @@ def _unplanned(
 
 
 def _sized(types: Sequence[ValueType], given: dict[str, int], sizes: Sequence[int] = (1,)) -> Shapes | None:
-    """Return shapes with the `given` integer for each name, or the next one of `sizes`; None if an expression has no
-    value.
-    """
+    """Return shapes with the `given` integer for each name, or the next of `sizes`; None if one has no value."""
     shapes = []
     for type_ in types:
         if type_.shape is None:

@@ -1,6 +1,4 @@
-"""Growth step: a node that reads a kernel's output, or computes its input, becomes an additional output of the
-kernel.
-"""
+"""Growth step: a node that reads a kernel's output, or computes its input, becomes one more output."""
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
@@ -39,9 +37,7 @@ def offer_caches(attempt: Attempt) -> None:
 
 
 def _grows(graph: Graph, node: Node) -> bool:
-    """Return whether a node appends to a cache: concatenates two values along the sequence, into an output of the
-    model.
-    """
+    """Return whether a node appends to a cache: a Concat along the sequence, into an output of the model."""
     if node.op != "Concat" or node.domain or len(node.inputs) != 2 or not graph.is_output(node.outputs[0]):
         return False
     return len(graph.type(node.outputs[0]).shape or ()) == 4

@@ -52,8 +52,7 @@ def enough(attempt: Attempt) -> Refusal | None:
 
 
 def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, FusedOp], *, given: bool) -> bool:
-    """Return whether all nodes around `nodes` are fused: an onnxfuse kernel launches early there, and so does its
-    successor.
+    """Return whether all nodes around `nodes` are fused: an onnxfuse kernel and its successor launch early there.
 
     A library kernel waits for the end of its predecessor, and its successor for its own end. `given`: the operands may
     be model inputs.

@@ -92,8 +92,7 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
 
 
 def store_once(graph: Graph) -> None:
-    """Express transposed weights as Transposes of weights that are also read in their original layout: the file stores
-    one.
+    """Express transposed weights as Transposes of weights also read untransposed: the file stores one.
 
     ONNX Runtime folds float32 constants when it creates a session, so both layouts are on the GPU.
     """

@@ -183,8 +183,7 @@ def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, tem
 
 
 def _open_extent(types: Sequence[ValueType]) -> int:
-    """Return the sample value of a dynamic extent among values of these types: smaller if several would overflow the
-    estimate.
+    """Return the sample value of a dynamic extent for values of these types: smaller if several would overflow.
 
     Six of 4096 each exceed 64-bit element counts.
     """

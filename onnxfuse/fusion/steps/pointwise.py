@@ -1,6 +1,4 @@
-"""Growth step: absorb adjacent pointwise nodes while the result stays one kernel and no value read elsewhere is
-lost.
-"""
+"""Growth step: absorb adjacent pointwise nodes while the result stays one kernel and no value is lost."""
 
 import math
 from collections.abc import Collection
@@ -80,9 +78,7 @@ def take_pointwise(attempt: Attempt) -> None:
 
 
 def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
-    """Return why a node stays that ONNX Runtime folds on load, like other readers of it: a kernel would recompute it,
-    and them, in each run.
-    """
+    """Return why a node stays that ONNX Runtime folds on load: a kernel would recompute it in each run."""
     graph, once = attempt.graph, attempt.around.once
     readers = (r for o in node.outputs if o in once for r in graph.readers(o) if r not in attempt.region.nodes)
     other = next((r for r in readers if not once.isdisjoint(r.outputs)), None)
@@ -322,8 +318,7 @@ def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
 
 
 def host_values(graph: Graph) -> frozenset[str]:
-    """Return the values computed from shapes: ONNX Runtime places them on the CPU, and so does onnxfuse
-    (`model.host_values`).
+    """Return the values computed from shapes, which ONNX Runtime places on the CPU (see `model.host_values`).
 
     Values that depend on constants alone are constants there.
     """

@@ -44,9 +44,7 @@ def set_aside(graph: Graph) -> dict[str, Node]:
 
 
 def _exchanges_weight(graph: Graph, value: str) -> Node | None:
-    """Return the Transpose of a constant matrix that computes `value`, here or in an outer graph; None if there is
-    none.
-    """
+    """Return the Transpose of a constant matrix that computes `value`, here or in an outer graph, or None."""
     around: Graph | None = graph
     while around is not None and value not in around.producers:
         around = None if value in around.initializers or value in around.inputs else around.parent

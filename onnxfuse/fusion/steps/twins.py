@@ -1,5 +1,4 @@
-"""Growth step: absorb nodes that apply the kernel's operations to another value with a shared operand: one launch for
-both.
+"""Growth step: absorb nodes that apply the same operations to another value with a shared operand.
 
 RoPE of queries and of keys reads the same cosines and sines.
 """

@@ -79,9 +79,7 @@ def mend(
 
 
 def _rules_of(made: ModelProto) -> dict[str, str]:
-    """Return the rule that made each op; from an invalid model none can be read. Functions without a rule are
-    foreign.
-    """
+    """Return the rule that made each op; functions without a rule are foreign."""
     return {
         f.name: p.value
         for f in made.functions

@@ -77,9 +77,7 @@ def _narrow(graph: Graph, softmax: Node) -> list[Runs]:
 
 
 def _result(graph: Graph, softmax: Node) -> Node | None:
-    """Return the product of probabilities and values. Over the last axis Softmax has the same semantics at every
-    opset.
-    """
+    """Return the product of probabilities and values; over the last axis Softmax is the same at every opset."""
     axis = int(str(graph.attributes(softmax)["axis"]))
     node = graph.only_reader(softmax.outputs[0])
     product = node is not None and _is_product(node) and node.inputs[0] == softmax.outputs[0]

@@ -66,9 +66,7 @@ def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
 def _along(
     graph: Graph, data: str, axis: int, rank: int, ends: Sequence[int | str], value: str, output: str
 ) -> list[NodeProto]:
-    """Return the nodes that concatenate `value` before and after the data along an axis, as often as `ends`
-    specifies.
-    """
+    """Return the nodes that concatenate `value` before and after the data along an axis, `ends` times."""
     nodes, parts, extents = list[NodeProto](), [data], [""] * rank
     for other in (a for a in range(rank) if a != axis):
         extents[other] = graph.fresh(f"{output}.extent_{other}")

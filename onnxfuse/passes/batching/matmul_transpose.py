@@ -83,9 +83,7 @@ def _exchanges(graph: Graph, node: Node) -> bool:
 
 
 def _is_image(graph: Graph, value: str) -> bool:
-    """Return whether a value is an image [n, c, h * w]: it becomes channels last eventually, where the Transpose is
-    free.
-    """
+    """Return whether a value is an image [n, c, h * w]: it becomes channels last, where the Transpose is free."""
     maker = graph.producer(value)
     return maker is not None and not maker.domain and maker.op in ("Reshape", "Flatten")
 

@@ -166,9 +166,7 @@ def _join(graph: Graph, joint: _Joint) -> None:
 
 
 def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
-    """Return the concatenated indices of all rows: as columns of a common source where they are such, else by a
-    Concat.
-    """
+    """Return the concatenated indices of all rows: columns of a common source, else a Concat."""
     rows, axis = joint.rows, joint.axis
     columns = [_column(graph, row, axis) for row in rows]
     sources = {column[0] for column in columns if column is not None}

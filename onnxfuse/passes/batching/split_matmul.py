@@ -71,9 +71,7 @@ class _View:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A product, its bias if that is a separate node, the view of it that is sliced, and the slices with their
-    ranges.
-    """
+    """A product, its bias if a separate node, the view of it that is sliced, and the slices with their ranges."""
 
     product: Node
     add: Node | None
@@ -85,9 +83,7 @@ class _Cut:
 
 
 def split_matmul(graph: Graph) -> bool:
-    """Rewrite each product whose columns are sliced apart as one product per slice; return whether any were
-    rewritten.
-    """
+    """Rewrite each product whose columns are sliced apart as one product per slice; return whether any changed."""
     if graph.opset < SINCE:
         return False
     found = [cut for n in graph.nodes if n.op in ("MatMul", "Gemm") and (cut := _cut(graph, n)) is not None]

@@ -265,9 +265,7 @@ def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
 
 
 def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> list[Node]:
-    """Return nodes for the shape of the merged form of `source`: the product of the leading extents, then the
-    others.
-    """
+    """Return nodes for the shape of merged `source`: the product of the leading extents, then the others."""
     (told,) = node.outputs
     names = {n: graph.fresh(f"{told}.{n}") for n in ("apart", "parts", "whole", "rest", "start", "split", "end")}
     for name, numbers in (("start", [0]), ("split", [len(merge.parts)]), ("end", [2**31 - 1])):

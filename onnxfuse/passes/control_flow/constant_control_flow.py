@@ -121,9 +121,7 @@ class _Copy:
         return name
 
     def of(self, body: GraphProto, given: Mapping[str, str], suffix: str) -> list[str]:
-        """Copy the nodes of a body with `given` as its inputs; return its outputs. `suffix` makes a trip's names
-        unique.
-        """
+        """Copy a body's nodes with `given` as its inputs; return its outputs. `suffix` makes a trip's names unique."""
         names = dict(given)
         for tensor in [t for t in body.initializer if t.name not in given]:  # overridden by the Loop's operand
             copy = TensorProto()

@@ -17,9 +17,7 @@ LONGEST = 256
 
 
 def constant_sequences(graph: Graph) -> bool:
-    """Replace SequenceAt, SequenceLength and ConcatFromSequence of known sequences; return whether any were
-    replaced.
-    """
+    """Replace element access, length and Concat of constant sequences; return whether any were replaced."""
     return replace_each(graph, _WRITTEN)
 
 

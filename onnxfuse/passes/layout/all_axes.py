@@ -99,9 +99,7 @@ def _spread(
 
 
 def _with_extents(graph: Graph, sizes: str, axes: Sequence[int], image: str, base: str) -> tuple[str, list[NodeProto]]:
-    """Return sizes for all axes of an image, its own extents where `sizes` has none, and the nodes that compute
-    them.
-    """
+    """Return sizes for all axes of an image, its own extents where `sizes` has none, and their nodes."""
     extents, known = graph.type(image).shape or (), graph.constant(sizes)
     others = [extent for axis, extent in enumerate(extents) if axis not in axes]
     if known is not None and all(isinstance(extent, int) for extent in others):

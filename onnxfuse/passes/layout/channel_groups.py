@@ -55,9 +55,7 @@ def grouped_norm(graph: Graph, node: Node) -> Form | None:
 
 
 def channel_shuffle(graph: Graph, node: Node) -> Form | None:
-    """Channel shuffle as [N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]: channels of `a` groups are
-    interleaved.
-    """
+    """Channel shuffle: [N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]."""
     swap = graph.producer(node.inputs[0])
     apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
     if swap is None or apart is None or apart.op != "Reshape" or apart.domain:

@@ -1,6 +1,4 @@
-"""Rewrite a convolution of volumes with few channels as a 2-D convolution: the depth slices in its window become
-channels.
-"""
+"""Rewrite a 3-D convolution of few channels as a 2-D one: depth slices in its window become channels."""
 
 from collections.abc import Mapping
 from math import prod

@@ -114,9 +114,7 @@ def inner(to: ChannelsLastWriter, value: str) -> str:
 
 
 def operand(to: ChannelsLastWriter, value: str, rank: int) -> str:
-    """Return the channels-last form of an operand that broadcasts to this rank; constants are permuted at optimize
-    time.
-    """
+    """Return the channels-last form of an operand that broadcasts to this rank; constants are permuted offline."""
     if not value or to.graph.type(value).rank == 0 or to.graph.element_count(value) == 1:
         return value
     if not to.graph.is_constant(value):

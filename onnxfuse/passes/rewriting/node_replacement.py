@@ -38,9 +38,7 @@ def fresh_constant(graph: Graph, base: str, array: np.ndarray) -> str:
 
 
 def along_one(graph: Graph, op: str, values: Sequence[str], axis: int, base: str) -> tuple[list[NodeProto], list[str]]:
-    """Return nodes that add a unit axis to each value (Unsqueeze) or remove it (Squeeze), and the names of the
-    results.
-    """
+    """Return nodes that add a unit axis to each value (Unsqueeze) or remove it (Squeeze), and their outputs."""
     found = [graph.fresh(f"{base}.apart_{i}") for i in range(len(values))]
     if graph.opset < AXES_ARE_READ:
         return [helper.make_node(op, [v], [o], o, axes=[axis]) for v, o in zip(values, found, strict=True)], found

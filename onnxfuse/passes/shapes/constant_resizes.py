@@ -1,5 +1,4 @@
-"""Replace computed Resize sizes by constants where the types determine them, with scales that round the same
-everywhere.
+"""Replace computed Resize sizes by constants where types determine them, with scales that round alike everywhere.
 
 Decoders with skip connections interpolate to the size of another value: exporters read all of its extents if the batch
 is dynamic. If all others are integers, the scales are constants.
@@ -35,9 +34,7 @@ Numbers = np.ndarray | list[int | None]
 
 
 def constant_resizes(graph: Graph) -> bool:
-    """Give every Resize constant sizes or scales where types determine them, and no unsafe scales; return if any
-    changed.
-    """
+    """Give every Resize constant sizes or scales where types determine them; return whether any changed."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
@@ -85,9 +82,7 @@ def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
 
 
 def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> Numbers | None:
-    """Return a replacement for scales of which one rounds ambiguously: adjacent floats, or sizes with the same
-    scales.
-    """
+    """Return a replacement for scales that round ambiguously: adjacent floats, or sizes with the same scales."""
     found = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
     if found is None or found.size != len(source):
         return None

@@ -67,9 +67,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _fits_both(graph: Graph, value: str, view: Node) -> bool:
-    """Return whether a constant broadcasts equally to the view and to its source: a scalar, or one value per
-    channel.
-    """
+    """Return whether a constant broadcasts equally to the view and its source: a scalar, or one per channel."""
     if not graph.is_constant(value):
         return False
     shape = graph.type(value).shape or ()

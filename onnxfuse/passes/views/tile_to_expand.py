@@ -13,9 +13,7 @@ SINCE = 8
 
 
 def tile_to_expand(graph: Graph) -> bool:
-    """Rewrite each Tile whose constant repeats are 1 except on unit axes as an Expand; return whether one was
-    rewritten.
-    """
+    """Rewrite each Tile that repeats only unit axes, by constants, as an Expand; return whether one changed."""
     changed = False
     for node in list(graph.nodes):
         if node.op != "Tile" or node.domain or graph.opset < SINCE:

@@ -50,9 +50,7 @@ def _is_single(node: Node) -> bool:
 
 
 def _before(graph: Graph, node: Node) -> str | None:
-    """Return the earliest value upstream, through Squeezes and Unsqueezes, with the shape that a node produces; None if
-    none.
-    """
+    """Return the earliest value upstream, through Squeezes and Unsqueezes, with a node's output shape, or None."""
     shape = graph.type(node.outputs[0]).shape
     if shape is None or any(map(is_unknown, shape)):
         return None
@@ -66,8 +64,7 @@ def _before(graph: Graph, node: Node) -> str | None:
 
 
 def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
-    """Merge Squeeze and Unsqueeze into adjacent Reshapes, and drop unit axes from Transposes; return whether any
-    changed.
+    """Merge Squeeze and Unsqueeze into adjacent Reshapes; return whether any changed.
 
     # Unsqueeze -> Transpose -> Reshape: Transpose -> Reshape
     # Unsqueeze -> Reshape -> Squeeze: Reshape
@@ -126,9 +123,7 @@ def _joined(graph: Graph, reshape: Node) -> bool:
 
 
 def _split(graph: Graph, reshape: Node) -> bool:
-    """Let a Reshape produce the result of a following Squeeze. An Unsqueeze stays: it shows which axes are unit
-    axes.
-    """
+    """Let a Reshape produce the result of a following Squeeze; an Unsqueeze stays, as it marks unit axes."""
     single = graph.only_reader(reshape.outputs[0])
     if single is None or single.op != "Squeeze" or single.domain or single.inputs[0] != reshape.outputs[0]:
         return False

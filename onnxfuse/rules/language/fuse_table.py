@@ -214,9 +214,7 @@ def _steps(
 
 
 def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tuple[Anchor, ...]) -> bool:
-    """Return whether the anchors stay library nodes around which a kernel grows: those that its template does not
-    compute.
-    """
+    """Return whether the anchors stay library nodes around which a kernel grows."""
     if Growth.LIBRARY_ANCHOR not in allowed:
         return False
     nodes = [[n for n in a.pattern.nodes if n.op != "Constant" and not n.alternatives] for a in anchors]
@@ -231,9 +229,7 @@ def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tu
 
 
 def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
-    """Return a file's named parts merged with the shared ones; parts may use others in any order, but without
-    recursion.
-    """
+    """Return a file's named parts merged with the shared ones; parts may use others in any order, not recursively."""
     found = {name: spellings for name, spellings in shared.items() if name not in tables}
     read: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for name, spellings in tables.items():

@@ -108,9 +108,7 @@ def bound(pattern: Pattern) -> tuple[Binding, ...]:
 
 @cache
 def _condition(text: str) -> tuple[Tree, tuple[Call, ...]]:
-    """Return the condition in `text` with its calls, checked against the vocabulary; cached, as hundreds of patterns
-    share one.
-    """
+    """Return the condition in `text` with its calls, checked; cached, as hundreds of patterns share one."""
     tree = expression.read(text)
     return tree, tuple(_tests(tree))
 
@@ -252,9 +250,7 @@ def _related(left: Values, relation: str, right: Values) -> bool:
 
 
 def _side(tree: Tree, graph: Graph, match: Match) -> Values:
-    """Return the value of one side of a comparison: a number, a word, a list; None if the model does not determine
-    it.
-    """
+    """Return the value of a comparison's side: a number, word or list; None if the model does not determine it."""
     if isinstance(tree, Word):
         return next(n for n, t in DTYPES.items() if t == DTYPES[tree.text]) if tree.text in DTYPES else tree.text
     return _evaluate(tree, graph, match)

@@ -113,9 +113,7 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
 
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
-    """Yield the extensions of a match by pattern nodes downstream of matched values, on which the root does not
-    depend.
-    """
+    """Yield extensions of a match by pattern nodes downstream of it, on which the root does not depend."""
     missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != "Constant"]
     if not missing:
         yield match

@@ -1,6 +1,4 @@
-"""Substitute a rewrite's replacement for a match; parts that depend on constants alone are evaluated here, in
-float64.
-"""
+"""Substitute a rewrite's replacement for a match; parts of constants alone are evaluated here, in float64."""
 
 import math
 from collections.abc import Mapping, Set

@@ -1,6 +1,4 @@
-"""Report of an optimization: applied rules, refusals, and their reasons, as plain data for the command line, JSON and
-tests.
-"""
+"""Report of an optimization: applied rules, refusals and reasons, as plain data for the CLI, JSON and tests."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -74,9 +72,7 @@ class OptimizeReport(Tabled):
         self.notes += later.notes
 
     def attempts(self) -> list[Near]:
-        """Return the last attempt of each rule at each root where it did not apply, including nodes that were replaced
-        since.
-        """
+        """Return the last attempt of each rule at each root where it did not apply, replaced nodes included."""
         done = {(a.rule, node) for a in self.applied for node in a.nodes}
         last = {at: n for at, n in self.earlier.items() if at not in done}
         last.update({(n.rule, n.root): n for n in self.stopped})

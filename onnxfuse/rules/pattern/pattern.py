@@ -323,9 +323,7 @@ def _reworded(line: Line, names: Mapping[str, str]) -> Line:
 
 
 def parse_function(text: str, place: str) -> onnx.FunctionProto:
-    """Return `(inputs) => (outputs) { nodes }` as parsed by ONNX; raises RuleError whose message begins with
-    `place`.
-    """
+    """Return `(inputs) => (outputs) { nodes }` as parsed by ONNX; errors are RuleErrors that begin with `place`."""
     header = f'<domain: "pattern", opset_import: ["" : {NEWEST}, "com.microsoft" : 1]> pattern '
     try:
         return model_text.parse_function(header + text.strip())

@@ -13,9 +13,7 @@ T = TypeVar("T")
 
 
 def for_every_graph(model: ModelProto, act: Callable[[Graph], T]) -> list[T]:
-    """Apply `act` to the body of every If, Loop and Scan, innermost first, then to the main graph, and return the
-    results.
-    """
+    """Apply `act` to the body of every If, Loop and Scan, innermost first, then to the main graph."""
     opset, returned = opset_of(model), list[T]()
 
     def visit(proto: GraphProto, typed: GraphProto, parent: Graph | None, holder: NodeProto | None) -> None:

@@ -134,9 +134,7 @@ def _by_op(graph: Graph) -> dict[str, list[Node]]:
 
 
 def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
-    """Return the error for rewrites that do not converge, given the most recent ones; without any, onnxfuse is at
-    fault.
-    """
+    """Return the error for rewrites that do not converge, given the most recent ones (none: a defect here)."""
     involved = list(dict.fromkeys(a.rule for a in last))
     if not involved:
         return AssertionError(f"what is built in undoes itself: {fact}")
@@ -151,9 +149,7 @@ def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
 
 
 def _state(graph: Graph) -> bytes:
-    """Return a fingerprint of a graph: its nodes and their inputs, small constants by data, independent of value
-    names.
-    """
+    """Return a fingerprint of a graph: nodes and inputs, small constants by data, independent of value names."""
     numbers: dict[str, int] = {}
     digest = hashlib.sha256()
     for node in graph.nodes:
