@@ -1,1 +1,1 @@
-"""From a fused op's body to C++: the typed program, the operators it knows, the emitter."""
+"""Code generation: from a fused op's body to C++, by the typed program, the operator tables and the emitter."""

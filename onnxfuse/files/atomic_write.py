@@ -1,7 +1,7 @@
-"""Files written whole or not at all: beside their place first, then put there; what a killed process left is collected.
+"""Atomic file writes: write a temporary file next to the target, then rename it; clean up after killed processes.
 
-A file that is being written is locked by the process that writes it, and the lock goes with the process, however it
-ends. So a file with our name and without a lock is litter.
+The writing process locks the temporary file, and the lock is released with the process, however that ends. So a file
+with our naming scheme and without a lock is stale and can be deleted.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ SUFFIX = ".onnxfuse~"
 
 
 def real(path: Path) -> Path:
-    """Return the path that a write to `path` is to: where its links lead."""
+    """Return the real target of a write to `path`, with links resolved."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def is_through(path: Path) -> bool:
-    """Return whether `path` is a device, a pipe or the like, which is written to and never replaced.
+    """Return whether `path` is a device, a pipe or the like, which is written in place and never replaced.
 
-    Raises ModelError for a folder, and OSError for links that go in a circle.
+    Raises ModelError for a folder, and OSError for circular links.
     """
     try:
         mode = os.stat(path).st_mode
@@ -44,18 +44,18 @@ def is_through(path: Path) -> bool:
 
 
 def same_file(path: Path, other: Path) -> bool:
-    """Return whether two names mean one file, which may not be there yet; by links of either kind, too."""
-    # Not Path.exists, which raises where the system does not take the name; that is told when it is written.
+    """Return whether two names denote one file, which may not exist yet; hard and symbolic links included."""
+    # Not Path.exists, which raises for an invalid name; writing reports that.
     if os.path.exists(path) and os.path.exists(other):
         return os.path.samefile(path, other)
     return os.path.realpath(path) == os.path.realpath(other)
 
 
 def check_no_links(path: Path, folder: Path) -> None:
-    """Raise ModelError where a link stands on the way from `folder` to `path`, a file in it that is to be written.
+    """Raise ModelError if a symbolic link lies between `folder` and `path`, a file in it that is to be written.
 
-    What a user names may be a link, and what it leads to is written. What lies in a folder or beside a file that is
-    named, whoever made the folder put there: a link there leads to a file that nobody named.
+    A path named by the user may be a link, and its target is written. Entries inside a folder or next to a named file
+    were created by whoever made the folder: a link there leads to a file that nobody named.
     """
     for place in (path, *path.parents):
         if place == folder:
@@ -69,10 +69,10 @@ def check_no_links(path: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, at_once: bool = False) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of `path` when the block ends well, and vanishes otherwise.
+    """Yield a temporary file that replaces `path` when the block succeeds, and is deleted otherwise.
 
-    Within `together` it waits for the end of that, unless it is to be there `at_once`. Links stay, and what they lead
-    to is replaced; a device or a pipe is written through.
+    Within `together` the replacement is deferred to its end, unless `at_once`. Links are kept, and their targets
+    replaced; a device or a pipe is written in place.
     """
     if is_through(path):
         with pipes.writing(path) as file:
@@ -100,15 +100,15 @@ def _put_later(own: contextlib.ExitStack, name: Path, path: Path) -> Iterator[No
 
 
 _pending: ContextVar[contextlib.ExitStack | None] = ContextVar("pending", default=None)
-"""What waits for the end of the block at hand."""
+"""Deferred replacements of the current block."""
 
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Let the files that are written in the block take their places when it ends well, and vanish otherwise.
+    """Replace all files written in the block when it succeeds, and delete them otherwise.
 
-    They are complete by then, so that a full disk is met before the first is put in its place. What goes through a
-    device or a pipe has gone. A block within another waits for that one's end.
+    They are complete by then, so that a full disk is detected before the first replacement. Data written to a device or
+    a pipe cannot be undone. A nested block is deferred to the end of the outer one.
     """
     outer = _pending.get()
     with contextlib.ExitStack() as own:
@@ -122,7 +122,7 @@ def together() -> Iterator[None]:
 
 
 def at_failure(undo: Callable[[], None]) -> None:
-    """Let `undo` be called where the block of `together` ends by an error: for what is no single file."""
+    """Register `undo` to be called if the block of `together` fails: for changes other than single files."""
 
     def leave(kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -135,16 +135,16 @@ def at_failure(undo: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def filling(folder: Path) -> Iterator[None]:
-    """Make `folder` with its parents; those that were not there before go, with all in them, where the block fails.
+    """Create `folder` with its parents; the new ones are deleted with their contents if the block fails.
 
-    So they do where the block of `together` around it does. Raises ModelError where it cannot be made.
+    Also if the enclosing block of `together` fails. Raises ModelError if it cannot be created.
     """
     missing = [p for p in (folder, *folder.parents) if not os.path.exists(p)]
     try:
         with as_model_error(folder):
             folder.mkdir(parents=True, exist_ok=True)
         yield
-    except BaseException:  # a signal, too
+    except BaseException:  # also on a signal
         if missing:
             shutil.rmtree(missing[-1], ignore_errors=True)
         raise
@@ -154,7 +154,7 @@ def filling(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def room_for(files: int) -> Iterator[None]:
-    """Let this process hold so many more files open inside the block, as far as the system lets it."""
+    """Raise this process's limit of open files by this number within the block, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = soft + files
     if hard != resource.RLIM_INFINITY:
@@ -170,7 +170,7 @@ def room_for(files: int) -> Iterator[None]:
 
 
 def add(path: Path, data: bytes) -> None:
-    """Add `data` at the end of the file, or nothing; it goes again where `together` fails. Raises ModelError."""
+    """Append `data` to the file completely or not at all; undone if `together` fails. Raises ModelError."""
     new = not os.path.lexists(path)
     with as_model_error(path), path.open("ab", buffering=0) as file:
         start = None if is_through(path) else file.seek(0, os.SEEK_END)
@@ -186,7 +186,7 @@ def add(path: Path, data: bytes) -> None:
 
 
 def _cut(path: Path, start: int | None, length: int, *, new: bool) -> None:
-    """Take back what was added at `start`, unless somebody else has added to it since."""
+    """Remove what was appended at `start`, unless another process has appended to it since."""
     if start is None or path.stat().st_size > start + length:
         return
     if new:
@@ -197,7 +197,7 @@ def _cut(path: Path, start: int | None, length: int, *, new: bool) -> None:
 
 @contextlib.contextmanager
 def as_model_error(path: Path) -> Iterator[None]:
-    """Tell the system's refusals as ModelError."""
+    """Convert the system's errors to ModelError."""
     try:
         yield
     except OSError as error:
@@ -208,13 +208,13 @@ def as_model_error(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Yield a locked file beside `path`, and its name; it goes when the block ends, unless it was put somewhere."""
+    """Yield a locked temporary file next to `path`, and its name; deleted after the block unless renamed."""
     handle, name = _locked(path)
     file = os.fdopen(handle, "wb")
     try:
         yield file, name
     finally:
-        # What was put somewhere was flushed before; what a full disk does not take is told already, and goes.
+        # A renamed file was flushed before; an error of a full disk is reported already, and the file is deleted.
         with contextlib.suppress(OSError):
             file.close()
         with contextlib.suppress(FileNotFoundError):
@@ -224,30 +224,30 @@ def temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 def _locked(path: Path) -> tuple[int, Path]:
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=SUFFIX)
-        with contextlib.suppress(OSError):  # a file system without locks: nothing is collected there
+        with contextlib.suppress(OSError):  # a file system without locks: stale files are not collected there
             fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
             return handle, Path(name)
-        os.close(handle)  # collected by another process before the lock was ours
+        os.close(handle)  # collected by another process before it was locked
 
 
 def _prefix(path: Path) -> str:
-    # The longest name that file systems take is 255 bytes; a name that is too long is told where it is put.
+    # File systems limit names to 255 bytes; the final rename reports a name that is too long.
     name = os.fsencode(path.name)
     end = min(len(name), 200)
-    while end < len(name) and name[end] & 0xC0 == 0x80:  # in the midst of a letter
+    while end < len(name) and name[end] & 0xC0 == 0x80:  # in the middle of a UTF-8 sequence
         end -= 1
     return f".{os.fsdecode(name[:end])}."
 
 
 def replace_file(name: Path, path: Path) -> None:
-    """Put the temporary file `name` in the place of `path`, with the rights of what was there, or of the umask."""
+    """Rename the temporary file `name` to `path`, with the permissions of the replaced file, or of the umask."""
     os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
     os.replace(name, path)
 
 
 def collect(path: Path) -> None:
-    """Remove what killed processes left in the midst of writing `path`."""
+    """Delete stale temporary files of killed processes that were writing `path`."""
     ours = re.compile(re.escape(_prefix(path)) + r"[^.]{8}" + re.escape(SUFFIX))
     for entry in os.scandir(path.parent):
         if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
@@ -257,7 +257,7 @@ def collect(path: Path) -> None:
 def _remove_unlocked(name: str) -> None:
     try:
         handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:  # gone meanwhile, or another user's
+    except OSError:  # deleted meanwhile, or owned by another user
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -270,7 +270,7 @@ def _remove_unlocked(name: str) -> None:
 
 @contextlib.contextmanager
 def folder_locked(folder: Path) -> Iterator[bool]:
-    """Let one process at a time put files into `folder` that belong together; yields False where there are no locks."""
+    """Lock `folder` so that one process at a time writes related files; yields False if locks are not supported."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:

@@ -1,4 +1,4 @@
-"""Weights in a file beside the model: read from inside its folder alone, written under a name by their content."""
+"""External data: read only from within the model's own folder, written under a content-derived name."""
 
 import contextlib
 import hashlib
@@ -23,17 +23,17 @@ ALIGNMENT = 4096
 """Bytes. Offsets in the data file are multiples of a page, so that ONNX Runtime can map them into memory."""
 
 SMALL = 1024
-"""Bytes. Weights up to this size are shown to shape inference, and stay in the model file, as with onnx and torch."""
+"""Bytes. Weights up to this size are visible to shape inference, and stay in the model file, as with onnx and torch."""
 
 DIGITS = 16
-"""Of the hash in the name of a data file."""
+"""Digits of the hash in a data file's name."""
 
 _follow: ContextVar[bool] = ContextVar("follow_links", default=False)
 
 
 @contextlib.contextmanager
 def following_links() -> Iterator[None]:
-    """Within the block, data files may be links out of the model's folder, as the caches of model hubs have them."""
+    """Within the block, allow data files to link out of the model's folder, as in the caches of model hubs."""
     token = _follow.set(True)
     try:
         yield
@@ -42,52 +42,52 @@ def following_links() -> Iterator[None]:
 
 
 def follows_links() -> bool:
-    """Return whether data files may be links out of the model's folder here."""
+    """Return whether data files may be symbolic links out of the model's folder."""
     return _follow.get()
 
 
 def needed(model: onnx.ModelProto) -> int:
-    """Return the bytes that the model has in other files."""
+    """Return the total bytes of the model's external data."""
     return sum(bytes_of(t) for t in tensors(model) if is_external(t))
 
 
 def bytes_of(tensor: TensorProto) -> int:
-    """Return the bytes that a weight of this type and shape takes, whatever its file says."""
+    """Return the bytes of a weight by its type and shape, whatever its file states."""
     return -(-int(math.prod(tensor.dims)) * bits(tensor.data_type) // 8)
 
 
 def elements_of(tensor: TensorProto) -> int:
-    """Return how many numbers a weight has."""
+    """Return a weight's number of elements."""
     return int(math.prod(tensor.dims))
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Return whether the tensor's numbers are in another file."""
+    """Return whether the tensor's data is external."""
     return tensor.data_location == TensorProto.EXTERNAL
 
 
 def location(tensor: TensorProto) -> str:
-    """Return the name of the file in which an external tensor's numbers are."""
+    """Return the data file name of an external tensor."""
     return _fact(tensor, "location")
 
 
 def end_of(tensor: TensorProto) -> int:
-    """Return where an external tensor's numbers end in its file. Raises ModelError for an offset that is none."""
+    """Return the end offset of an external tensor's data. Raises ModelError for an invalid offset."""
     return (_number(tensor, "offset") or 0) + bytes_of(tensor)
 
 
 def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
-    """Read the weights that lie beside the model of the file `path` into it.
+    """Load the external data of the model in the file `path`.
 
-    With `small` only those that can be the target of a Reshape, axes and the like, where they can be had. Raises
-    ModelError where weights are missing, cut, or outside the model's folder.
+    With `small` only weights that may be a Reshape target, axes and the like, where available. Raises ModelError if
+    weights are missing, truncated, or outside the model's folder.
     """
     wanted = (t for t in tensors(model) if is_external(t) and (not small or belongs_inside(t)))
     read(wanted, path, as_far_as_there=small)
 
 
 def read(wanted: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = False) -> None:
-    """Read these tensors, which are external, of the model of the file `path`; as `fetch`."""
+    """Load these external tensors of the model in the file `path`, like `fetch`."""
     opened: dict[str, BinaryIO] = {}
     with contextlib.ExitStack() as files:
         for tensor in wanted:
@@ -103,7 +103,7 @@ def read(wanted: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = F
 
 
 def missing(model: onnx.ModelProto, path: Path) -> list[Path]:
-    """Return the data files that are not there."""
+    """Return the data files that do not exist."""
     locations = dict.fromkeys(_fact(t, "location") for t in tensors(model) if is_external(t))
     return [path.parent / name for name in locations if not os.path.lexists(path.parent / name)]
 
@@ -118,7 +118,7 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
     file = path.parent / location
     folder = Path(os.path.realpath(path.parent))
     where = Path(os.path.realpath(file))
-    own = location == path.name  # whoever named that file trusts it, wherever it is a link to
+    own = location == path.name  # the user named that file and trusts it, wherever it links to
     if not own and not where.is_relative_to(folder) and not follows_links():
         raise ModelError(
             f"its data file {location} is a link to {where}, outside the model's folder",
@@ -162,7 +162,7 @@ def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
 
 
 def _fact(tensor: TensorProto, key: str) -> str:
-    """Return what a tensor says about its external data, empty where it says nothing."""
+    """Return an external-data entry of a tensor, empty if absent."""
     return next((e.value for e in tensor.external_data if e.key == key), "")
 
 
@@ -181,25 +181,25 @@ def _number(tensor: TensorProto, key: str) -> int | None:
 
 
 def belongs_inside(tensor: TensorProto) -> bool:
-    """Return whether a weight stays in the model file, whatever goes beside it.
+    """Return whether a weight stays in the model file even with external data.
 
-    Shape inference, ONNX's and ONNX Runtime's, reads the targets of Reshape, axes, sizes, scales and their like in the
-    model file alone, and fails where they lie beside it. All of them are scalars or vectors, floats among them one for
-    each axis; so vectors of integers alone can be longer than SMALL, as the sizes of a Split, one for each output.
+    Shape inference, ONNX's and ONNX Runtime's, reads Reshape targets, axes, sizes, scales and the like only from the
+    model file, and fails if they are external. All of them are scalars or vectors, floats among them one for each axis;
+    so only integer vectors can be longer than SMALL, such as the sizes of a Split, one for each output.
     """
     counts = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and len(tensor.dims) <= 1
     return bytes_of(tensor) <= SMALL or (counts and elements_of(tensor) <= MOST_NODES)
 
 
 def locate(tensor: TensorProto, location: str, offset: int, length: int) -> None:
-    """Let a tensor without numbers say at which place of a file they are."""
+    """Set the external-data location of a tensor without data."""
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
 
 
 class Moved:
-    """The weights that go into a data file, and the hash of what was written."""
+    """Weights written to a data file, and the hash of its contents."""
 
     def __init__(self, data: BinaryIO) -> None:
         self.data = data
@@ -207,9 +207,9 @@ class Moved:
         self.length = 0
 
     def move(self, tensor: TensorProto) -> TensorProto:
-        """Write the numbers of `tensor`, and return what stands for it, without the name of the data file.
+        """Write the data of `tensor`, and return its external reference, without the data file's name.
 
-        What belongs inside the model is returned as it is.
+        Weights that stay inside the model are returned unchanged.
         """
         if tensor.data_type == TensorProto.STRING or is_external(tensor) or belongs_inside(tensor):
             return tensor
@@ -224,7 +224,7 @@ class Moved:
         return shell
 
     def move_of_bodies(self, graph: onnx.GraphProto) -> None:
-        """Move the weights of the branches and loops of `graph`, which is ours to change."""
+        """Move the weights of nested bodies of `graph`, which is modified."""
         for body in (body for node in graph.node for body in graphs_in(node)):
             for tensor in body.initializer:
                 shell = self.move(tensor)
@@ -232,12 +232,12 @@ class Moved:
                     tensor.CopyFrom(shell)
 
     def name(self, path: Path) -> str:
-        """Return the name of the data file of the model `path`: with a hash of all that was written."""
+        """Return the data file's name for the model `path`: with a hash of its contents."""
         return f"{path.name}.{self.digest.hexdigest()[:DIGITS]}.data"
 
 
 def name_data(model: onnx.ModelProto, name: str, former: str = "") -> None:
-    """Let the weights that were moved say the name of their data file; `former` is the name that they say now."""
+    """Set the data file's name in the moved weights; `former` is their current one."""
     for tensor in tensors(model):
         for entry in tensor.external_data:
             if entry.key == "location" and entry.value == former:
@@ -245,7 +245,7 @@ def name_data(model: onnx.ModelProto, name: str, former: str = "") -> None:
 
 
 def remove_stale(path: Path, keep: str) -> None:
-    """Remove the data files of former models in the place of `path`: all with a name of ours but `keep`."""
+    """Delete data files of former models at `path`: all that match our naming scheme except `keep`."""
     ours = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{DIGITS}}}\.data")
     for entry in os.scandir(path.parent):
         if entry.name != keep and ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""What a file is that is no ONNX model, by its first bytes, and how one comes of it."""
+"""Detect other model formats by their magic bytes, and say how to convert them to ONNX."""
 
 import re
 from collections.abc import Callable
@@ -7,19 +7,19 @@ from typing import NamedTuple
 from onnxfuse.support.printable import printable
 
 HEAD = 4096
-"""Bytes that are looked at."""
+"""Number of bytes to inspect."""
 
 SHOWN = 60
-"""Characters of a text that are told."""
+"""Maximum characters of a text to quote."""
 
 
 class Format(NamedTuple):
-    """What somebody took for an ONNX model."""
+    """A file format that is mistaken for ONNX."""
 
     what: str
-    """What it is, after "is"."""
+    """Description, completing "is ..."."""
     hint: str
-    """How a model comes of it."""
+    """How to convert it to ONNX."""
 
 
 _TORCH = "Export the model that it holds: torch.onnx.export(model, inputs, 'model.onnx')."
@@ -32,12 +32,12 @@ def _starts(*begins: bytes) -> Callable[[bytes], bool]:
 
 
 def _says(word: bytes) -> Callable[[bytes], bool]:
-    """Return whether a flatbuffer says that it is a `word`."""
+    """Return whether a flatbuffer has the identifier `word`."""
     return lambda head: head[4:8] == word
 
 
 _NODE_DEF = re.compile(rb"\x0a[\x80-\xff]*[\x00-\x7f]\x0a([\x01-\x7f])([ -~]+?)\x12([\x01-\x7f])([A-Z_][A-Za-z0-9_]+)")
-"""The first node of a TensorFlow graph, which begins with its name and its operator."""
+"""First node of a TensorFlow graph, which begins with its name and its operator."""
 
 
 def _graph_def(head: bytes) -> bool:
@@ -46,7 +46,7 @@ def _graph_def(head: bytes) -> bool:
 
 
 _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]*[\x00-\x7f]\x0a")
-"""Schema 1, and a graph that begins with what it is: where it stands ONNX has the name of a tool, without line ends."""
+"""Schema 1, and a MetaGraphDef: at its offset ONNX has a tool's name, without line ends."""
 
 KNOWN: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
     (
@@ -87,7 +87,7 @@ KNOWN: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
 
 
 def recognized(data: bytes) -> Format | None:
-    """Return what a file that begins so is, where it is something else that is known; None where it is not.
+    """Return the known format of a file that begins so; None for others.
 
     >>> recognized(b"GGUF" + bytes(100)).what
     'a GGUF file: weights alone'
@@ -96,12 +96,12 @@ def recognized(data: bytes) -> Format | None:
 
 
 def of(head: bytes) -> Format | None:
-    """Return the format that has a mark of its own. What a text says is not told: a model may name anyone's file."""
+    """Return the format identified by magic bytes. Text is not quoted: a model may name any file."""
     return next((known for fits, known in KNOWN if fits(head)), None)
 
 
 def _text(head: bytes) -> Format | None:
-    """Return what a text is: mostly an answer of a server in place of the file."""
+    """Describe a text file: usually a server's error page in place of the file."""
     try:
         text = head.decode() if len(head) < HEAD else head[: HEAD - 4].decode(errors="strict")
     except UnicodeDecodeError:

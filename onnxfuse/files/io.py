@@ -1,4 +1,4 @@
-"""Read and write model files: whole or not at all, of any size, with one clear message when it cannot be done."""
+"""Read and write model files of any size: atomically, with one clear message on failure."""
 
 import contextlib
 import math
@@ -34,16 +34,16 @@ from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.plurals import plural
 
 PROTOBUF_READS = 1 << 31
-"""Bytes, beyond which protobuf reads no message."""
+"""Maximum bytes of a message that protobuf reads."""
 
 PROTOBUF_LIMIT = 2_000_000_000
-"""Bytes. A protobuf file must stay below 2 GiB; beyond this the weights go into a file beside the model."""
+"""Bytes. A protobuf file must stay below 2 GiB; beyond this the weights become external data."""
 
 
 def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
-    """Return the model in `path`, with external data read in; without `weights` only what is small.
+    """Return the model in `path`, with external data loaded; without `weights` only small ones.
 
-    Raises ModelError where the file is missing, unreadable, truncated, not an ONNX model, or lacks its external data.
+    Raises ModelError if the file is missing, unreadable, truncated, not an ONNX model, or lacks its external data.
     """
     path = Path(path)
     model = parse(_data(path), str(path))
@@ -65,10 +65,10 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
 
 
 def outline(path: str | Path, *, small: bool = True) -> onnx.ModelProto:
-    """Return the model in `path` with every weight that is not small told as a place of its file, or of another one.
+    """Return the model in `path` with every large weight as a reference into its file, or another one.
 
-    For looking at the graph, at shapes and at single weights (`external.read`): as cheap for 2 GB as for 2 MB. `small`:
-    small weights of other files are read. Raises what `load` raises, but for external data that is not there.
+    For inspecting the graph, shapes and single weights (`external.read`): as fast for 2 GB as for 2 MB. `small`: small
+    weights of other files are loaded. Raises what `load` raises, except for missing external data.
     """
     path = Path(path)
     try:
@@ -76,7 +76,7 @@ def outline(path: str | Path, *, small: bool = True) -> onnx.ModelProto:
         model = None if light is None else parse(light, str(path))
     except (OSError, ModelError):
         model = None
-    if model is None:  # the whole of it may be read, or says why not
+    if model is None:  # parsing the whole file may succeed, or reports why not
         return load(path, weights=False)
     try:
         if small:
@@ -87,7 +87,7 @@ def outline(path: str | Path, *, small: bool = True) -> onnx.ModelProto:
 
 
 def _data(path: Path) -> bytes:
-    """Return what the file holds; raises ModelError where it cannot be read."""
+    """Return the file's bytes; raises ModelError if it cannot be read."""
     if path.is_dir():
         raise ModelError(
             f"{path}: is a directory", "Give the .onnx file inside it; optimize takes all of a folder with -o DIR."
@@ -111,14 +111,14 @@ def _data(path: Path) -> bytes:
 
 
 def name_in_utf8(path: Path) -> str:
-    """Return the name under which ONNX Runtime opens a file; raises ModelError for one that it does not take."""
+    """Return the name under which ONNX Runtime opens a file; raises ModelError for one that it does not accept."""
     if not is_utf8(path):
         raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime opens no such file", "Rename it.")
     return f"{path}"
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raise ModelError for what is not read from a file: what contradicts itself, fused bodies that are not valid."""
+    """Raise ModelError for a model that must not be loaded: inconsistent, or with invalid fused bodies."""
     for function in model.functions:
         if function.domain == DOMAIN:
             bodies.check(function)
@@ -126,7 +126,7 @@ def check(model: onnx.ModelProto) -> None:
 
 
 def parse(data: bytes, name: str) -> onnx.ModelProto:
-    """Return the model in `data`; `name` stands in the messages of the ModelError raised for anything else."""
+    """Return the model in `data`; `name` is used in the messages of the ModelError raised for anything else."""
     again = "Is it a complete .onnx file? Copy or export it again."
     if not data:
         raise ModelError(f"{name}: is empty", again)
@@ -146,18 +146,18 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
 
 
 def _refuse_known(data: bytes, name: str) -> None:
-    """Raise ModelError that says what `data` is, where it is something else that is known."""
+    """Raise ModelError that names the format of `data`, if it is another known one."""
     known = formats.recognized(data)
     if known is not None:
         raise ModelError(f"{name}: is not an ONNX model, but {known.what}", known.hint) from None
 
 
 def save(model: onnx.ModelProto, path: str | Path) -> None:
-    """Write `model` to `path` atomically: the old file stays whole until the new one is complete.
+    """Write `model` to `path` atomically: the old file stays intact until the new one is complete.
 
-    Weights go to `<path>.<hash of the weights>.data` when the model would pass protobuf's limit of 2 GiB, and the data
-    of a model that was there before goes after it. Links are followed; a device or a pipe is written through. What
-    killed processes left is collected. Raises ModelError.
+    Weights go to `<path>.<hash of the weights>.data` if the model would exceed protobuf's limit of 2 GiB, and the
+    replaced model's data is deleted afterwards. Links are followed; a device or a pipe is written in place. Stale files
+    of killed processes are collected. Raises ModelError.
     """
     with saving(model, path):
         pass
@@ -167,12 +167,12 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
 def saving(
     model: onnx.ModelProto, path: str | Path, *, beside: bool = False, opens: Opens | None = None
 ) -> Iterator[list[Path]]:
-    """Write `model`, and put it in the place of `path` when the block ends well; otherwise nothing is left of it.
+    """Write `model`, and move it to `path` when the block succeeds; otherwise delete it.
 
-    `beside`: its weights go into a file beside it, whatever their size; what shape inference reads of them stays.
-    `opens` opens what was written before the block, with its data. Yields the data files of the model that was there
-    which go with it, those that nothing else means (`orphans`), at the end those that went. Where `path` is a device or
-    a pipe, it is written before the block. As `save` in all else.
+    `beside`: weights become external data, whatever their size, except those that shape inference reads. `opens` loads
+    the written model before the block, with its data. Yields the replaced model's data files that will be deleted,
+    those that no other file refers to (`orphans`), at the end those that were. If `path` is a device or a pipe, it is
+    written before the block. Otherwise like `save`.
     """
     named = Path(path)
     with as_model_error(named):
@@ -219,10 +219,10 @@ def saving(
                 opened_whole(name, path, opens)
         left_behind = tuple(file for file in left_behind if file.name != placed)
         gone = orphaned_data.removable(left_behind, [path])
-        del model, light  # written: what waits for its place takes no memory
+        del model, light  # written: the pending model takes no memory
         yield gone
         with as_model_error(named), folder_locked(path.parent) as alone:
-            # The data first and the model last: at any moment the model that is there finds its own weights.
+            # The data first and the model last: at any moment the model at `path` finds its own weights.
             if data_name is not None:
                 replace_file(data_name, path.with_name(placed))
             replace_file(name, path)
@@ -233,7 +233,7 @@ def saving(
 
 @contextlib.contextmanager
 def streaming(model: onnx.ModelProto, stream: BinaryIO, opens: Opens) -> Iterator[None]:
-    """Write `model` into a stream when the block ends well; `opens` opens it before.
+    """Write `model` into a stream when the block succeeds; `opens` loads it before.
 
     Raises ModelError for one that is too big for a single file.
     """
@@ -253,12 +253,12 @@ def _sending(
 
 
 def has_external_data(path: str | Path) -> bool:
-    """Return whether the model in `path` has weights in other files, as far as it can be looked at again."""
+    """Return whether the model in `path` has external data, if it can be parsed again."""
     return bool(data_files(Path(path)))
 
 
 def data_files(path: Path) -> tuple[str, ...]:
-    """Return what the model in `path` calls the other files that its weights are in; none where it is no model."""
+    """Return the data file names in the model in `path`; none if it is not a model."""
     light = outlined(path) if path.is_file() else None
     if light is None:
         return ()
@@ -271,21 +271,21 @@ def data_files(path: Path) -> tuple[str, ...]:
 
 
 def write_text(path: Path, text: str, *, at_once: bool = False) -> None:
-    """Write `text` to `path` as `write_bytes` does."""
+    """Write `text` to `path` like `write_bytes`."""
     write_bytes(path, text.encode(), at_once=at_once)
 
 
 def write_bytes(path: Path, data: bytes, *, at_once: bool = False) -> None:
-    """Write `data` to `path` atomically: the old file stays whole until the new one is complete. Raises ModelError.
+    """Write `data` to `path` atomically: the old file stays intact until the new one is complete. Raises ModelError.
 
-    `at_once` also within `together`: for what is of worth whatever becomes of the rest.
+    `at_once` also within `together`: for files that are useful even if the block fails.
     """
     with as_model_error(path), replacing(path, at_once=at_once) as file:
         file.write(data)
 
 
 def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
-    """Write the model weight by weight: the same message as `SerializeToString` gives, at a fraction of the memory."""
+    """Write the model weight by weight: the same bytes as `SerializeToString`, at a fraction of the memory."""
     light = without_weights(model, lambda _: None)
     graph = light.graph.SerializeToString(deterministic=True)
     light.ClearField("graph")
@@ -300,14 +300,14 @@ def _stream(model: onnx.ModelProto, file: BinaryIO) -> None:
 
 
 def size(model: onnx.ModelProto) -> int:
-    """Return the bytes of the model: weights exactly, the rest closely."""
+    """Return the bytes of the model: exact for weights, approximate for the rest."""
     return sum(tensor_bytes(t) for t in model.graph.initializer) + int(without_weights(model, _shell).ByteSize())
 
 
 def tensor_bytes(tensor: TensorProto) -> int:
-    """Return the bytes that the tensor's data takes in the file.
+    """Return the bytes of the tensor's data in the file.
 
-    By its shape wherever that tells it: protobuf copies all of the data to say how long it is.
+    Computed from its shape where possible: protobuf copies all of the data to return its length.
     """
     if tensor.HasField("raw_data") and tensor.data_type in ELEMENT_BYTES:
         elements: int = math.prod(tensor.dims)
@@ -320,13 +320,13 @@ ELEMENT_BYTES: dict[int, int] = {
     TensorProto.INT8: 1, TensorProto.UINT8: 1, TensorProto.INT16: 2, TensorProto.UINT16: 2,
     TensorProto.INT32: 4, TensorProto.UINT32: 4, TensorProto.INT64: 8, TensorProto.UINT64: 8, TensorProto.BOOL: 1,
 }  # fmt: skip
-"""Element types that fill whole bytes."""
+"""Bytes per element, for element types of whole bytes."""
 
 
 def without_weights(model: onnx.ModelProto, weight: Callable[[TensorProto], TensorProto | None]) -> onnx.ModelProto:
-    """Return a copy of `model` in which `weight(tensor)` stands for each initializer of the main graph; None drops it.
+    """Return a copy of `model` with each initializer of the main graph replaced by `weight(tensor)`; None drops it.
 
-    Never copies a weight itself, so it is cheap for a model of any size.
+    Weights are never copied, so it is cheap for a model of any size.
     """
     light = onnx.ModelProto()
     _copy_fields(model, light, except_field="graph")
@@ -355,7 +355,7 @@ def _shell(tensor: TensorProto) -> TensorProto:
 
 
 def _check_room(path: Path, needed: int) -> None:
-    """Raise DeviceError where weights do not fit the memory that is left: the process would be killed silently."""
+    """Raise DeviceError if weights do not fit the available memory: the process would be killed silently."""
     left = memory_left()
     if left is not None and needed > left:
         raise DeviceError(
@@ -365,7 +365,7 @@ def _check_room(path: Path, needed: int) -> None:
 
 
 def memory_left() -> int | None:
-    """Return the bytes that programs can still use, as Linux counts them; None where it does not tell."""
+    """Return the available bytes of memory, as Linux counts them; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:  # no Linux, or a sandbox without /proc: nothing is checked

@@ -1,7 +1,7 @@
-"""Data files that a model which is replaced leaves behind: gone with it where nothing else can mean them.
+"""Delete external data files that are orphaned when a model is replaced.
 
-A file of weights may be read by several models, of any name and form, and by tools that know nothing of ours. So one
-goes only if the replaced model read it, it lies beside it, and no other file there holds its name.
+Several models may share a file of weights, under any name and in any format, and other tools may use it. So a file is
+deleted only if the replaced model read it, it lies in the same folder, and no other file there contains its name.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from onnxfuse.model.validate import tensors
 from onnxfuse.support.errors import ModelError
 
 LARGEST = 2**31
-"""Bytes of a message of protobuf: a larger file is no model, and is not looked through."""
+"""Maximum bytes of a protobuf message: larger files are not models, and are not searched."""
 
 
 def read_by(path: Path) -> tuple[Path, ...]:
-    """Return the data files beside the model that is at `path` now and reads them; none where it cannot be looked at.
+    """Return the data files of the model currently at `path`; none if it cannot be parsed.
 
-    Links, files with a second name, and files in folders below stay: nobody knows who else means them. So does a file
-    that does not end with the last weight: a model can name anybody's file as its data.
+    Links, files with several hard links, and files in subfolders are excluded: others may refer to them. So is a file
+    that does not end with the last weight: a model can name any file as its data.
     """
     if not path.is_file():
         return ()
@@ -47,9 +47,9 @@ def read_by(path: Path) -> tuple[Path, ...]:
 
 
 def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
-    """Return those of the data files whose names no other file holds, in their folder or as a model above.
+    """Return the data files whose names occur in no other file of their folder, nor in a model above.
 
-    The model that read them is among the `replaced`, or has been. What cannot be read may hold any name.
+    The model that read them is among the `replaced`, or has been. An unreadable file may contain any name.
     """
     aside = (*files, *replaced)
     return [
@@ -60,10 +60,10 @@ def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path
 
 
 def remove(files: Sequence[Path]) -> list[Path]:
-    """Remove those of the data files that are `removable`; return them."""
+    """Delete the data files that are `removable`; return them."""
     gone = []
     for file in removable(files):
-        with contextlib.suppress(OSError):  # another user's folder: it stays
+        with contextlib.suppress(OSError):  # another user's folder: keep it
             file.unlink()
             gone.append(file)
     return gone
@@ -79,7 +79,7 @@ def _is_plain(file: Path) -> bool:
 def _around(file: Path, leaving: Sequence[Path]) -> Iterator[Path]:
     yield from (f for f in file.parent.iterdir() if f not in leaving and not f.is_dir())
     for folder in file.resolve().parent.parents:
-        with contextlib.suppress(OSError):  # a folder that nobody may list holds no model of ours
+        with contextlib.suppress(OSError):  # an unreadable folder holds no model of ours
             yield from folder.glob("*.onnx")
 
 

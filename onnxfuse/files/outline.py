@@ -1,7 +1,7 @@
-"""A model file read without its weights: each stays where it is, told as a place in that very file.
+"""Load a model without its weights: each initializer becomes an external-data reference into the same file.
 
-A session looks at the graph, at shapes and at a few masks. To read and parse the 219 MB of BERT-base for that took
-0.4 s, this 0.02 (one core, 2026-11).
+A session needs the graph, shapes and a few masks. For that, reading and parsing the 219 MB of BERT-base took 0.4 s;
+with this module it takes 0.02 s (one core, 2026-11).
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ _RAW = TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 _PLACED = {TensorProto.DESCRIPTOR.fields_by_name[name].number for name in ("external_data", "data_location")}
 
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
-"""Protobuf's wire types; the others are of messages that ONNX does not have."""
+"""Protobuf's wire types; ONNX messages use no others."""
 
 
 class _StrangeError(Exception):
-    """Bytes that are no message as ONNX has them: who parses them as a whole says what is wrong."""
+    """Bytes that are not a well-formed ONNX message: full parsing reports the defect."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class _Field:
     number: int
     wire: int
     start: int
-    """Where it begins in the file, with its number."""
+    """File offset of its tag."""
     at: int
-    """Where its value begins."""
+    """File offset of its value."""
     end: int
 
 
 def outline(path: Path) -> bytes | None:
-    """Return the message in a file with every weight that may lie elsewhere told as a place of the file itself.
+    """Return the message in a file with large weights as external references into the file itself.
 
-    None where that cannot be done; the file as a whole then says why. A weight whose bytes are not those of its shape
-    stays as it is, for whoever checks it. Raises OSError.
+    Return None if that is impossible; full parsing then reports why. A weight whose data does not match its shape is
+    left unchanged, for validation. Raises OSError.
     """
     with path.open("rb") as file:
         try:
@@ -78,7 +78,7 @@ def _graph(file: BinaryIO, graph: _Field, name: str) -> Iterator[bytes]:
 
 
 def _weight(file: BinaryIO, weight: _Field, name: str) -> bytes | None:
-    """Return what stands for a weight; None for one that stays."""
+    """Return the external reference for a weight; None for one that stays."""
     fields = list(_fields(file, weight.at, weight.end))
     raw = [f for f in fields if f.number == _RAW and f.wire == _LENGTH]
     if len(raw) != 1 or raw[0].end - raw[0].at <= SMALL or any(f.number in _PLACED for f in fields):
@@ -97,7 +97,7 @@ def _weight(file: BinaryIO, weight: _Field, name: str) -> bytes | None:
 
 
 def _fields(file: BinaryIO, at: int, end: int) -> Iterator[_Field]:
-    """Yield the fields of a message between two places of a file."""
+    """Yield the fields of a message between two file offsets."""
     while at < end:
         file.seek(at)
         key = _varint(file)
@@ -134,13 +134,13 @@ def _varint(file: BinaryIO) -> int:
 def _bytes(file: BinaryIO, start: int, end: int) -> bytes:
     file.seek(start)
     data = file.read(end - start)
-    if len(data) != end - start:  # the file was cut meanwhile
+    if len(data) != end - start:  # the file was truncated meanwhile
         raise _StrangeError
     return data
 
 
 def embedded(number: int, length: int) -> bytes:
-    """Return what stands before an embedded message in protobuf's wire format: its field number and its length."""
+    """Return the header of an embedded message in protobuf's wire format: its field number and its length."""
     encoded = bytearray()
     for value in (number << 3 | _LENGTH, length):
         while value >= 0x80:

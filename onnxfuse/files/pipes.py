@@ -1,6 +1,6 @@
-"""Named pipes and those of a shell, `<(...)`: read and written while somebody is at the other end, else told.
+"""Named pipes and shell process substitutions, `<(...)`: read or write, or report that no process is at the other end.
 
-To open a pipe waits for its other end, for ever where nobody comes.
+Opening a pipe blocks until its other end is opened, forever if that never happens.
 """
 
 import errno
@@ -13,14 +13,14 @@ from typing import BinaryIO
 from onnxfuse.support.errors import ModelError
 
 PATIENCE = 5.0
-"""Seconds in which somebody must be at the other end of a pipe. What then comes may take as long as it likes."""
+"""Timeout in seconds for the other end of a pipe to open. Data transfer afterwards has no timeout."""
 
 AT_ONCE = 1 << 20
-"""Bytes."""
+"""Bytes per read."""
 
 
 def read(path: Path, limit: int) -> bytes:
-    """Return all that comes through the pipe. Raises ModelError where nobody writes to it, or more than `limit`."""
+    """Return all data from the pipe. Raises ModelError if it has no writer, or delivers more than `limit`."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         data = _begun(handle)
@@ -45,18 +45,18 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def _begun(handle: int) -> bytes:
-    """Return the first of what comes; empty where it takes long, or nobody is there to write."""
+    """Return the first chunk; empty on timeout, or if there is no writer."""
     coming = select.poll()
-    coming.register(handle, select.POLLIN)  # that a writer has left is told, too
+    coming.register(handle, select.POLLIN)  # a hangup is reported, too
     coming.poll(PATIENCE * 1000)
     try:
         return os.read(handle, AT_ONCE)
-    except BlockingIOError:  # somebody is there, and thinks
+    except BlockingIOError:  # a writer is connected but has not written yet
         return b""
 
 
 def writing(path: Path) -> BinaryIO:
-    """Return what is no regular file, opened to be written. Raises ModelError for a pipe that nobody reads."""
+    """Return a non-regular file opened for writing. Raises ModelError for a pipe without a reader."""
     end = time.monotonic() + PATIENCE
     while True:
         try:

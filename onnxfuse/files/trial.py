@@ -1,4 +1,4 @@
-"""A written model in the form in which it is opened before it takes its place: with its data, at little cost."""
+"""Trial form of a written model: what is opened for checking before the model replaces its target, at little cost."""
 
 import contextlib
 import shutil
@@ -14,21 +14,22 @@ from onnxfuse.files.atomic_write import as_model_error, temporary
 from onnxfuse.files.outline import outline
 
 Opens = Callable[[Path], None]
-"""Raises ModelError for a written file that ONNX Runtime does not open, and should."""
+"""Raises ModelError for a written file that ONNX Runtime should load but does not."""
 
 DIRECT = 1 << 26
-"""Bytes of a file that is opened as it is. What holds its weights ONNX Runtime copies: 1.9 GB take 2.6 s and 1.9 GB of
-memory. What tells where in a file they are it maps: 0.01 s and none (two cores, 2026-11)."""
+"""Maximum bytes of a file that is opened directly. ONNX Runtime copies weights inside the file: 1.9 GB take 2.6 s and
+1.9 GB of memory. References into a file are memory-mapped: 0.01 s and none (two cores, 2026-11).
+"""
 
 
 def is_utf8(path: Path) -> bool:
-    """Return whether a path is a text: only then a model can name it, and ONNX Runtime open it by its name."""
+    """Return whether a path is valid UTF-8: only then can a model refer to it, and ONNX Runtime open it by name."""
     return not any("\udc80" <= letter <= "\udcff" for letter in f"{path}")
 
 
 def opened_whole(written: Path, path: Path, opens: Opens) -> None:
-    """Let `opens` open what was written for `path`, with its weights; a long file by an outline of it beside it."""
-    long = written.stat().st_size > DIRECT and is_utf8(Path(written.name))  # no model can name another file
+    """Run `opens` on the file written for `path`, with its weights; on an outline of it if it is long."""
+    long = written.stat().st_size > DIRECT and is_utf8(Path(written.name))  # a model cannot refer to another file
     light = outline(written) if long else None
     if light is None:
         opens(written)
@@ -40,7 +41,7 @@ def opened_whole(written: Path, path: Path, opens: Opens) -> None:
 
 
 def opened_with_data(light: onnx.ModelProto, path: Path, placed: str, data: Path, opens: Opens) -> None:
-    """Let `opens` open the model for `path`, whose data file is called `data` until it is `placed`."""
+    """Run `opens` on the model for `path`, whose data file is called `data` until it is `placed`."""
     external.name_data(light, data.name, placed)
     try:
         with temporary(path) as (file, name):
@@ -53,7 +54,7 @@ def opened_with_data(light: onnx.ModelProto, path: Path, placed: str, data: Path
 
 @contextlib.contextmanager
 def spooled(write: Callable[[BinaryIO], None], opens: Opens) -> Iterator[Callable[[BinaryIO], None]]:
-    """Yield what sends on a model that `write` writes, once it was opened: a stream takes nothing back."""
+    """Yield a function that forwards the model written by `write` after it was opened: a stream cannot be undone."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         name = Path(folder) / "out.onnx"
         with as_model_error(name), name.open("w+b") as file:

@@ -1,1 +1,1 @@
-"""From matched anchors to fused ops with model-local functions as bodies."""
+"""Fusion: from matched anchors to fused ops with model-local functions as bodies."""

@@ -1,4 +1,4 @@
-"""The bodies of the fused ops become model-local functions of the model."""
+"""Attach the bodies of fused ops to the model as model-local functions."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ from onnxfuse.model.nested import nodes_of
 
 
 def attach(model: ModelProto, ops: Mapping[str, FusedOp]) -> None:
-    """Add the bodies of the fused ops as model-local functions, each once, and let all nodes read each weight once."""
+    """Add the bodies of the fused ops as model-local functions, each once, and deduplicate the nodes' weights."""
     share_equal_weights(model)
     have = {f.name for f in model.functions if f.domain == DOMAIN}
-    # One that became a part of another has no node any more.
+    # An op merged into another one has no node.
     used = {node.op_type for node in nodes_of(model.graph) if node.domain == DOMAIN}
     new = [op for name, op in ops.items() if name not in have and name in used]
     if not new:

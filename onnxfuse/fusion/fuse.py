@@ -1,4 +1,4 @@
-"""The fuse phase: from every anchor a region grows, and the region becomes one fused op."""
+"""The fuse phase: grow a region from each anchor, and replace the region by one fused op."""
 
 import math
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ from onnxfuse.rules.pattern.pattern import PatternNode
 from onnxfuse.rules.rewriting.rewrite import bind, find
 
 FOLLOWERS = 8
-"""Nodes after an anchor that are told of it where it does not fuse: what people take for one block is no longer."""
+"""Number of nodes after a failed anchor that its refusal lists: a longer chain is not one block to a reader."""
 
 Outcome = tuple[FusedOp, Applied] | Refusal
-"""A fused op with what it took the place of, or why there is none."""
+"""A fused op with the nodes that it replaced, or the refusal."""
 
 
 def fuse(
@@ -45,10 +45,10 @@ def fuse(
     ops: dict[str, FusedOp],
     choices: Choices | None = None,
 ) -> bool:
-    """Let every fuse rule take its nodes: strongest template first, larger anchors before what may be part of them.
+    """Apply every fusion rule: strongest template first, larger anchors before their possible parts.
 
-    With `choices`, what rules say of cost is not asked, and the places that measuring declined are left out. Nothing is
-    fused where ONNX Runtime opens no functions. Return whether anything was fused.
+    With `choices`, the rules' cost conditions are ignored, and fusions declined by measurements are skipped. Nothing is
+    fused where ONNX Runtime does not expand functions. Return whether anything was fused.
     """
     if graph.in_function:
         return False
@@ -67,7 +67,7 @@ def fuse(
     for rule, how in fusing:
         told = len(report.stopped)
         while _fuse_by(graph, rule, how, report, around) and how.wants(Growth.SIBLINGS):
-            # Of anchors that read one value, those that were too many together may be few enough once some are fused.
+            # Anchors of one input that were too many for one kernel may fit once some of them are fused.
             del report.stopped[told:]
     for split in splits:
         _join_unused(graph, split)
@@ -78,9 +78,9 @@ def fuse(
 
 
 def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: Surroundings) -> bool:
-    """Ask every node to be an anchor of one rule; return whether one was."""
+    """Try every node as an anchor of one rule; return whether one was fused."""
     before = len(report.applied)
-    # What a larger anchor holds may be a smaller one: from the end of the graph the larger comes first.
+    # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
         if how.anchors and node.op not in how.roots:
             continue
@@ -98,7 +98,7 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
 
 
 def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Refusal:
-    """Return the refusal of an anchor with the pointwise nodes after it, which would have joined it."""
+    """Return an anchor's refusal with the pointwise nodes after it, which would have joined it."""
     if (refusal.missing and refusal.size > 1) or not how.anchors or not how.wants(Growth.EPILOGUE):
         return refusal
     found = {refusal.node: None}
@@ -112,13 +112,13 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
 
 
 def _off_gpu(node: Node, around: Surroundings) -> bool:
-    """Return whether ONNX Runtime computes `node` before the first run, or on the CPU: no kernel begins there."""
+    """Return whether ONNX Runtime folds `node` on load, or runs it on the CPU: no kernel starts there."""
     return all(o in around.host or o in around.once for o in node.outputs if o)
 
 
 def _heads(hows: Sequence[Fuse]) -> dict[str, list[Anchor]]:
     anchors = (a for how in hows if _takes_what_follows(how) for a in how.anchors)
-    # What is pointwise through and through takes what follows it for no less than another kernel would.
+    # A purely pointwise anchor absorbs its followers at no higher cost than another kernel would.
     return by_operator(a for a in anchors if any(not _is_pointwise(n) for n in a.pattern.nodes))
 
 
@@ -131,28 +131,28 @@ def _takes_what_follows(how: Fuse) -> bool:
 
 
 def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
-    """Return the nodes in the order in which they are asked to be an anchor."""
+    """Return the nodes in the order in which they are tried as anchors."""
     nodes = list(graph.nodes)
     if how.wants(Growth.MOVEMENT) or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
         nodes.reverse()
     elif how.wants(Growth.WHOLE_INPUT):
-        # The sum of a mask joins the masked sum, not the other way round.
+        # A mask's sum joins the masked sum, not vice versa.
         nodes.sort(key=lambda n: -math.prod(sampled(graph.type(n.inputs[0])) or ()) if n.inputs else 0)
     return nodes
 
 
 def _nested(anchors: Sequence[Anchor]) -> bool:
-    """Return whether one anchor is a node that stands inside another one, as Conv does between two Transposes."""
+    """Return whether one anchor is a node inside another one, as Conv is between two Transposes."""
     single = {op for a in anchors if len(a.pattern.nodes) == 1 for op in a.pattern.root.operators}
     return any(n is not a.pattern.root and not single.isdisjoint(n.operators) for a in anchors for n in a.pattern.nodes)
 
 
-# ---- products and what the library would do to them
+# ---- splitting a node into a library product and a pointwise remainder
 
 
 @dataclass(frozen=True)
 class _Split:
-    """A node written as the product that the library computes, and the pointwise rest that a kernel can take."""
+    """A node rewritten as a product for the library, and a pointwise remainder for a kernel."""
 
     whole: Node
     product: Node
@@ -164,7 +164,7 @@ def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
         match = find(graph, split.source, split.where, node) if node.op in split.source.root.operators else None
         bound = bind(split.let, graph, match) if isinstance(match, Match) else None
         new = instantiate(split.target, graph, bound, {}) if isinstance(bound, Match) else None
-        # A product of constants alone is folded into the rest: the library is left nothing.
+        # A product of constants alone is folded into the remainder: nothing remains for the library.
         if isinstance(new, list) and new[0].op == node.op:
             product, *rest = new
             graph.types[product.outputs[0]] = graph.type(node.outputs[0])
@@ -174,7 +174,7 @@ def _split(graph: Graph, how: Fuse, node: Node) -> _Split | None:
 
 
 def _join_unused(graph: Graph, split: _Split) -> None:
-    """Put the node back together whose rest no kernel took."""
+    """Restore the split node whose remainder no kernel absorbed."""
     if all(node.order >= 0 for node in split.rest):
         graph.replace([split.product, *split.rest], [split.whole])
 
@@ -183,7 +183,7 @@ def _join_unused(graph: Graph, split: _Split) -> None:
 
 
 def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
-    """Fuse what grows from `node`. Returns the fused op, the furthest refusal, or None where nothing was to be done."""
+    """Fuse a region grown from `node`; return the fused op, the furthest refusal, or None if there is no work."""
     of_product, joined = how.wants(Growth.LEFT_OPERAND), how.wants(Growth.JOINED_INPUT)
     if of_product and not any(
         is_computed(graph, v, around.host) or (joined and is_concatenated(graph, v)) for v in node.inputs
@@ -191,13 +191,13 @@ def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundin
         return None
     start = start_at(graph, how, node, around)
     if not isinstance(start, Start):
-        # The product alone is another rule's matter, which tells why.
+        # The product alone belongs to another rule, which reports why.
         return None if of_product else start
     attempt, outcome = _fuse_from(graph, rule, how, start, around)
     if isinstance(outcome, Refusal) and attempt.region.axes is not None and outcome.cause.kind == "no kernel":
-        # With the reductions that joined there is none: the anchor by itself.
+        # No plan with the joined reductions: try the anchor alone.
         _, outcome = _fuse_from(graph, rule, how, start, around, Growth.REDUCTIONS)
-    # Where there is no kernel of all anchors that read one value: of those with as many columns, then of this one.
+    # No kernel of all anchors of one input: try those with equal columns, then this one alone.
     told: list[Refusal] = []
     for without, even in ((None, True), (Growth.SIBLINGS, False)):
         siblings = attempt.region.siblings
@@ -223,7 +223,7 @@ def _fuse_from(
     *,
     even: bool = False,
 ) -> tuple[Attempt, Outcome]:
-    """Fuse what grows from `start` by the steps of the rule but one; `even`: beside anchors of as many columns."""
+    """Fuse a region grown from `start` by all of the rule's steps but one; `even`: siblings must have equal columns."""
     attempt, refusal = grown(graph, rule.name, how, start, around, without, even=even)
     outcome = refusal or _made(attempt)
     if isinstance(outcome, Refusal):
@@ -239,7 +239,7 @@ def _fuse_from(
 
 
 def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
-    """Return the op of the first way that has a plan and that measuring does not decline."""
+    """Return the first variant of the op that has a plan and is not declined by measurements."""
     graph, start, around, template = attempt.graph, attempt.start, attempt.around, attempt.how.template
     own = attempt.nodes
     ways = [(sorted((*own, *attempt.extra), key=lambda n: n.order), template)] if attempt.extra else []
@@ -256,7 +256,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     declined = _declined(around, made)
     if declined is not None and declined.library:
         through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization, around.ops)
-        assert not isinstance(through, str), through  # the kernel was made of the same form
+        assert not isinstance(through, str), through  # the kernel is generated from the same form
         made = through
         declined = _declined(around, made)
     if declined is None:
@@ -266,24 +266,24 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
 
 
 def _declined(around: Surroundings, made: tuple[FusedOp, Node]) -> Declined | None:
-    """Return what measuring says against an op at its place, None where nothing."""
+    """Return what the measurements say against an op at its location, None if nothing."""
     op, fused = made
     return None if around.choices is None else around.choices.declined.get((op.name, fused.outputs))
 
 
 def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> None:
-    """Put the nodes in place again that were rewritten for a kernel which is not made."""
+    """Restore the nodes that were rewritten for a kernel that is not made."""
     if (old := [n for n in nodes if n not in given]) and (new := [n for n in given if n not in nodes]):
         graph.replace(old, new)
 
 
 def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
-    """Let the fused ops that a Concat puts together write its output themselves: one op of all of them."""
+    """Let the fused ops whose results a Concat combines write its output directly: merge them into one op."""
     if node.op != "Concat":
         return None
     made = join(graph, node, around.ops, rule.name, how.template)
     if isinstance(made, str):
-        # What is no Concat of images at all was not near.
+        # Anything but a Concat of images is no near miss.
         return Refusal(node.name, Cause("no concat", seen=made), int(joins_channels(graph, node)), 1 + len(node.inputs))
     op, fused, members = made
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))

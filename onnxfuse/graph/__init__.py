@@ -1,1 +1,1 @@
-"""A graph that can be queried and changed, and what is known of its values."""
+"""The mutable graph, analyses of its values, and passes on constants."""

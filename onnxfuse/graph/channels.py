@@ -1,7 +1,7 @@
-"""Images with their channels first, as ONNX has them, and last, as kernels like them.
+"""Channels-first images, ONNX's layout, and channels-last images, the kernels' layout: permutations between the two.
 
-Signals [batch, channels, length] are images of one row: channels last they are [batch, 1, length, channels], so that
-what takes images takes them. Volumes are [batch, channels, depth, height, width].
+Signals [batch, channels, length] are treated as images of one row: channels last they are [batch, 1, length, channels],
+so that image kernels apply to them. Volumes are [batch, channels, depth, height, width].
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ import numpy as np
 from onnxfuse.graph.graph import Node
 
 LAST = (0, 2, 3, 1)
-"""The permutation of a Transpose from channels first to channels last."""
+"""Permutation of a Transpose from channels first to channels last."""
 FIRST = (0, 3, 1, 2)
-"""The permutation back; also the axis of the channels-last form where each axis of the channels-first form stands."""
+"""The inverse permutation; it also maps each channels-first axis to its channels-last axis."""
 _LAST_OF = {3: LAST, 4: LAST, 5: (0, 2, 3, 4, 1)}
 _FIRST_OF = {3: FIRST, 4: FIRST, 5: (0, 4, 1, 2, 3)}
 
 ROW, LAST_ROW = 2, 1
-"""Where a signal gets the axis of its one row, channels first and last."""
+"""Axis at which a signal's unit row axis is inserted, channels first and last."""
 
 Item = TypeVar("Item")
 
@@ -30,28 +30,28 @@ def has_form(rank: int | None) -> bool:
 
 
 def to_last(rank: int) -> tuple[int, ...]:
-    """Return the permutation from channels first to channels last; of signals with their row."""
+    """Return the permutation from channels first to channels last; for signals with their row axis."""
     return _LAST_OF[rank]
 
 
 def to_first(rank: int) -> tuple[int, ...]:
-    """Return the permutation back."""
+    """Return the inverse permutation."""
     return _FIRST_OF[rank]
 
 
 def channels_last_axis(rank: int, axis: int) -> int:
-    """Return where an axis of a channels-first value, negative from the end, stands channels last."""
+    """Return the channels-last index of a channels-first axis, which is negative, from the end."""
     axis %= rank
     return _FIRST_OF[rank][axis + (rank == 3 and axis >= ROW)]
 
 
 def with_row(shape: Sequence[Item], one: Item) -> tuple[Item, ...]:
-    """Return a shape, a signal's with `one` as the extent of its row."""
+    """Return a shape; for a signal with `one` inserted as the extent of its row axis."""
     return (*shape[:ROW], one, *shape[ROW:]) if len(shape) == 3 else tuple(shape)
 
 
 def channels_last_array(array: np.ndarray) -> np.ndarray:
-    """Return an array of such a rank channels last."""
+    """Return an array of this rank permuted to channels last."""
     return array.reshape(with_row(array.shape, 1)).transpose(_LAST_OF[array.ndim])
 
 
@@ -66,12 +66,12 @@ def is_nchw_to_nhwc(node: Node) -> bool:
 
 
 def is_signal_transpose(node: Node) -> bool:
-    """Return whether `node` is a Transpose between signals channels first and last, these without their row."""
+    """Return whether `node` is a Transpose between signals channels first and last, without a row axis."""
     return perm_of(node) == (0, 2, 1)
 
 
 def perm_of(node: Node) -> tuple[int, ...] | None:
-    """Return the permutation that a Transpose writes, None for another operator."""
+    """Return the permutation attribute of a Transpose, None for another operator."""
     if node.op != "Transpose" or node.domain:
         return None
     return next((tuple(a.ints) for a in node.proto.attribute if a.name == "perm"), None)

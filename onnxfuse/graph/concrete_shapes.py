@@ -1,4 +1,4 @@
-"""A model at numbers for its dynamic dimensions, and the shapes that its fused ops see there."""
+"""Specialize a model to concrete values of its dynamic dimensions, and report the shapes of its fused ops there."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,9 +14,9 @@ Shape = tuple[int, ...]
 
 
 def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.ModelProto, dict[str, int]]:
-    """Return the model without weights and with numbers for the dimensions of its inputs, and which were assumed.
+    """Return the model without weights and with integers for its input dimensions, and the names of assumed ones.
 
-    `sizes` is by dimension name, INPUT[AXIS] for one without a name; a dimension that it leaves out is assumed as 1.
+    `sizes` is by dimension name, INPUT[AXIS] for an unnamed one; missing dimensions are assumed to be 1.
     """
     light = infer(model)
     del light.graph.value_info[:]
@@ -35,7 +35,7 @@ def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.M
 
 
 def open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return the names of the dimensions of a model's inputs that have no number, INPUT[AXIS] of those without one."""
+    """Return the names of a model's dynamic input dimensions, INPUT[AXIS] for unnamed ones."""
     weights = {t.name for t in model.graph.initializer}
     dims = (
         d.dim_param or f"{i.name}[{n}]"
@@ -48,7 +48,7 @@ def open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
 
 
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
-    """Yield `graph` and the bodies of If, Loop and Scan inside it, outer ones first."""
+    """Yield `graph` and the bodies of If, Loop and Scan inside it, in pre-order."""
     yield graph
     for node in graph.node:
         for body in bodies(node):
@@ -56,7 +56,7 @@ def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def every_type(graph: GraphProto) -> dict[str, ValueType]:
-    """Return the type of each value that `graph` and the bodies inside it declare."""
+    """Return the type of each value declared in `graph` and its nested bodies."""
     types = dict[str, ValueType]()
     for one in every_graph(graph):
         types.update(value_types(one))
@@ -74,7 +74,7 @@ def fused_nodes(graph: GraphProto) -> dict[str, list[NodeProto]]:
 
 
 def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
-    """Return the input shapes of a node, None where one is not known."""
+    """Return the input shapes of a node, None if one is unknown."""
     shapes = [types[v].shape if v in types else None for v in node.input]
     if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
         return None
@@ -82,9 +82,9 @@ def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape
 
 
 def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, ValueType]) -> bool:
-    """Return whether the inputs of a node may have these shapes: where an extent is known they have it.
+    """Return whether these shapes are consistent with the types of a node's inputs.
 
-    An extent with a name is one number wherever it stands.
+    Known extents must match, and each named extent must have one value throughout.
     """
     sizes = dict[str, int]()
     for value, given in zip(node.input, shapes, strict=True):

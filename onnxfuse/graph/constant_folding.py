@@ -1,7 +1,7 @@
-"""What depends on weights alone is computed once, at optimize time, and what is computed twice is computed once.
+"""Constant folding and common subexpressions: compute what depends on weights alone once, at optimize time.
 
-And extents are read where they first appear: exporters ask for the shape of nearly every value on the way, which would
-keep those values from being computed inside a kernel.
+Extents are read from the first value that has them: exporters take the Shape of nearly every intermediate value, which
+would force those values to memory instead of inside a kernel.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,41 +20,53 @@ from onnxfuse.shapes.size_bounds import result_elements
 from onnxfuse.shapes.types import ValueType
 
 SMALL = 65536
-"""Bytes. A folded constant up to this size is kept whatever it came from."""
+"""Bytes. A folded constant up to this size is stored regardless of its inputs."""
 
 TABLED, SPREAD = 1 << 20, 64
-"""Bytes of a constant that is made of a smaller one, at most, and how many times as many. A bias of positions is
-gathered from a table by constant indices, or by products with zeros and ones (timm's MaxViT): 49 tokens of a window 15
-times, 197 of an image 53 times. It is read in every run, and made in every one, too, unless it is a constant."""
+"""Maximum bytes of a constant expanded from a smaller one, and maximum expansion factor. A position bias is gathered
+from a table by constant indices, or by products with zeros and ones (timm's MaxViT): 49 tokens of a window 15 times,
+197 of an image 53 times. It is read in every run, and computed in every run, too, unless it is a constant.
+"""
 
 FILLED = 1 << 28
-"""Bytes. Weights that are a ConstantOfShape are written out as long as a model's weights take no more than this."""
+"""Bytes. Weights produced by ConstantOfShape are materialized if a model's weights take no more than this."""
 
 WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators whose weights rules want to know."""
+"""Operators whose weights rules inspect."""
 
 ALONE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
-"""Operators that pass on what they read, where that is one value: `torch.cat([x], 1)` at the start of a dense block."""
+"""Operators that are the identity on a single operand: `torch.cat([x], 1)` at the start of a dense block."""
 
 BEYOND = 1_000_000_000
-"""Where a Slice ends that takes all: exporters write the largest number of a type, tf2onnx this one."""
+"""Slice end that means the end of the axis: exporters write a type's largest integer, tf2onnx this one."""
 
 FEW = 64
-"""Elements. Constants up to this size are one where their numbers are: axes, targets of Reshape, scalars."""
+"""Elements. Constants up to this size are equal if their values are: axes, targets of Reshape, scalars."""
 
 Home = tuple[str, int]
-"""A value, and the axis along which it has an extent."""
+"""A value and an axis: the first location of an extent."""
+
+
+_NUMPYS = {
+    one: onnx.helper.tensor_dtype_to_np_dtype(one)
+    for one in (
+        TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL,
+        TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+        TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+    )
+}  # fmt: skip
+"""Element types whose casts NumPy knows to be exact or not."""
 
 
 def identity_elimination(graph: Graph) -> bool:
-    """Let what reads an Identity read what it passes on; the node that computes a graph output takes its name.
+    """Reroute readers of an Identity to its operand; the producer of a graph output takes over the output's name.
 
-    A product with the number 1, and a quotient by it, are identities, too, and so are a Concat or a sum of one value,
-    a Cast to the type that is there, and a Slice that takes all.
+    Also identities: a product with or a quotient by 1, a Concat or Sum of one value, a Cast to the same type, and a
+    Slice of the whole value.
     """
     changed = False
     for node in graph.nodes[:]:
-        # One that read an identity that has gone: what stands in its place now has its turn in the next round.
+        # A node that read a removed identity was replaced: its replacement is visited in the next iteration.
         source = _passed_on(graph, node) if node.order >= 0 else None
         if source is None:
             continue
@@ -74,13 +86,13 @@ def identity_elimination(graph: Graph) -> bool:
 
 
 def _passed_on(graph: Graph, node: Node) -> str | None:
-    """Return the value that `node` passes on as it is, None where it does not."""
+    """Return the value that `node` forwards unchanged, None if it does not."""
     if node.domain:
         return None
     if node.op == "Identity" or (node.op in ALONE and len(node.inputs) == 1):
         return node.inputs[0]
     if node.op == "Cast":
-        return node.inputs[0] if graph.attributes(node)["to"] == graph.type(node.inputs[0]).dtype else None
+        return _cast_back(graph, node)
     if node.op == "Slice":
         return node.inputs[0] if _takes_all(graph, node) else None
     if node.op in ("Mul", "Div"):
@@ -89,8 +101,29 @@ def _passed_on(graph: Graph, node: Node) -> str | None:
     return None
 
 
+def _cast_back(graph: Graph, node: Node) -> str | None:
+    """Return the value whose type a Cast restores: its input, or the input of a Cast to a type that held all of it."""
+    source, to = node.inputs[0], graph.attributes(node)["to"]
+    if graph.type(source).dtype == to:
+        return source
+    widening = graph.producer(source)
+    if widening is None or widening.domain or widening.op != "Cast":
+        return None
+    first = widening.inputs[0]
+    return first if graph.type(first).dtype == to and _holds_all(graph.type(source).dtype, to) else None
+
+
+def _holds_all(wide: int, narrow: int) -> bool:
+    """Return whether a type holds every number of another one exactly."""
+    if narrow == TensorProto.BFLOAT16:
+        return wide in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    if narrow not in _NUMPYS or wide not in _NUMPYS:
+        return False
+    return np.can_cast(_NUMPYS[narrow], _NUMPYS[wide], "safe")
+
+
 def _is_one(graph: Graph, value: str, rank: int | None) -> bool:
-    """Return whether `value` is the number 1, of a rank that spreads no value of `rank`."""
+    """Return whether `value` is the constant 1, of a rank that does not broadcast a value of `rank`."""
     if graph.element_count(value) != 1:
         return False
     array = graph.constant(value)
@@ -98,7 +131,7 @@ def _is_one(graph: Graph, value: str, rank: int | None) -> bool:
 
 
 def _takes_all(graph: Graph, node: Node) -> bool:
-    """Return whether a Slice begins with the first element of each axis and goes on to the end, one by one."""
+    """Return whether a Slice selects each axis completely, with step 1."""
     if len(node.inputs) < 3:  # before operator set 10
         return False
     starts, ends = (graph.constant(v) for v in node.inputs[1:3])
@@ -118,7 +151,7 @@ def _takes_all(graph: Graph, node: Node) -> bool:
 
 
 def constant_folding(graph: Graph) -> bool:
-    """Compute what depends on constants alone, unless that would make the file much bigger."""
+    """Fold nodes that depend on constants alone, unless that would enlarge the file much."""
     changed = common_subexpressions(graph, lambda n: n.op == "Transpose" and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
@@ -131,7 +164,7 @@ def constant_folding(graph: Graph) -> bool:
         try:
             (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
         except REFUSALS:
-            # A branch that is never taken may hold what cannot be computed, and ONNX Runtime computes more than this.
+            # A dead branch may contain invalid nodes, and ONNX Runtime supports more than the reference does.
             continue
         graph.replace([node], [])
         graph.add_constant(node.outputs[0], value)
@@ -140,7 +173,7 @@ def constant_folding(graph: Graph) -> bool:
 
 
 def reuse_extents(graph: Graph) -> bool:
-    """Let `Shape(x)[i]` read the first value that has this extent, or be a constant where the extent is known."""
+    """Let `Shape(x)[i]` read the first value with this extent, or become a constant if the extent is known."""
     homes = homes_of(graph)
     changed = False
     for node in list(graph.nodes):
@@ -150,7 +183,7 @@ def reuse_extents(graph: Graph) -> bool:
         source, indices, whole = wanted
         shape = graph.type(source).shape or ()
         if len(indices) > 1 and sorted(indices) == list(range(len(shape))):
-            continue  # all of a shape, in an order of their own: two nodes, as channels-last regions write them
+            continue  # a permutation of a whole shape: two nodes, as channels-last regions write it
         places = [extent if isinstance(extent := shape[i], int) else homes.get(str(extent)) for i in indices]
         numbers = [p for p in places if isinstance(p, int)]
         if len(numbers) == len(places):
@@ -164,9 +197,9 @@ def reuse_extents(graph: Graph) -> bool:
 
 
 def sum_extents(graph: Graph) -> bool:
-    """Let the length of a cache be the sum of the lengths of its parts, of which it is put together for the caller.
+    """Replace the length of a concatenated cache by the sum of its parts' lengths.
 
-    What is computed from it for the kernel that reads the cache does not wait for the cache then: one kernel does both.
+    Shape arithmetic for the kernel that reads the cache then does not wait for the cache: one kernel does both.
     """
     caches = {
         n.outputs[0]: n
@@ -186,7 +219,7 @@ def sum_extents(graph: Graph) -> bool:
 
 
 def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole: bool) -> None:
-    """Put the sum of the extents of `parts` along an axis in the place of `node`."""
+    """Replace `node` by the sum of the extents of `parts` along an axis."""
     form = (1,) if whole else ()
     type_ = ValueType(onnx.TensorProto.INT64, form)
     lengths, new = [], list[onnx.NodeProto]()
@@ -209,9 +242,9 @@ def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole:
 
 
 def homes_of(graph: Graph) -> dict[str, Home]:
-    """Return the first value that has an extent, by its name: of the inputs, and of those asked for their shape."""
+    """Return the first value that has each named extent: among the inputs, and values whose Shape is taken."""
     homes: dict[str, Home] = {}
-    # Of the values on the way only those that are asked already: fusing changes which value is the first of a size.
+    # Intermediate values count only if their Shape is taken already: fusion changes which value is the first of a size.
     sources = {n.inputs[0]: graph.producer(n.inputs[0]) for n in graph.nodes if n.op == "Shape"}
     made = {value: producer for value, producer in sources.items() if producer is not None}
     asked = sorted(made, key=lambda value: (made[value].order, made[value].outputs.index(value)))
@@ -223,15 +256,15 @@ def homes_of(graph: Graph) -> dict[str, Home]:
 
 
 def _elsewhere(graph: Graph, node: Node, source: str, home: Home) -> bool:
-    """Return whether `home` is another value than `source`, and there before `node`."""
+    """Return whether `home` is a value other than `source`, and available before `node`."""
     producer = graph.producer(home[0])
     return home[0] != source and (producer is None or producer.order < node.order)
 
 
 def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
-    """Return the value whose extents a node gives, their indices, and whether as a vector; None where it does not.
+    """Return the value whose extents a node yields, their indices, and whether as a vector; None if it yields none.
 
-    That is a Gather or Slice of a Shape, or a Shape of some of them.
+    Such nodes are a Gather or Slice of a Shape, or a Shape with start and end.
     """
     if node.op == "Shape" and not node.domain:
         rank, ends = graph.type(node.inputs[0]).rank, {a.name: a.i for a in node.proto.attribute}
@@ -263,7 +296,7 @@ def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
 
 
 def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole: bool) -> None:
-    """Put the extents at `places` in the place of `node`: a vector of them, or one alone."""
+    """Replace `node` by the extents at `places`: a vector of them, or a scalar."""
     output = node.outputs[0]
     if len(places) == 1 and not isinstance(places[0], int):
         new = ask_extent(graph, places[0], output, whole=whole)
@@ -274,7 +307,7 @@ def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole:
 
 
 def ask_extents(graph: Graph, places: Sequence[int | Home], output: str) -> list[onnx.NodeProto]:
-    """Return the nodes that put extents of values, and numbers, into one vector."""
+    """Return nodes that concatenate extents of values, and integers, into one vector."""
     parts, new = [graph.fresh(f"{output}.{i}") for i in range(len(places))], list[onnx.NodeProto]()
     for part, place in zip(parts, places, strict=True):
         if isinstance(place, int):
@@ -285,7 +318,7 @@ def ask_extents(graph: Graph, places: Sequence[int | Home], output: str) -> list
 
 
 def ask_extent(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:
-    """Return the nodes that give an extent of a value: as a vector of one, or alone."""
+    """Return nodes that compute an extent of a value: as a vector of one element, or a scalar."""
     value, axis = home
     number, shape = graph.fresh(f"{value}.axis"), graph.fresh(f"{value}.shape")
     graph.add_constant(number, np.full((1,) if whole else (), axis, np.int64))
@@ -297,7 +330,7 @@ def ask_extent(graph: Graph, home: Home, output: str, *, whole: bool) -> list[on
 
 
 def redundant_expand_elimination(graph: Graph) -> None:
-    """Let what reads an Expand of a value to the shape that it has read that value: it would be copied."""
+    """Let readers of an Expand to its input's own shape read that input: the Expand would be a copy."""
     for node in [n for n in graph.nodes if n.op == "Expand" and not n.domain]:
         (result, *_), (source, *_) = node.outputs, node.inputs
         shape = graph.type(source).shape
@@ -306,10 +339,10 @@ def redundant_expand_elimination(graph: Graph) -> None:
 
 
 def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
-    """Let nodes that compute the same from the same be one, the first of them: of those that `among` holds for."""
+    """Merge nodes that compute the same from equal operands into the first one, where `among` holds."""
     first: dict[tuple[object, ...], Node] = {}
     changed = False
-    for index in range(len(graph.nodes)):  # a reader that is rerouted keeps its place
+    for index in range(len(graph.nodes)):  # rerouting keeps a reader's position
         node = graph.nodes[index]
         if node.op == "Constant" or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
             continue
@@ -323,7 +356,7 @@ def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _
 
 
 def is_repeatable(node: Node) -> bool:
-    """Return whether `node` is an operator of ONNX's that gives the same each time, with no graph inside."""
+    """Return whether `node` is a deterministic ONNX operator without subgraphs."""
     return not node.domain and not is_random(node.proto) and not any(True for _ in bodies(node.proto))
 
 
@@ -332,7 +365,7 @@ def _plain(value: AttributeValue) -> str:
 
 
 def value_key(graph: Graph, value: str) -> object:
-    """Return what `value` is known by: a small constant by its numbers, all else by its name."""
+    """Return a comparison key of `value`: a small constant's data, otherwise its name."""
     if (graph.element_count(value) or FEW + 1) > FEW:
         return value
     array = graph.constant(value)
@@ -340,7 +373,7 @@ def value_key(graph: Graph, value: str) -> object:
 
 
 def _packs(graph: Graph, node: Node) -> bool:
-    """Return whether `node` reads the weight of a convolution between channels-last values, packed for its kernel."""
+    """Return whether `node` reads a channels-last convolution's weight, packed for its kernel."""
     if node.op != "Transpose":
         return False
     readers = graph.readers(node.outputs[0])
@@ -349,7 +382,7 @@ def _packs(graph: Graph, node: Node) -> bool:
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
-    """Return the inputs of `node` where all are constants and the file stays about as big, else None."""
+    """Return the inputs of `node` if all are constants and folding leaves the file about as big, else None."""
     if node.op in ("Shape", "Size"):
         shape = graph.type(node.inputs[0]).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
@@ -373,7 +406,7 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
 
 
 def _is_other_layout(graph: Graph, node: Node) -> bool:
-    """Return whether `node` is a Transpose by which products read a weight: their kernels read it as it is stored."""
+    """Return whether `node` is a Transpose between a weight and products: their kernels read the stored layout."""
     value = node.outputs[0]
     if node.op != "Transpose" or graph.type(value).rank != 2:
         return False
@@ -381,24 +414,24 @@ def _is_other_layout(graph: Graph, node: Node) -> bool:
 
 
 def is_product(node: Node) -> bool:
-    """Return whether `node` multiplies matrices."""
+    """Return whether `node` is a matrix product."""
     return node.op in ("MatMul", "Gemm") and not node.domain
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
-    """Return whether `node` takes from a table of constants what is small enough to be kept in its place."""
+    """Return whether `node` gathers from a constant table a result small enough to store instead."""
     return node.op in ("Gather", "Einsum") and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
 
 
 def _fills(graph: Graph, node: Node, size: int) -> bool:
-    """Return whether `node` makes the weight of a product of one number, in a model that is not made big by that."""
+    """Return whether `node` fills a product's weight with one value, in a model that this does not enlarge much."""
     if node.op != "ConstantOfShape" or size + sum(tensor_bytes(t) for t in graph.initializers.values()) > FILLED:
         return False
     return any(r.op in WEIGHED and node.outputs[0] in r.inputs[1:] for r in graph.readers(node.outputs[0]))
 
 
 def frees(graph: Graph, node: Node, size: int) -> bool:
-    """Return whether folding `node` lets go of a weight as big as its result."""
+    """Return whether folding `node` releases a weight as large as its result."""
     for value in node.inputs:
         array = graph.constant(value)
         if array is not None and array.nbytes >= size and graph.is_let_go(value):

@@ -1,4 +1,4 @@
-"""Constants computed once, at optimize time, by ONNX's own reference implementation."""
+"""Evaluate constant nodes at optimize time with ONNX's reference implementation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,12 +12,15 @@ FOLDABLE = frozenset({
     "Relu", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Tile",
     "Transpose", "Trilu", "Unsqueeze", "Where",
 })  # fmt: skip
-"""Operators that exporters put between weights and their use; deterministic, and cheap next to loading the weights."""
+"""Operators that exporters insert between weights and their use; deterministic, and cheap compared to loading the
+weights.
+"""
 
 
 REFUSALS = (ArithmeticError, LookupError, ValueError, TypeError, RuntimeError)
-"""What the reference operators raise for values that the operator is not defined on: an index out of range, shapes that
-do not broadcast, a negative extent, a step of 0. They have no exception of their own for it."""
+"""Exceptions of the reference operators for values outside an operator's domain: an index out of range, shapes that do
+not broadcast, a negative extent, a step of 0. They have no exception class of their own.
+"""
 
 
 def evaluate(
@@ -25,13 +28,13 @@ def evaluate(
 ) -> list[np.ndarray]:
     """Return the values of `outputs`, computed by `nodes` (default domain, version `opset`) from `inputs`.
 
-    Raises one of REFUSALS where an operator is not defined on its values: the model is at fault, if the node ever runs.
+    Raises one of REFUSALS for values outside an operator's domain: an error of the model, if the node ever runs.
     """
     from onnx.reference import (
         ReferenceEvaluator,
-    )  # takes 20 ms, which a session that computes no constants does without
+    )  # this import takes 20 ms, which a session that folds nothing avoids
 
     imports = [onnx.helper.make_opsetid("", opset)]
     function = onnx.helper.make_function("constant", "constant", list(inputs), list(outputs), list(nodes), imports)
-    with np.errstate(all="ignore"):  # what the model divides by zero is its own affair; the result is the same
+    with np.errstate(all="ignore"):  # a division by zero is the model's own, with the same result
         return [np.asarray(a) for a in ReferenceEvaluator(function).run(None, dict(inputs), attributes={})]

@@ -1,4 +1,4 @@
-"""Numbers in place of dynamic dimensions: a model that is made for one size of a batch, or of all that it takes."""
+"""Freeze dynamic dimensions to integers: a model specialized to one batch size, or to all input sizes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,13 +10,13 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 
 Shapes = Mapping[str, Sequence[int]]
-"""By the name of a dimension its number, INPUT[AXIS] for one without a name; or by that of an input its shape."""
+"""Integers by dimension name, INPUT[AXIS] for unnamed ones; or shapes by input name."""
 
 
 def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
-    """Put numbers in place of dynamic dimensions, wherever `model` names them. Raises UsageError for what there is not.
+    """Replace dynamic dimensions by integers wherever `model` uses them. Raises UsageError for unknown names.
 
-    What it says of values inside goes where it would no longer hold; shape inference finds the numbers.
+    Declarations of interior values that may no longer hold are removed; shape inference recomputes them.
     """
     if not shapes:
         return
@@ -39,7 +39,7 @@ def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
                 f"Dynamic dimensions: {there}. Inputs: {', '.join(inputs)}.",
             )
     for graph in every_graph(model.graph):
-        # Of values inside, what is written in terms of a name, such as 2*batch, is known anew when it has a number.
+        # Declared expressions of a frozen name, such as 2*batch, are removed; inference recomputes them.
         kept = [v for v in graph.value_info if not _open(v.type)]
         del graph.value_info[:]
         graph.value_info.extend(kept)
@@ -52,7 +52,7 @@ def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
 def _dynamic(
     inputs: Mapping[str, Sequence[onnx.TensorShapeProto.Dimension]],
 ) -> dict[str, list[onnx.TensorShapeProto.Dimension]]:
-    """Return the dimensions without a number by their names."""
+    """Return the dynamic dimensions by name."""
     found: dict[str, list[onnx.TensorShapeProto.Dimension]] = {}
     for name, dims in inputs.items():
         for axis, dim in enumerate(dims):
@@ -71,7 +71,7 @@ def _fitting(name: str, sizes: Sequence[int], rank: int) -> Sequence[int]:
 
 
 def _place(dim: onnx.TensorShapeProto.Dimension, place: str, size: int, named: dict[str, int]) -> None:
-    """Give a dimension its number; a name that has another one already is two sizes for one thing."""
+    """Set a dimension to an integer; a name with another value already is a conflict."""
     before = dim.dim_value if dim.HasField("dim_value") else named.get(dim.dim_param, size)
     if before != size:
         raise UsageError(f"--shape: {place} is {before}, and not {size}", "Leave it out, or give the same number.")
@@ -81,7 +81,7 @@ def _place(dim: onnx.TensorShapeProto.Dimension, place: str, size: int, named: d
 
 
 def _dims(kind: TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """Yield the dimensions of a type, those of what a sequence or an optional holds included."""
+    """Yield the dimensions of a type, including those of a sequence's or an optional's elements."""
     which = kind.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         yield from getattr(kind, which).shape.dim
@@ -90,5 +90,5 @@ def _dims(kind: TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
 
 
 def _open(kind: TypeProto) -> bool:
-    """Whether a type has a dimension without a number."""
+    """Return whether a type has a dynamic dimension."""
     return any(not dim.HasField("dim_value") for dim in _dims(kind))

@@ -1,6 +1,6 @@
-"""A graph that can be looked at and changed: nodes in topological order, and for each value its producer and readers.
+"""The mutable graph: nodes in topological order, with the producer and the readers of each value.
 
-Protobuf messages are read once on the way in and written once on the way out (`Graph.commit`).
+Protobuf messages are parsed once on load and written back once (`Graph.commit`).
 """
 
 from bisect import bisect_left
@@ -21,11 +21,11 @@ from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, type_of, va
 from onnxfuse.support.errors import ModelError
 
 APART = 16
-"""What lies between the orders of two nodes: so many more find their place there and no other node has to move."""
+"""Spacing of the nodes' order keys: so many nodes can be inserted in between before others are renumbered."""
 
 
 class Node:
-    """One node: a read-only view of its message, its place in the order, and the values its subgraphs read."""
+    """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
     __slots__ = ("_attributes", "_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto")
 
@@ -42,25 +42,25 @@ class Node:
 
     @property
     def written(self) -> Mapping[str, schema.AttributeValue]:
-        """The attributes that its message holds; read once, as each of hundreds of spellings asks for them."""
+        """The attributes in its message; parsed once, as each of hundreds of spellings reads them."""
         if self._written is None:
             self._written = {a.name: onnx.helper.get_attribute_value(a) for a in self.proto.attribute}
         return self._written
 
     def attributes(self, opset: int) -> Mapping[str, schema.AttributeValue]:
-        """Return its attributes, the schema's defaults where they are not written; put together once, too."""
+        """Return its attributes with the schema's defaults; also computed once."""
         if self._attributes is None or self._attributes[0] != opset:
             self._attributes = opset, {**schema.defaults(self.op, self.domain, opset), **self.written}
         return self._attributes[1]
 
     @property
     def name(self) -> str:
-        """The node's name, or what a person would call it: its first output."""
+        """The node's name, or if empty its first output."""
         return self.proto.name or next((o for o in self.outputs if o), self.op)
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every value that the node depends on, those of its subgraphs included."""
+        """All values that the node depends on, including captures of its subgraphs."""
         return tuple(v for v in (*self.inputs, *self.captures) if v)
 
     def __repr__(self) -> str:
@@ -68,9 +68,10 @@ class Node:
 
 
 class Graph:
-    """A main graph or the body of an If, Loop or Scan, with its values indexed.
+    """A main graph or the body of an If, Loop or Scan, with def-use indices.
 
-    `nodes` is always in topological order. `parent` is the graph whose values a body may read, `holder` the node there.
+    `nodes` is always in topological order. `parent` is the graph whose values a body may capture, `holder` the node of
+    it that contains the body.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class Graph:
         self.opset = opset
         self.parent = parent
         self.in_function: bool = parent is not None and parent.in_function
-        """Whether ONNX Runtime writes it in its node's place, as of SequenceMap: no function is opened in there."""
+        """Whether ONNX Runtime inlines the body from a function, as of SequenceMap: nested functions are not expanded
+        there.
+        """
         if holder is not None:
             self.in_function |= schema.is_function(holder.op_type, holder.domain, opset)
         self.types = {**value_types(proto), **value_types(inferred)}
@@ -103,10 +106,10 @@ class Graph:
         self._constants: dict[str, np.ndarray | None] = {}
         self._check_order()
 
-    # ---- looking
+    # ---- queries
 
     def producer(self, value: str) -> Node | None:
-        """Return the node of this graph that computes `value`; None for inputs, weights and values from outside."""
+        """Return the node of this graph that computes `value`; None for inputs, weights and captured values."""
         return self.producers.get(value)
 
     def readers(self, value: str) -> list[Node]:
@@ -114,7 +117,7 @@ class Graph:
         return sorted(self._readers.get(value, ()), key=lambda n: n.order)
 
     def only_reader(self, value: str) -> Node | None:
-        """Return the node that alone reads `value`, and reads it once; None where it is an output of the graph, too."""
+        """Return the only reader of `value`, which reads it once; None for a graph output."""
         readers = self._readers.get(value, {})
         if len(readers) != 1 or self.is_output(value):
             return None
@@ -126,7 +129,7 @@ class Graph:
         return value in self._output_set
 
     def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
-        """Return whether others than `nodes` read `value`, or it is an output of the graph."""
+        """Return whether nodes other than `nodes` read `value`, or it is a graph output."""
         return self.is_output(value) or any(r not in nodes for r in self.readers(value))
 
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
@@ -142,7 +145,7 @@ class Graph:
         return [v for v in values if self.is_read_outside(v, members)]
 
     def type(self, value: str) -> ValueType:
-        """Return what is known of `value`."""
+        """Return the type of `value`, as far as known."""
         if value in self.types:
             return self.types[value]
         return self.parent.type(value) if self.parent is not None else UNKNOWN
@@ -157,12 +160,12 @@ class Graph:
         return self.parent is not None and value not in self.inputs and self.parent.is_constant(value)
 
     def is_let_go(self, value: str) -> bool:
-        """Return whether `value` is a constant of this graph that one node alone reads: it goes where that goes."""
+        """Return whether `value` is a constant of this graph with a single reader, with which it can be removed."""
         here = self.is_constant(value) and (value in self.initializers or value in self.producers)
         return here and self.only_reader(value) is not None
 
     def constant(self, value: str) -> np.ndarray | None:
-        """Return the constant behind `value`, None where it is not one, or its numbers were left in their file."""
+        """Return the value of a constant; None if it is not one, or its data was not loaded."""
         if not value or not self.is_constant(value):
             return None
         if value not in self._constants:
@@ -170,7 +173,7 @@ class Graph:
         return self._constants[value]
 
     def constant_tensor(self, value: str) -> TensorProto | None:
-        """Return the tensor behind a constant, exactly as the model holds it."""
+        """Return the tensor of a constant, exactly as stored in the model."""
         if value in self.initializers:
             return self.initializers[value]
         node = self.producers.get(value)
@@ -179,34 +182,34 @@ class Graph:
         return self.parent.constant_tensor(value) if self.parent is not None else None
 
     def element_count(self, value: str) -> int | None:
-        """Return the number of elements of a constant without reading its data; None where it is not a constant."""
+        """Return the number of elements of a constant without reading its data; None if it is not a constant."""
         if not value or not self.is_constant(value):
             return None
         tensor = self.constant_tensor(value)
         return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
 
     def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
-        """Return the attributes of `node`, the schema's defaults where they are not written."""
+        """Return the attributes of `node`, with the schema's defaults."""
         return node.attributes(self.opset)
 
     def subgraphs(self) -> Iterator[GraphProto]:
-        """Yield the bodies that the nodes hold."""
+        """Yield the nodes' subgraphs."""
         for node in self.nodes:
             yield from bodies(node.proto)
 
     @cached_property
     def _inner_names(self) -> set[str]:
-        """Values of the bodies inside: a name of theirs out here would be two values of one name."""
+        """Names of values in nested bodies: reusing one in this graph would shadow it."""
         return every_name(self.proto)
 
     @cached_property
     def _output_set(self) -> frozenset[str]:
         return frozenset(self.outputs)
 
-    # ---- changing
+    # ---- rewriting
 
     def fresh(self, base: str) -> str:
-        """Return a value name that starts with `base` and is not taken, here or in an outer graph."""
+        """Return an unused value name that starts with `base`, unique here and in outer graphs."""
         # The lowest free number. All below the count were taken when last asked; those gone since are in the heap.
         freed = self._freed.get(base, [])
         while freed:
@@ -227,22 +230,22 @@ class Graph:
                 heappush(self._freed.setdefault(of, []), count)
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
-        """Add a weight called `name`, which must not be taken."""
+        """Add a weight called `name`, which must be unused."""
         self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
 
     def retype(self, value: str, known: ValueType) -> None:
-        """Say what is known of a value that stays and is another now; what the model declares of it, too."""
+        """Set the type of a value whose definition changed, in the model's declaration as well."""
         self.types[value] = known
         for info in self.proto.value_info:
             if info.name == value:
                 info.CopyFrom(value_info(value, known))
 
     def replace(self, old: Collection[Node], new: Sequence[Node]) -> None:
-        """Put `new` (in topological order) in the place of `old`; every value that is still read must be among theirs.
+        """Replace `old` by `new` (in topological order); every value that is still read must be among their outputs.
 
-        The order stays topological: within the span of `old`, what the new nodes depend on goes before them. A node
-        that is out of the graph has the order -1.
+        Topological order is maintained: within the span of `old`, dependencies of the new nodes move before them. A
+        removed node has the order -1.
         """
         gone = set(old)
         low, high = min(n.order for n in gone), max(n.order for n in gone)
@@ -263,9 +266,9 @@ class Graph:
             node.order, low = low, low + 1
 
     def reroute(self, value: str, source: str) -> bool:
-        """Let every reader of `value` read `source`, which is there before them; return whether that was possible.
+        """Let every reader of `value` read `source`, which is defined before them; return whether that was possible.
 
-        A graph output keeps its name, and what a subgraph reads is left as it is.
+        A graph output keeps its name, and captures by subgraphs are not changed.
         """
         readers = self.readers(value)
         if self.is_output(value) or any(value in r.captures for r in readers):
@@ -279,7 +282,7 @@ class Graph:
         return True
 
     def commit(self) -> None:
-        """Write nodes and weights back into the message; weights that nothing reads any more are dropped."""
+        """Write nodes and weights back into the message; weights without readers are dropped."""
         protos = [n.proto for n in self.nodes]
         del self.proto.node[:]
         self.proto.node.extend(protos)
@@ -301,7 +304,7 @@ class Graph:
             self._declare_outputs()
 
     def eliminate_dead_code(self) -> int:
-        """Remove nodes whose outputs nobody reads; return how many went."""
+        """Remove nodes without readers of any output (dead code); return how many were removed."""
         count = 0
         for node in reversed(self.nodes):
             if any(self._readers.get(v) or self.is_output(v) for v in node.outputs if v):
@@ -313,7 +316,7 @@ class Graph:
             self.nodes = [n for n in self.nodes if n.order >= 0]
         return count
 
-    # ---- keeping the index
+    # ---- index maintenance
 
     def _index(self, node: Node) -> None:
         for value in node.outputs:
@@ -350,15 +353,15 @@ class Graph:
         return found
 
     def _undeclared(self) -> Iterator[str]:
-        """Yield the outputs of fused ops: ONNX Runtime learns their shapes from the file, nothing else tells it."""
+        """Yield the outputs of fused ops: ONNX Runtime reads their shapes from declarations in the file only."""
         for node in self.nodes:
             if node.domain == DOMAIN:
                 yield from (v for v in node.outputs if v not in self._output_set and self.type(v).shape is not None)
 
     def _declare_outputs(self) -> None:
-        """Declare what a fused op of a body gives out as it is, where the file says otherwise.
+        """Correct a body's declared outputs that are computed by fused ops, where the file contradicts them.
 
-        ONNX Runtime sees itself what an operator of its own makes; for the results of others it makes room as declared.
+        ONNX Runtime infers the shapes of its own operators; for the results of other ops it allocates as declared.
         """
         for info in self.proto.output:
             node, known = self.producers.get(info.name), self.type(info.name)
@@ -366,7 +369,7 @@ class Graph:
                 info.CopyFrom(value_info(info.name, known))
 
     def without_weights(self) -> GraphProto:
-        """Return the graph as it stands, without initializers."""
+        """Return the current graph message, without initializers."""
         return onnx.helper.make_graph(
             [n.proto for n in self.nodes], self.proto.name or "graph", list(self.proto.input), list(self.proto.output)
         )
@@ -378,7 +381,7 @@ class Graph:
 
     def _read_constant(self, value: str) -> np.ndarray | None:
         tensor = self.constant_tensor(value)
-        # Texts are no numbers, and need not be UTF-8 to be taken by ONNX Runtime.
+        # Strings are not numeric, and ONNX Runtime does not require them to be UTF-8.
         if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)

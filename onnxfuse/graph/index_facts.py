@@ -1,7 +1,7 @@
-"""Are indices the places of what they index, in their order?
+"""Prove that an index tensor is the identity: x[arange(n)] is x.
 
-Proven from their numbers, or from the Range, the products and the sums that compute them: x[arange(n)] is x. What they
-grow by along an axis is a product of numbers and of extents that are known by name.
+Proven from constant values, or from the Range, Mul and Add nodes that compute the indices. The step along an axis is a
+product of integers and symbolic extents.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from onnxfuse.shapes.extent_arithmetic import Shape, product
 from onnxfuse.shapes.types import Dim, is_unknown
 
 DEPTH = 20
-"""Nodes between indices and what they count; exporters write two for each axis."""
+"""Maximum nodes between indices and the Range that they derive from; exporters write two per axis."""
 
 LARGEST = 1 << 20
-"""Elements of a constant that is looked at."""
+"""Maximum elements of a constant to inspect."""
 
 WHOLE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A number times extents that have names, in order."""
+    """An integer times named extents, in order."""
 
     number: int
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, extent: Dim) -> _Step | None:
-        """Return an extent as a step, None for one of which nothing is known."""
+        """Return an extent as a step, None if it is unknown."""
         found = product((extent,))
         if found is None or is_unknown(extent):
             return None
@@ -43,7 +43,7 @@ class _Step:
         return cls(number, tuple(sorted(names.elements())))
 
     def times(self, other: _Step | None) -> _Step | None:
-        """Return the product; None where a factor is not known."""
+        """Return the product; None if a factor is unknown."""
         if other is None:
             return None
         return _Step(self.number * other.number, tuple(sorted((*self.names, *other.names))))
@@ -58,11 +58,11 @@ class _Step:
 _NONE, _ONE = _Step(0), _Step(1)
 
 _Strides = tuple[_Step, ...] | None
-"""What an element grows by along each axis, from 0 for the first; 0 along an axis of one place."""
+"""Increment of the elements along each axis, from 0 for the first; 0 along a unit axis."""
 
 
 def in_order(graph: Graph, value: str) -> bool:
-    """Return whether the elements of `value` are known to be 0, 1, 2 and so on, as they lie in memory."""
+    """Return whether the elements of `value` are known to be 0, 1, 2, ... in memory order."""
     shape, strides = graph.type(value).shape, _strides(graph, value, DEPTH)
     if shape is None or strides is None or len(strides) != len(shape):
         return False
@@ -70,7 +70,7 @@ def in_order(graph: Graph, value: str) -> bool:
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent == 1:
             continue
-        if step is None or stride != step:  # an extent without a name may be the first one alone
+        if step is None or stride != step:  # at most the first extent may be unknown
             return False
         step = step.times(_Step.of(extent))
     return True
@@ -96,7 +96,7 @@ def _strides(graph: Graph, value: str, depth: int) -> _Strides:
 
 
 def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
-    """Return the strides of indices times one number."""
+    """Return the strides of indices times a scalar."""
     indices, number = node.inputs
     factor = _number(graph, number)
     if factor is None:
@@ -109,7 +109,7 @@ def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
 
 
 def _number(graph: Graph, value: str) -> _Step | None:
-    """Return the one number that a value is, known as such or as an extent."""
+    """Return a scalar's value, a known integer or an extent."""
     if graph.is_constant(value):
         array = graph.constant(value)
         return _Step(int(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
@@ -118,7 +118,7 @@ def _number(graph: Graph, value: str) -> _Step | None:
 
 
 _OPERANDS = {"Add": 2, "Cast": 1, "Identity": 1, "Expand": 1, "Unsqueeze": 1}
-"""How many inputs are indices."""
+"""Number of inputs that are indices, by operator."""
 
 
 def _of_constant(graph: Graph, value: str) -> _Strides:
@@ -130,7 +130,7 @@ def _of_constant(graph: Graph, value: str) -> _Strides:
 
 
 def growth(array: np.ndarray) -> tuple[int, ...] | None:
-    """Return what numbers grow by along each axis from the first one on, None where they do not grow evenly."""
+    """Return the strides of a value's elements along each axis; None if they are not affine."""
     first = int(array.reshape(-1)[0])
     ends = [tuple(int(a == axis) for a in range(array.ndim)) for axis in range(array.ndim)]
     strides = tuple(int(array[end]) - first if n > 1 else 0 for end, n in zip(ends, array.shape, strict=True))
@@ -147,7 +147,7 @@ def _unsqueezed(graph: Graph, node: Node, inner: _Strides) -> _Strides:
 
 
 def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:
-    """Operands that are broadcast against one another: one grows along an axis only where it has the whole of it."""
+    """A sum of broadcast operands: one increases along an axis only if it has the axis's full extent."""
     result = graph.type(node.outputs[0]).shape
     if result is None:
         return None

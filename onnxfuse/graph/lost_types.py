@@ -1,4 +1,4 @@
-"""Where the types of a model are lost: the first values that nobody says anything of, and what depends on them."""
+"""Find where type information is lost: the first values without an inferred type, and the nodes that depend on them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from onnxfuse.support.plurals import agreeing, plural
 
 @dataclass(frozen=True)
 class Lost:
-    """A value of which no element type or no number of dimensions is known, while what it is computed from is known."""
+    """A value with unknown element type or rank whose operands are all known."""
 
     value: str
     missing: str
-    """What is not known of it."""
+    """The unknown property."""
     maker: str
-    """What it is, or who computes it."""
+    """Kind of the value, or the node that computes it."""
     after: frozenset[str]
-    """Names of the nodes that read it, or what is computed from it."""
+    """Names of all nodes downstream."""
     own: bool = False
-    """Whether an operator makes it that neither ONNX nor ONNX Runtime defines."""
+    """Whether its operator is defined by neither ONNX nor ONNX Runtime."""
 
     @property
     def fact(self) -> str:
-        """What is lost where, in words."""
+        """The loss as a sentence."""
         return (
             f"the {self.missing} of '{self.value}', {self.maker}, is not known; "
             f"{plural(self.after, 'node')} {agreeing(self.after, 'depends', 'depend')} on it"
@@ -33,7 +33,7 @@ class Lost:
 
     @property
     def mend(self) -> str:
-        """What would restore the types."""
+        """A step that would restore the types."""
         library = "name the library that has the operator (--custom-ops LIB.so), " if self.own else ""
         return (
             f"{library}say in the export what '{self.value}' is, or add it to the model: "
@@ -42,7 +42,7 @@ class Lost:
 
 
 def lost(graph: Graph) -> list[Lost]:
-    """Return where types are lost in a graph, in its order; what is not known because of another loss is none."""
+    """Return the first losses of types in a graph, in its order; losses that follow from another are not listed."""
     found: list[Lost] = []
     after: set[str] = set()
     for value in (v.name for v in graph.proto.input):

@@ -1,6 +1,6 @@
-"""Does a mask tell keys after their query from the others?
+"""Prove that a mask is causal: whether it separates keys after their query from the others.
 
-Proven from its numbers, or from the comparison of positions that computes it.
+Proven from constant values, or from the comparison of positions that computes the mask.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.shapes.types import Dim
 
 LOW = -5.9e4
-"""From here down, an addend leaves nothing of a float16 score: exp(LOW + score - maximum) is 0 up to scores of 5e3.
+"""An addend of at most this value removes a float16 score: exp(LOW + score - maximum) is 0 for scores up to 5e3.
 
 -6e4 is -59904 in bfloat16.
 """
 
 DEPTH = 40
-"""Nodes between a mask and its positions; exporters write a dozen."""
+"""Maximum nodes between a mask and its positions; exporters write a dozen."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class Seen:
-    """A condition or an addend that depends on whether a key comes after its query, and on nothing else."""
+    """A condition or an addend that depends only on whether a key comes after its query."""
 
     before: float
     """Its value where key <= query; conditions are 1 and 0."""
@@ -40,17 +40,17 @@ class Seen:
 
 
 _Known = _Position | Seen | float | None
-"""A number stands for a tensor that holds it everywhere."""
+"""A number stands for a tensor filled with it."""
 
 
 def diagonal(graph: Graph, mask: str) -> Seen | None:
-    """Return what `mask` is on both sides of the diagonal, where it is known to depend on nothing else."""
+    """Return the values of `mask` on both sides of the diagonal; None unless it provably depends on nothing else."""
     found = _known(graph, mask, DEPTH)
     return found if isinstance(found, Seen) else None
 
 
 def everywhere(graph: Graph, value: str) -> float | None:
-    """Return the number that `value` is known to hold everywhere; conditions are 1 and 0."""
+    """Return the number that `value` is known to be filled with; conditions are 1 and 0."""
     found = _known(graph, value, DEPTH)
     if isinstance(found, Seen):
         return found.before if found.before == found.after else None
@@ -58,7 +58,7 @@ def everywhere(graph: Graph, value: str) -> float | None:
 
 
 def covers(graph: Graph, mask: str, scores: str) -> bool:
-    """Return whether `mask` is known to have an element of its own for each query and key of `scores`."""
+    """Return whether `mask` is known to have a separate element for each query and key of `scores`."""
     extents = graph.type(scores).shape or ()
     return len(extents) > 1 and all(_spans(graph, mask, axis, extents[axis], DEPTH) for axis in (-2, -1))
 
@@ -80,7 +80,7 @@ def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool
         return False
     if int(axes.reshape(-1)[0]) % len(table) != len(table) + axis:
         return _spans(graph, node.inputs[0], axis, extent, depth - 1)
-    # A table that is too short does not fit to the scores at all; only one of a single row would be repeated.
+    # A table that is too short does not match the scores at all; only a single row would be broadcast.
     longer = isinstance(table[axis], int) and table[axis] != 1
     return longer and extent_of(graph, node.inputs[2]) == extent
 
@@ -111,13 +111,13 @@ def _known(graph: Graph, value: str, depth: int) -> _Known:
     given: list[_Known] = []
     for operand in node.inputs:
         given.append(_known(graph, operand, depth - 1))
-        if given[-1] is None:  # what one operand tells is enough: others may hang on the whole model
+        if given[-1] is None:  # one operand may suffice: the others may depend on the whole model
             return None
     return _computed(node.op, given)
 
 
 def _keeps_numbers(graph: Graph, node: Node) -> bool:
-    """A Cast of positions to a floating type may round them; of a condition it may not."""
+    """A Cast of positions to a floating type may round them; a Cast of a condition is exact."""
     whole = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
     return (
         node.op != "Cast"
@@ -127,7 +127,7 @@ def _keeps_numbers(graph: Graph, node: Node) -> bool:
 
 
 def _keeps_square(graph: Graph, node: Node) -> bool:
-    """An Expand along queries or keys repeats one position: what comes out are positions no more."""
+    """An Expand along queries or keys would broadcast one position: the results would not be positions."""
     before, after = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
     if before is None or after is None:
         return False
@@ -136,7 +136,7 @@ def _keeps_square(graph: Graph, node: Node) -> bool:
 
 
 def _from_the_corner(graph: Graph, node: Node) -> bool:
-    """A Slice that begins with the first query and the first key leaves the diagonal where it is."""
+    """A Slice that starts at the first query and the first key preserves the diagonal."""
     steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else None
     return len(node.inputs) > 2 and (steps is None or bool((steps == 1).all())) and _is_zero(graph, node.inputs[1])
 
@@ -155,7 +155,7 @@ def _is_zero(graph: Graph, value: str) -> bool:
 
 
 def extent_of(graph: Graph, value: str) -> Dim:
-    """Return the extent that a number is, read from a shape."""
+    """Return the extent that a scalar reads from a shape."""
     node = graph.producer(value)
     while node is not None and node.op in _PASSING and not node.domain:
         node = graph.producer(node.inputs[0])
@@ -169,15 +169,15 @@ def extent_of(graph: Graph, value: str) -> Dim:
 
 
 def constant_axes(graph: Graph, node: Node) -> list[int] | None:
-    """Return the axes that a Squeeze or an Unsqueeze is given, None where they are not known."""
+    """Return the axes of a Squeeze or an Unsqueeze, None if unknown."""
     axes = graph.attributes(node).get("axes") or (graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None)
     return None if axes is None else [int(a) for a in np.asarray(axes).reshape(-1)]
 
 
 def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | None:
-    """Return which axis of an Unsqueeze's operand of this rank each of the result's is, None for one that is put in.
+    """Return the operand's axis for each axis of an Unsqueeze's result, None for an inserted one.
 
-    None where it is not known which are.
+    Return None if the axes are unknown.
     """
     axes = constant_axes(graph, node)
     if axes is None:
@@ -188,7 +188,7 @@ def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | N
 
 
 _PASSING = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze"})
-"""What stands between an extent and its use."""
+"""Operators between an extent and its use that preserve its value."""
 
 
 def _of_constant(array: np.ndarray | None) -> _Known:
@@ -209,7 +209,7 @@ def _of_constant(array: np.ndarray | None) -> _Known:
 
 
 def _triangle(graph: Graph, node: Node, depth: int) -> _Known:
-    """Trilu of a number everywhere: the lower triangle has the diagonal, with k = 1 the upper one leaves it out."""
+    """Trilu of a constant fill: the lower triangle includes the diagonal, the upper one with k = 1 excludes it."""
     inside = _known(graph, node.inputs[0], depth - 1)
     shift = graph.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(())
     upper = int(bool(graph.attributes(node).get("upper", 1)))
@@ -250,7 +250,7 @@ def _computed(op: str, given: list[_Known]) -> _Known:
 
 
 def _counted(op: str, number: float) -> float | None:
-    """Return what a comparison of positions with a number is, where it is one thing for all: they count from 0."""
+    """Return the constant result of comparing positions with a number, if any: positions start at 0."""
     if (op == "GreaterOrEqual" and number <= 0) or (op == "Greater" and number < 0):
         return 1.0
     return 0.0 if (op == "Less" and number <= 0) or (op == "LessOrEqual" and number < 0) else None
@@ -259,13 +259,13 @@ def _counted(op: str, number: float) -> float | None:
 _MIRRORED = {
     "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Greater": "Less", "Less": "Greater",
 }  # fmt: skip
-"""The same comparison, its operands exchanged."""
+"""The comparison with operands exchanged."""
 
 _COMPARED = {
     ("LessOrEqual", -1, -2): Seen(1, 0), ("GreaterOrEqual", -2, -1): Seen(1, 0),
     ("Greater", -1, -2): Seen(0, 1), ("Less", -2, -1): Seen(0, 1),
 }  # fmt: skip
-"""What a comparison of the positions along two axes is; the others put the diagonal on the wrong side."""
+"""Result of comparing positions along two axes; the other comparisons put the diagonal on the wrong side."""
 
 _COMPARISONS = frozenset(op for op, _, _ in _COMPARED)
 
@@ -277,7 +277,7 @@ _ELEMENTWISE: dict[str, Callable[..., float]] = {
 
 
 def is_finite(graph: Graph, value: str, depth: int = 20) -> bool:
-    """Return whether every element of `value` is known to be a number, not infinite: it masks no row for good."""
+    """Return whether every element of `value` is known to be finite: it never masks a whole row."""
     if graph.is_constant(value):
         array = graph.constant(value)
         return array is not None and bool(np.isfinite(array.astype(np.float64)).all())

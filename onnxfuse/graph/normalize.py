@@ -1,4 +1,4 @@
-"""Bring a model into the form that the rules expect, changing nothing that it computes."""
+"""Normalize a model to the canonical form that rules match, without changing what it computes."""
 
 from collections.abc import Iterator
 
@@ -21,20 +21,20 @@ LONG_NAME = "ai.onnx"
 NEWEST = onnx.defs.onnx_opset_version()
 
 OF_ONNX = ("", "ai.onnx.ml")
-"""Domains that ONNX Runtime takes in its newest version where a model imports none."""
+"""Domains whose newest version ONNX Runtime assumes if a model does not import them."""
 
 OF_ONNX_RUNTIME = {"com.microsoft": 1, "com.microsoft.nchwc": 1, "com.ms.internal.nhwc": 17}
-"""Domains that ONNX Runtime brings itself, and their versions."""
+"""ONNX Runtime's own domains, and their versions."""
 
 FUNCTIONS_IR = 8
 """The first IR version with model-local functions."""
 
 
 def normalize(model: ModelProto, *, freeze: bool = False) -> None:
-    """Make the model one that ONNX's own tools take, where ONNX Runtime is less strict, and inline foreign functions.
+    """Make a model that ONNX Runtime accepts valid for ONNX's own tools, and inline foreign functions.
 
-    Weights become constants where an old IR lists them as inputs, nodes come after what they read, and what the model
-    uses is imported. With `freeze` weights that a caller may replace are constants, too.
+    Weights that an old IR lists as inputs become constants, nodes are sorted topologically, and missing opset imports
+    are added. With `freeze`, weights that a caller may override become constants, too.
     """
     if freeze or model.ir_version < LISTED_BEFORE_IR:
         keep_initializers(model)
@@ -50,7 +50,7 @@ def normalize(model: ModelProto, *, freeze: bool = False) -> None:
 
 
 def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
-    """The default domain is written "" or "ai.onnx": the checker knows the first alone, ONNX Runtime both."""
+    """Spell the default domain "" everywhere: the checker does not accept "ai.onnx", ONNX Runtime accepts both."""
     for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
         for one in imports:
             if one.domain == LONG_NAME:
@@ -59,7 +59,7 @@ def _use_one_name_of_the_default_domain(model: ModelProto) -> None:
         if node.domain == LONG_NAME:
             node.domain = ""
     versions = {o.domain: o.version for o in model.opset_import}
-    if len(versions) < len(model.opset_import):  # of several versions ONNX Runtime takes the last
+    if len(versions) < len(model.opset_import):  # of several versions ONNX Runtime uses the last
         del model.opset_import[:]
         model.opset_import.extend(onnx.helper.make_opsetid(*one) for one in versions.items())
 
@@ -74,7 +74,7 @@ def _every_node(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _sort(graph: GraphProto | FunctionProto) -> None:
-    """Put the nodes of a graph, and of the bodies in it, after those that compute what they read."""
+    """Sort the nodes of a graph, and of its nested bodies, topologically."""
     nodes = list(graph.node)
     for node in nodes:
         for body in bodies(node):
@@ -86,7 +86,7 @@ def _sort(graph: GraphProto | FunctionProto) -> None:
 
 
 def _import_what_is_used(model: ModelProto) -> None:
-    """Add the imports that ONNX Runtime does without: those of the domains that it brings itself, and of ONNX's own."""
+    """Add the opset imports that ONNX Runtime does not require: those of its own domains, and of ONNX's."""
     have = {o.domain for o in model.opset_import} | {f.domain for f in model.functions}
     used: dict[str, set[str]] = {}
     for node in _every_node(model):

@@ -1,4 +1,4 @@
-"""Whether a model draws random numbers: no two runs of such a one are the same, and nothing can be compared."""
+"""Detect random operators in a model: outputs differ between runs, so results cannot be compared."""
 
 import numpy as np
 import onnx
@@ -12,21 +12,21 @@ from onnxfuse.shapes.inference import shell
 from onnxfuse.shapes.size_bounds import result_elements
 
 FEW = 64
-"""Elements of a constant that is computed to see whether it is false, or 0."""
+"""Maximum elements of a constant to evaluate when testing whether it is false, or 0."""
 
 DEEP = 32
-"""Nodes behind each other that are computed for that."""
+"""Maximum depth of nodes to evaluate for that."""
 
 
 def random_node(model: onnx.ModelProto) -> onnx.NodeProto | None:
-    """Return the first node that draws random numbers, also in a body or a local function; None where none does."""
+    """Return the first node that draws random numbers, including bodies and local functions; None if there is none."""
     light = shell(model)
     normalize(light)
     return _random(Graph(light.graph, light.graph, opset_of(light)), {})
 
 
 _Known = dict[tuple[Graph, str], np.ndarray | None]
-"""What is known of the values of the graphs."""
+"""Constant values found in the graphs."""
 
 
 def _random(graph: Graph, known: _Known) -> onnx.NodeProto | None:
@@ -41,7 +41,7 @@ def _random(graph: Graph, known: _Known) -> onnx.NodeProto | None:
 
 
 def _constant(graph: Graph, value: str, known: _Known, deep: int = DEEP) -> np.ndarray | None:
-    """Return a value that follows from constants alone, None for others, and where that would be much to compute."""
+    """Return a value that follows from constants alone; None for others, or if it is expensive to compute."""
     home: Graph | None = graph
     while home is not None and not any(value in names for names in (home.producers, home.initializers, home.inputs)):
         home = home.parent
@@ -64,5 +64,5 @@ def _computed(graph: Graph, value: str, known: _Known, deep: int) -> np.ndarray 
         return None
     try:
         return evaluate([node.proto], arrays, [value], graph.opset)[0]
-    except REFUSALS:  # ONNX Runtime computes more than onnx's reference does
+    except REFUSALS:  # ONNX Runtime supports more than onnx's reference does
         return None

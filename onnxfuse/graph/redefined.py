@@ -1,6 +1,7 @@
-"""Constants that a graph defines more than once under one name: ONNX Runtime takes the last, and so does the rest here.
+"""Deduplicate constants defined more than once under one name: the last definition wins, as in ONNX Runtime.
 
-Its own optimizers write such files. ONNX allows none; a value that two other nodes compute is refused by both.
+ONNX Runtime's own optimizers write such files, which ONNX forbids. A value computed by two other nodes is rejected by
+both.
 """
 
 from onnx import GraphProto, ModelProto, NodeProto
@@ -11,14 +12,14 @@ CONSTANT = "Constant"
 
 
 def redefined(model: ModelProto) -> list[str]:
-    """Return the names that constants share, those of bodies included, in order."""
+    """Return the names defined by several constants, bodies included, in order."""
     return [name for graph in every_graph(model.graph) for name in _shared(graph)]
 
 
 def keep_last_definitions(model: ModelProto) -> None:
-    """Leave of the constants of one name the last, in place: a Constant comes after what is no node.
+    """Keep only the last constant of each name, in place: a Constant node comes after initializers.
 
-    Those of several types or shapes stay: ONNX Runtime refuses them.
+    Definitions of different types or shapes stay: ONNX Runtime rejects them.
     """
     for graph in every_graph(model.graph):
         alike = [places for places in _shared(graph).values() if len({_form(graph, *p) for p in places}) == 1]
@@ -30,7 +31,7 @@ def keep_last_definitions(model: ModelProto) -> None:
 
 
 def _shared(graph: GraphProto) -> dict[str, list[tuple[bool, int]]]:
-    """Return by name where constants that share one are: whether a node, and the position."""
+    """Return the locations of constants that share a name: whether a node, and the position."""
     found: dict[str, list[tuple[bool, int]]] = {}
     for index, tensor in enumerate(graph.initializer):
         found.setdefault(tensor.name, []).append((False, index))
@@ -41,7 +42,7 @@ def _shared(graph: GraphProto) -> dict[str, list[tuple[bool, int]]]:
 
 
 def _form(graph: GraphProto, node: bool, index: int) -> tuple[int, ...]:
-    """Return the element type and the shape of a constant; nothing of one that is no tensor."""
+    """Return the element type and the shape of a constant; empty if it is not a tensor."""
     tensor = graph.node[index].attribute[0].t if node and graph.node[index].attribute else None
     tensor = tensor if node else graph.initializer[index]
     return () if tensor is None else (tensor.data_type, *tensor.dims)

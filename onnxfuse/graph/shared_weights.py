@@ -1,4 +1,4 @@
-"""Equal weights of several bodies are one, in the main graph: what was folded in each branch of an If is kept once."""
+"""Move equal weights of several subgraphs to the main graph: constants folded in each branch of an If."""
 
 import hashlib
 from collections import Counter
@@ -10,11 +10,11 @@ from onnxfuse.files.io import tensor_bytes
 from onnxfuse.model.nested import bodies, defined, graphs_in
 
 LEAST = 1024
-"""Bytes. Smaller ones stay where they are read."""
+"""Bytes. Smaller constants stay in their bodies."""
 
 
 def share_equal_weights(model: ModelProto) -> None:
-    """Let bodies that hold the same weight read one of the main graph, in place."""
+    """Move weights that several bodies share to the main graph, in place."""
     inside = [(g, t) for node in model.graph.node for g in graphs_in(node) for t in _weights(g)]
     kinds = {(t.data_type, tuple(t.dims)) for _, t in inside}
     replaceable = {i.name for i in model.graph.input}
@@ -41,7 +41,7 @@ def share_equal_weights(model: ModelProto) -> None:
 
 
 def _weights(graph: GraphProto) -> Iterator[TensorProto]:
-    """Yield the weights of a body that nothing but its nodes reads."""
+    """Yield the weights of a body that only its nodes read."""
     public = {v.name for v in (*graph.input, *graph.output)}
     for tensor in graph.initializer:
         if tensor.name not in public and tensor_bytes(tensor) >= LEAST:
@@ -49,7 +49,7 @@ def _weights(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def _content(tensor: TensorProto) -> bytes:
-    """Return what tells the numbers of a weight, whatever it is called."""
+    """Return a key of a weight's data, independent of its name."""
     digest = hashlib.sha256(repr((tensor.data_type, list(tensor.dims))).encode())
     if tensor.HasField("raw_data"):
         digest.update(tensor.raw_data)
@@ -70,7 +70,7 @@ def _fresh(base: str, taken: Mapping[str, int]) -> str:
 
 
 def _rename(graph: GraphProto, old: str, new: str) -> None:
-    """Let the nodes of a graph, and of the bodies in it, read `new` for `old`."""
+    """Rename inputs of a graph's nodes, and of its nested bodies, from `old` to `new`."""
     for node in graph.node:
         for i, value in enumerate(node.input):
             if value == old:

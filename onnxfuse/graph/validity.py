@@ -1,7 +1,7 @@
-"""Whether a model is valid: as ONNX's checker says, and where that says no, as ONNX Runtime does.
+"""Decide whether a model is valid: by ONNX's checker, and where that rejects it, by ONNX Runtime.
 
-ONNX Runtime takes more than the checker: operators of its own without an import, older ones under a newer name,
-declarations that contradict the operators.
+ONNX Runtime accepts more than the checker: its own operators without an opset import, older operators under a newer
+domain version, declarations that contradict the operators.
 """
 
 from collections.abc import Callable
@@ -24,17 +24,18 @@ from onnxfuse.support.errors import ModelError
 
 @dataclass(frozen=True)
 class Refused:
-    """Why ONNX Runtime does not open a model."""
+    """Reason for which ONNX Runtime does not load a model."""
 
     why: str
-    """ONNX Runtime's words."""
+    """ONNX Runtime's message."""
     lacking: bool
-    """An operator or a kernel is not there, which another provider or a library of the user's may bring: the model may
-    well be valid."""
+    """Whether an operator or a kernel is missing that another provider or a custom-op library may supply: the model may
+    well be valid.
+    """
 
     @property
     def next_step(self) -> str:
-        """What a user can do. Exporters leave float32 beside half types, and half types where no kernel is."""
+        """Advice to the user. Exporters leave float32 next to half types, and half types for which no kernel exists."""
         if any(f"tensor({half})" in self.why for half in ("float16", "bfloat16")):
             return (
                 "ONNX Runtime does not take it: export the module in float32, and convert the file with "
@@ -44,17 +45,17 @@ class Refused:
 
 
 Opens = Callable[[ModelProto], Refused | None]
-"""Returns why ONNX Runtime does not open a model, None where it does."""
+"""Returns why ONNX Runtime does not load a model, None if it does."""
 
 
 class Judge:
-    """Says of what is made of a model whether it is valid, by those who said that the model itself is."""
+    """Decides whether a derived model is valid, with the checkers that accepted the original model."""
 
     def __init__(self, model: ModelProto, opens: Opens | None) -> None:
-        """Raises ModelError for a model that is not valid itself: `opens` decides, without it ONNX's checker."""
+        """Raises ModelError if the original model is invalid: by `opens`, or without it by ONNX's checker."""
         self.opens = opens
         self.said = complaint(model)
-        """What ONNX's checker says against the model as it came: then it is not asked of what is made of it."""
+        """Complaint of ONNX's checker about the original model; if any, the checker is not used on derived models."""
         if self.said is not None and opens is None:
             raise ModelError(f"the model is not valid: {self.said}", "Check it with onnx.checker.")
         refused = opens(model) if self.said is not None and opens is not None else None
@@ -62,12 +63,12 @@ class Judge:
             raise ModelError(f"the model is not valid: {refused.why}", refused.next_step)
         self._source = shell(model)
         self._shapes = {o.name: o.type for o in inferred(model).graph.output if self.said is None}
-        """What the outputs are, by the inference of the model as it came, for those that it does not declare."""
+        """Inferred shapes of the original model's outputs that it does not declare."""
         self.neither = False
-        """Whether ONNX Runtime opened neither the model nor what was made of it, when it was last asked."""
+        """Whether, at the last check, ONNX Runtime loaded neither the original nor the derived model."""
 
     def wrong(self, made: ModelProto) -> str | None:
-        """Return what is wrong with a model that was made of it, None where nothing is."""
+        """Return what is wrong with a derived model, None if nothing is."""
         found = unreadable(made) or (complaint(self._declared(made)) if self.said is None else None)
         if found is not None or self.opens is None:
             return found
@@ -76,10 +77,10 @@ class Judge:
         return None if refused is None or self.neither else refused.why
 
     def _declared(self, made: ModelProto) -> ModelProto:
-        """Return a model, without its weights, with the shapes of outputs that the file does not declare.
+        """Return a model, without its weights, with shapes for outputs that the file does not declare.
 
-        ONNX's checker asks for them. What inference tells of an operator it need not tell of the function that has
-        taken its place; it goes on to check what it does tell.
+        ONNX's checker requires them. Inference may know an operator's shape but not that of the function that replaced
+        it; the checker then checks what inference does determine.
         """
         if all(o.type.tensor_type.HasField("shape") for o in made.graph.output):
             return made
@@ -90,7 +91,7 @@ class Judge:
         return light
 
     def notes(self) -> list[str]:
-        """Return what a user should know of it."""
+        """Return notes about the model for the user."""
         found = []
         if self.said is not None:
             found.append(
@@ -108,12 +109,12 @@ class Judge:
 
     @cached_property
     def unopened(self) -> Refused | None:
-        """Why ONNX Runtime does not open the model as it came here, as one of operators of the user's own."""
+        """Why ONNX Runtime does not load the original model, such as for custom operators."""
         return None if self.opens is None else self.opens(self._source)
 
 
 def unreadable(model: ModelProto) -> str | None:
-    """Return why a file with `model` would not be read, None where it would."""
+    """Return why a file with `model` could not be read back, None if it could."""
     try:
         io.check(model)
     except ModelError as error:
@@ -122,10 +123,10 @@ def unreadable(model: ModelProto) -> str | None:
 
 
 def complaint(model: ModelProto) -> str | None:
-    """Return what `onnx.checker` with its full check says against `model`, whose weights are not looked at.
+    """Return the message of `onnx.checker` with its full check on `model`, without loading its weights.
 
-    Nor are operators of ONNX's that its own inference stumbles on: of a MeanVarianceNormalization beside a function of
-    the model it says that there is a Constant without a value.
+    Operators that ONNX's own inference fails on are not checked: for a MeanVarianceNormalization next to a model-local
+    function it reports a Constant without a value.
     """
     try:
         checked = ModelProto()

@@ -5,14 +5,14 @@ from onnxfuse.shapes.types import ValueType, value_types
 
 
 class InvalidGraphError(AssertionError):
-    """A pass left a graph that contradicts itself: a defect of the pass."""
+    """A pass produced an inconsistent graph: a defect of the pass."""
 
 
 def verify_graph(graph: Graph) -> None:
-    """Raise InvalidGraphError unless the graph is in SSA form and in order, and what it declares agrees with its types.
+    """Raise InvalidGraphError unless the graph is in SSA form, sorted, and consistent with its declared types.
 
-    Every value has one definition, which comes before its readers; outputs and captured values exist; no node name
-    stands twice; no initializer and no declaration contradicts the inferred element type or shape.
+    Every value has one definition, which precedes its readers; outputs and captured values exist; node names are
+    unique; no initializer and no declaration contradicts the inferred element type or shape.
     """
     defined = {*graph.inputs, *graph.initializers}
     names = set[str]()
@@ -35,13 +35,13 @@ def verify_graph(graph: Graph) -> None:
     for name, declared in value_types(graph.proto).items():
         known = graph.types.get(name)
         if known is None or name not in defined or name in graph.outputs or not (known.dtype and declared.dtype):
-            continue  # what outputs declare is written anew when the graph is committed
+            continue  # declarations of outputs are rewritten on commit
         if known.dtype != declared.dtype or _differ(known, declared):
             raise InvalidGraphError(f"{name!r} is declared {declared}, and is {known}")
 
 
 def _differ(one: ValueType, other: ValueType) -> bool:
-    """Return whether two shapes have another rank or other numbers: names of extents may mean the same."""
+    """Return whether two shapes differ in rank or integers: names of extents may be equal."""
     if one.shape is None or other.shape is None:
         return False
     numbers = [

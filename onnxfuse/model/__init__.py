@@ -1,1 +1,1 @@
-"""Load, save and normalize models; the only place that changes protobuf messages wholesale."""
+"""Read, validate and annotate ONNX models; the only package that changes protobuf messages wholesale."""

@@ -1,4 +1,4 @@
-"""Attributes of a node that is being written."""
+"""Set attributes on a node under construction."""
 
 from onnx import NodeProto
 from onnx.helper import make_attribute
@@ -7,7 +7,7 @@ from onnxfuse.model.schema import AttributeValue
 
 
 def set_attribute(node: NodeProto, name: str, value: AttributeValue | None) -> None:
-    """Let a node have this value for an attribute, and none other; with None it has that attribute no more."""
+    """Set an attribute of a node, replacing any previous value; None removes it."""
     kept = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
     node.attribute.extend(kept if value is None else [*kept, make_attribute(name, value)])

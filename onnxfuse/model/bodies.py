@@ -1,6 +1,6 @@
-"""Whether the body of a fused op, as some file has it, is one that kernels can be planned from.
+"""Validation of fused op bodies read from a file, before kernels are planned from them.
 
-A file is written by anybody: shape inference, ONNX Runtime and the plans divide by strides and count by `num_outputs`.
+Model files are untrusted: shape inference, ONNX Runtime and the plans divide by strides and count by `num_outputs`.
 """
 
 import math
@@ -18,20 +18,20 @@ from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
 
 MOST_NODES = 512
-"""Nodes of a body but its constants; the rules make bodies of up to 64."""
+"""Maximum nodes of a body, not counting constants; the rules make bodies of up to 64."""
 MOST_NAMES = 256
-"""Inputs or outputs of a body or of a node."""
+"""Maximum inputs or outputs of a body or of a node."""
 MOST_ELEMENTS = 1 << 16
-"""Elements of a constant: bodies hold numbers, axes, shapes and the places of short lists."""
+"""Maximum elements of a constant: bodies hold numbers, axes, shapes and short index lists."""
 MOST_AXES = 64
-"""Dimensions of a tensor."""
+"""Maximum rank of a tensor."""
 MOST_SIZE = 1 << 20
-"""Of a window, a step, padding, a block, a count of groups or heads."""
+"""Maximum window size, stride, padding, block size, and number of groups or heads."""
 CHECKED = (AttributeProto.INT, AttributeProto.INTS)
 
 
 def check(function: FunctionProto) -> None:
-    """Raise ModelError unless `function` is valid ONNX, and each number in it one that its operators take."""
+    """Raise ModelError unless `function` is valid ONNX, and each number in it valid for its operator."""
     try:
         _check(function.SerializeToString(deterministic=True))
     except ValueError as fact:
@@ -42,7 +42,7 @@ def check(function: FunctionProto) -> None:
 
 
 def overfull(function: FunctionProto) -> str | None:
-    """Return what a body has more of than is read from a file, None where nothing: no rule makes such a one either."""
+    """Return which limit a body exceeds, None if it exceeds none; rules make no larger ones either."""
     if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
         return f"{plural(function.node, 'node')}, expected at most {MOST_NODES}"
     for of, one in (("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)):
@@ -53,7 +53,7 @@ def overfull(function: FunctionProto) -> str | None:
 
 
 def shown(text: str | bytes) -> str:
-    """Return a text of a file as it fits a message; protobuf gives bytes for what is not UTF-8."""
+    """Return a string from a file formatted for a message; protobuf returns bytes for invalid UTF-8."""
     text = text if isinstance(text, str) else text.decode(errors="replace")
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -61,7 +61,7 @@ def shown(text: str | bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def _check(data: bytes) -> None:
-    """Raise ValueError with what is wrong; equal bodies are looked at once."""
+    """Raise ValueError with the defect; results are cached by body."""
     function = FunctionProto.FromString(data)
     opsets = {o.domain: o.version for o in function.opset_import}
     newest = onnx.defs.onnx_opset_version()
@@ -83,7 +83,7 @@ def _check(data: bytes) -> None:
 
 
 def _check_names(node: NodeProto, known: set[str]) -> None:
-    """Add what `node` makes to the values that are known; it may read no others, and make none twice."""
+    """Add the outputs of `node` to the defined values; it may read only defined values, and redefine none."""
     unknown = [i for i in node.input if i and i not in known]
     if unknown:
         raise ValueError(f"{shown(node.op_type)} reads '{shown(unknown[0])}', which nothing before it makes")
@@ -123,13 +123,14 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
 
 
 def _check_schema(node: NodeProto, opset: int) -> None:
-    """Check inputs, outputs and the types of attributes. An op that is newer than the opset goes by its first version:
-    ONNX Runtime knows some of them everywhere."""
+    """Check inputs, outputs and the types of attributes. An op newer than the opset is checked by its first version:
+    ONNX Runtime supports some of them in every opset.
+    """
     found = schema.find(node.op_type, "", opset)
     if found is None:
         newest = schema.find(node.op_type, "", onnx.defs.onnx_opset_version())
         if newest is None:
-            return  # an operator of ONNX Runtime's own; kernels that know it check what they read
+            return  # an ONNX Runtime operator; kernels that support it check their inputs
         opset = max(opset, next(s.since_version for s in _versions(node.op_type)))
     context = onnx.checker.C.CheckerContext()
     context.ir_version = onnx.IR_VERSION
@@ -142,7 +143,7 @@ def _check_schema(node: NodeProto, opset: int) -> None:
 
 
 def _versions(op: str) -> list[onnx.defs.OpSchema]:
-    """Return the versions of an operator of ONNX, the first one first."""
+    """Return the versions of an ONNX operator, in ascending order."""
     all_of = [s for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == ""]
     return sorted(all_of, key=lambda s: s.since_version)
 
@@ -150,18 +151,18 @@ def _versions(op: str) -> list[onnx.defs.OpSchema]:
 _AXIS, _SIZE = (-MOST_AXES, MOST_AXES), (1, MOST_SIZE)
 _RANGES: dict[str, tuple[int, int]] = {
     "axis": _AXIS, "axes": _AXIS, "batch_dims": _AXIS, "perm": (0, MOST_AXES), "start": _AXIS, "end": _AXIS,
-    "starts": (-(2**63), 2**63), "ends": (-(2**63), 2**63),  # exporters write the largest number for all that is there
+    "starts": (-(2**63), 2**63), "ends": (-(2**63), 2**63),  # exporters write the largest integer for "to the end"
     "kernel_shape": _SIZE, "strides": _SIZE, "dilations": _SIZE, "group": _SIZE, "num_groups": _SIZE,
     "num_outputs": (1, MOST_NAMES), "blocksize": _SIZE, "num_heads": _SIZE, "q_num_heads": _SIZE,
     "kv_num_heads": _SIZE, "pads": (-MOST_SIZE, MOST_SIZE), "output_padding": (0, MOST_SIZE),
     "to": (1, max(TensorProto.DataType.values())), "stash_type": (1, max(TensorProto.DataType.values())),
     "softmax_precision": (1, max(TensorProto.DataType.values())),
 }  # fmt: skip
-"""What a number of an attribute may be, by its name: everywhere the same."""
+"""Valid range of attribute values, by attribute name, for all operators."""
 
 
 def _check_window(node: NodeProto, facts: dict[str, Any]) -> None:
-    """A window has one size, step and gap for each dimension, and padding on both sides of it."""
+    """Require one size, stride and dilation for each dimension, and padding on both sides of it."""
     lists = {name: list(facts[name]) for name in ("kernel_shape", "strides", "dilations", "pads") if name in facts}
     ranks = {len(v) / (2 if name == "pads" else 1) for name, v in lists.items()}
     if len(ranks) > 1 or not ranks <= {1, 2, 3}:
@@ -184,7 +185,7 @@ def _check_split(node: NodeProto, facts: dict[str, Any]) -> None:
 
 
 def _check_constant(node: NodeProto) -> None:
-    """A constant says one value, which is all there."""
+    """Require a constant to hold exactly one complete value."""
     if len(node.attribute) != 1 or node.input:
         raise ValueError(f"Constant with {plural(node.attribute, 'attribute')}")
     value = onnx.helper.get_attribute_value(node.attribute[0])

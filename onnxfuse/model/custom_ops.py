@@ -1,6 +1,7 @@
-"""Libraries with operators of a user's own, as `--custom-ops` names them: every session within the block loads them.
+"""Custom-op libraries (`--custom-ops`): every session opened within the block loads them.
 
-A library is a program: it is loaded where the caller names it, never because a model or a file of settings does.
+A library is executable code: it is loaded only where the caller names it, never because a model or a settings file
+does.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import onnx
 from onnxfuse.support.errors import UsageError
 
 NAME_IT = "Name the library that has it: --custom-ops LIBRARY.so (in Python custom_ops=['LIBRARY.so'])."
-"""What to do about an operator that nobody knows."""
+"""Hint for an unknown operator."""
 
 HINT = "It is a shared library with RegisterCustomOps, as onnxruntime.SessionOptions.register_custom_ops_library takes."
 
@@ -22,14 +23,14 @@ KNOWN_DOMAINS = frozenset(
     {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "com.microsoft",
      "com.microsoft.nchwc", "com.microsoft.experimental", "com.ms.internal.nhwc", "org.pytorch.aten", "onnxfuse"}
 )  # fmt: skip
-"""Whose operators ONNX, ONNX Runtime and we define: libraries bring those of other domains."""
+"""Domains defined by ONNX, ONNX Runtime and onnxfuse: custom-op libraries define operators in other domains."""
 
 _libraries: ContextVar[tuple[Path, ...]] = ContextVar("custom_ops", default=())
 
 
 @contextlib.contextmanager
 def using(given: Sequence[str | Path]) -> Iterator[None]:
-    """Within the block, sessions load these libraries, too. Raises UsageError for one that is no file."""
+    """Load these libraries into sessions within the `with` block. Raises UsageError for a path that is not a file."""
     token = _libraries.set(tuple(dict.fromkeys((*_libraries.get(), *library_paths(given)))))
     try:
         yield
@@ -38,9 +39,9 @@ def using(given: Sequence[str | Path]) -> Iterator[None]:
 
 
 def library_paths(given: Sequence[str | Path]) -> tuple[Path, ...]:
-    """Return the whole paths of libraries; without a folder the system would look for them elsewhere.
+    """Return the absolute paths of libraries; the loader would search for a bare name elsewhere.
 
-    Raises UsageError for one that is no file.
+    Raises UsageError for a path that is not a file.
     """
     for library in given:
         if not Path(library).is_file():
@@ -49,18 +50,18 @@ def library_paths(given: Sequence[str | Path]) -> tuple[Path, ...]:
 
 
 def libraries() -> tuple[Path, ...]:
-    """Return the libraries that sessions load here."""
+    """Return the active libraries."""
     return _libraries.get()
 
 
 def again() -> str:
-    """Return what a command has to be given so that it loads the same libraries."""
+    """Return the command-line arguments that load the same libraries."""
     return "".join(f" --custom-ops {os.path.relpath(library)}" for library in libraries())
 
 
 def is_custom(node: onnx.NodeProto) -> bool:
-    """Return whether a node may be an operator of such a library: of a domain that only these have.
+    """Return whether a node may be an operator of a custom library: its domain is not a known one.
 
-    A call of a function of the model looks the same.
+    A call of a model-local function looks the same.
     """
     return bool(_libraries.get()) and node.domain not in KNOWN_DOMAINS

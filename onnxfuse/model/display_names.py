@@ -1,4 +1,4 @@
-"""What operators and kernels are called in tables, graphs and charts."""
+"""Display names of operators and kernels for tables, graphs and charts."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from onnxfuse.ops import Trait, named
 
 MOVES = named(Trait.VIEW) | {"Transpose", "Expand", "Cast"}
-"""Operators that say little of what a body computes."""
+"""Operators that say little about what a body computes."""
 
 
 def short(operators: Sequence[str], most: int = 4) -> str:
-    """Return operators as a title: equal neighbours counted; where they are too many, what computes comes first."""
+    """Return operators as a title: equal adjacent ones counted; if too many, computing operators come first."""
     words = [_word(op, n) for op, n in _runs(operators)]
     if len(words) <= most:
         return " + ".join(words)
@@ -29,6 +29,6 @@ def _word(op: str, count: int) -> str:
 
 
 def plain_name(kernel: str) -> str:
-    """Return a kernel's name without what C++ puts around it: type of the result, template arguments, parameters."""
+    """Return a kernel's name without C++ decorations: return type, template arguments, parameters."""
     plain = kernel.removeprefix("void ").partition("<")[0].partition("(")[0]
     return plain if plain.strip() else kernel

@@ -1,7 +1,7 @@
-"""Model-local functions: which of them a node calls, and calls with their attributes written out.
+"""Model-local functions: resolve which function a node calls, and expand calls with their attributes substituted.
 
-A function is told apart by domain, name and overload (IR version 10). Its attributes may have defaults
-(`FunctionProto.attribute_proto`), which onnx.inliner and onnx's reference evaluator do not know.
+A function is identified by domain, name and overload (IR version 10). Its attributes may have defaults
+(`FunctionProto.attribute_proto`), which onnx.inliner and onnx's reference evaluator do not support.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,19 +13,19 @@ from onnxfuse.model.nested import bodies
 from onnxfuse.support.errors import ModelError
 
 Key = tuple[str, str, str]
-"""Domain, name and overload: two functions of one key are one too many."""
+"""Domain, name and overload, which must be unique among functions."""
 
 Attributes = Mapping[str, AttributeProto]
-"""What a call gives a function, by the function's names for it."""
+"""Attributes of a call, by the function's parameter names."""
 
 
 def key_of(function: FunctionProto) -> Key:
-    """Return what the calls of a function name."""
+    """Return the key by which calls refer to a function."""
     return _short(function.domain), function.name, function.overload
 
 
 def called(node: NodeProto) -> Key:
-    """Return the key of the function that a node calls, where the model has one of that key."""
+    """Return the key of the function that a node calls, if the model has one of that key."""
     return _short(node.domain), node.op_type, node.overload
 
 
@@ -35,10 +35,10 @@ def functions_of(model: ModelProto) -> dict[Key, FunctionProto]:
 
 
 def bind_attributes(model: ModelProto) -> None:
-    """Give each function that has attributes or an overload a copy for each way in which it is called, in place.
+    """Specialize each function with attributes or an overload to the attributes of each distinct call, in place.
 
-    The copy has neither: its nodes have what the call gives, else the function's default, else no such attribute.
-    Raises ModelError for functions that call themselves.
+    The specialization has neither: its nodes have the call's attributes, else the function's defaults, else none.
+    Raises ModelError for recursive functions.
     """
     functions = functions_of(model)
     if any(f.attribute or f.attribute_proto or f.overload for f in functions.values()):
@@ -46,24 +46,24 @@ def bind_attributes(model: ModelProto) -> None:
 
 
 class _Binding:
-    """The copies that were made so far."""
+    """Cache of specializations."""
 
     def __init__(self, functions: Mapping[Key, FunctionProto]) -> None:
         self.functions = functions
         self.taken = {key[:2] for key in functions}
         self.copies: dict[tuple[Key, tuple[bytes, ...]], FunctionProto] = {}
         self.open: list[Key] = []
-        """Functions whose bodies are being bound, the outermost first."""
+        """Functions on the call stack, the outermost first."""
 
     def bind(self, model: ModelProto) -> None:
-        """Let the graph call copies, and the model have these and the fused ops alone."""
+        """Make the graph call specializations, and keep only these and the fused ops in the model."""
         self._nodes(model.graph.node, {})
         kept = [f for f in model.functions if f.domain == DOMAIN]
         del model.functions[:]
         model.functions.extend([*kept, *self.copies.values()])
 
     def _nodes(self, nodes: Iterable[NodeProto], given: Attributes) -> None:
-        """Bind the attributes of nodes, of the bodies that they hold, and of the functions that they call."""
+        """Bind the attributes of nodes, of their nested bodies, and of the functions that they call."""
         for node in nodes:
             own = list(_bound(node.attribute, given))
             del node.attribute[:]
@@ -77,7 +77,7 @@ class _Binding:
                 del node.attribute[:]
 
     def _copy(self, function: FunctionProto, node: NodeProto) -> FunctionProto:
-        """Return the function as it is called by `node`."""
+        """Return the specialization of a function to the call `node`."""
         key = key_of(function)
         given = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
         form = key, tuple(given[name].SerializeToString(deterministic=True) for name in sorted(given))
@@ -99,7 +99,7 @@ class _Binding:
         return copy
 
     def _name(self, key: Key) -> str:
-        """Return a name that no function of the model has, and no copy."""
+        """Return a function name that is unique in the model and among specializations."""
         count = 1
         while (key[0], name := f"{key[1]}_{count}") in self.taken:
             count += 1
@@ -108,7 +108,7 @@ class _Binding:
 
 
 def _bound(attributes: Iterable[AttributeProto], given: Attributes) -> Iterator[AttributeProto]:
-    """Yield attributes with what is given for those that refer to the function's; left out where nothing is."""
+    """Yield attributes with references to the function's attributes substituted; dropped if there is no value."""
     for attribute in attributes:
         if not attribute.ref_attr_name:
             yield attribute

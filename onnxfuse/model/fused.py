@@ -1,4 +1,4 @@
-"""The fused op: an op in the domain `onnxfuse` whose meaning is a model-local function, its body."""
+"""The fused op: an op in the domain `onnxfuse` whose semantics is a model-local function, its body."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ DOMAIN = provenance.DOMAIN
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a part of a fused op puts its result: channels of a larger output, its last axis."""
+    """Location of a part's result within a merged op's output: a slice of channels, its last axis."""
 
     first: int
     total: int
@@ -26,14 +26,14 @@ class Slot:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What an op computes, whatever it is called, as a key: what is found of one body is found once."""
+    """Semantics of an op independent of its name, as a cache key."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     text: bytes
 
     def op(self, template: str = "") -> "FusedOp":
-        """Return an op without a name that computes it."""
+        """Return an unnamed op with these semantics."""
         return FusedOp("", "", template, self.inputs, self.outputs, onnx.FunctionProto.FromString(self.text))
 
 
@@ -46,7 +46,7 @@ class FusedOp:
     rule: str
     """The rule that made it."""
     template: str
-    """The kernel template, as `row`; `attention` or `library` where an op of ONNX Runtime's own does the work."""
+    """The kernel template, such as `row`; `attention` or `library` if an ONNX Runtime op computes it."""
     inputs: tuple[int, ...]
     """Element type (`onnx.TensorProto.DataType`) of each function input, in order."""
     outputs: tuple[int, ...]
@@ -54,37 +54,39 @@ class FusedOp:
     body: onnx.FunctionProto
     """The replaced nodes, in topological order; scalars are `Constant` nodes inside."""
     library: onnx.FunctionProto | None = None
-    """The same computation through an op of ONNX Runtime's own, for a session on CUDA; None where a kernel is made."""
+    """The same computation as an ONNX Runtime op, for a session on CUDA; None if a kernel is generated."""
     slot: Slot | None = None
-    """Of a part of another op, which no model holds; None: the output is its own."""
+    """For a part of a merged op, which is not itself in the model; None: it has its own output."""
     open_length: bool = False
-    """Whether a session may bring sequences of any length: no kernel is made for each of them. Not in the file."""
+    """Whether a session may run any sequence length: kernels are not specialized to each. Not in the file."""
     constants: frozenset[int] = frozenset()
-    """Positions of the inputs that are weights wherever the model has the op: nothing writes them while it runs. Not in
-    the file; the model says so."""
+    """Indices of inputs that are weights at every node of the op: they do not change while it runs. Not in the file;
+    derived from the model.
+    """
     tf32: bool = True
-    """Whether products of float32 may be rounded to TF32, as ONNX Runtime's default (`use_tf32`) has it. A session says
-    so; the model does, where none is asked."""
+    """Whether float32 products may be rounded to TF32, ONNX Runtime's default (`use_tf32`). Set by the session; without
+    a session by the model.
+    """
 
     @property
     def meaning(self) -> Meaning:
-        """Its body and the element types around it; it holds on to no model."""
+        """Its body and element types, without a reference to a model."""
         return Meaning(self.inputs, self.outputs, self.body.SerializeToString(deterministic=True))
 
     @property
     def opset(self) -> int:
-        """The version of the default operator set that the body is written in."""
+        """Version of the default operator set of the body."""
         return next(int(o.version) for o in self.body.opset_import if o.domain == "")
 
 
 def fused_ops(model: onnx.ModelProto) -> dict[str, FusedOp]:
-    """Return the model's fused ops by name, in the order in which their functions stand in the file."""
+    """Return the model's fused ops by name, in file order."""
     tf32, weights = not is_strict_fp32(model), _weights(model)
     return {f.name: _read(f, tf32, weights.get(f.name, frozenset())) for f in model.functions if f.domain == DOMAIN}
 
 
 def _weights(model: onnx.ModelProto) -> dict[str, frozenset[int]]:
-    """Return by op the positions of the inputs that are weights at all of its nodes: no caller may bring others."""
+    """Return for each op the indices of inputs that are weights at all of its nodes and that no caller can override."""
     inner = [body for node in model.graph.node for body in graphs_in(node)]
     names = {t.name for graph in (model.graph, *inner) for t in graph.initializer}
     names -= {i.name for i in model.graph.input}
@@ -97,9 +99,9 @@ def _weights(model: onnx.ModelProto) -> dict[str, frozenset[int]]:
 
 
 def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
-    """Return the original nodes that a fused node stands for, as "Op name"; one without a name has that of its output.
+    """Return the original nodes of a fused node, as "Op name"; unnamed ones by their first output.
 
-    Where another tool dropped the node's metadata, the names are those of the body.
+    If another tool dropped the node's metadata, the names are those of the body.
     """
     actual = {f"v{i}": name for i, name in enumerate(provenance.names(node, "values") or ())}
     actual.update(zip(op.body.output, node.output, strict=False))
@@ -112,7 +114,7 @@ def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
 
 
 def write(op: FusedOp) -> onnx.FunctionProto:
-    """Return the function of `op` as it is stored in a model: the body, and the facts about it as metadata."""
+    """Return the function of `op` as stored in a model: the body, with its properties as metadata."""
     function = onnx.FunctionProto()
     function.CopyFrom(op.body)
     del function.metadata_props[:]

@@ -1,6 +1,7 @@
-"""Which values ONNX Runtime keeps on the CPU, although the session is on CUDA: arithmetic on shapes.
+"""Values that ONNX Runtime places on the CPU in a CUDA session: shape arithmetic.
 
-Optimizing and registering ask here alike. What is said here is what GetCpuPreferredNodes of ONNX Runtime 1.31 decides.
+The optimizer and the registration of kernels share this answer. It reproduces GetCpuPreferredNodes of ONNX Runtime
+1.31.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -8,36 +9,36 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from onnx import NodeProto, TensorProto
 
 SMALL = 100
-"""Elements. ONNX Runtime's bound for an initializer that it would rather copy than keep a node on the GPU."""
+"""Elements. ONNX Runtime's limit for initializers that it copies rather than keep a node on the GPU."""
 
 SHAPE_READERS = frozenset({"Shape", "Size"})
-"""Operators whose CUDA kernels leave their output in host memory."""
+"""Operators whose CUDA kernels write their output to host memory."""
 
 READ_ON_HOST: Mapping[str, Collection[int]] = {
     "ConstantOfShape": (0,), "Expand": (1,), "Range": (0, 1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,),
 }  # fmt: skip
-"""Inputs that CUDA kernels read in host memory: what they make of a shape is on the device.
+"""Inputs that CUDA kernels read in host memory, while their output is on the device.
 
-Only operators that CUDA has for every element type of shapes: an int64 Pad has no kernel there, and is on the CPU.
+Only operators that CUDA supports for every element type of shapes: an int64 Pad has no CUDA kernel and runs on the CPU.
 """
 
 HALF = frozenset({
     TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ,
     TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
 })  # fmt: skip
-"""Element types of which ONNX Runtime moves nothing to the CPU."""
+"""Element types that ONNX Runtime does not move to the CPU."""
 
 
 def leaves_on_host(
     op: str, domain: str, inputs: Sequence[str], on_host: Collection[str], near: Callable[[str], bool],
     dtype: Callable[[str], int],
 ) -> bool:  # fmt: skip
-    """Return whether a node's outputs are on the CPU, given what is there before it.
+    """Return whether a node's outputs are on the CPU, given which of its inputs are.
 
-    That is where it reads a shape, and where it reads a value on the CPU and each of its other inputs is one too, a
-    graph input or a small constant; not where an input is of a half type, or is one that the node's CUDA kernel itself
-    reads on the CPU. `near` tells of a value whether it is a graph input or a small constant, `dtype` its
-    `onnx.TensorProto.DataType`, 0 where nobody knows.
+    They are if it reads a shape, or if it reads a CPU value and each of its other inputs is one too, a graph input or a
+    small constant; not if an input has a half type, or is one that the node's CUDA kernel itself reads on the CPU.
+    `near` returns whether a value is a graph input or a small constant, `dtype` its `onnx.TensorProto.DataType`, 0 if
+    unknown.
     """
     if domain == "" and op in SHAPE_READERS:
         return True
@@ -51,7 +52,7 @@ def leaves_on_host(
 def computed_on_host(
     nodes: Iterable[NodeProto], near: Callable[[str], bool], dtype: Callable[[str], int]
 ) -> frozenset[str]:
-    """Return the values that nodes in order leave on the CPU; `near` and `dtype` as in `leaves_on_host`."""
+    """Return the values that a sequence of nodes leaves on the CPU; `near` and `dtype` as in `leaves_on_host`."""
     found: set[str] = set()
     for node in nodes:
         if leaves_on_host(node.op_type, node.domain, node.input, found, near, dtype):

@@ -1,7 +1,7 @@
-"""What an optimized file keeps of the model that it was made of: which nodes there were, and what rewrote them.
+"""Rewrite ledger of an optimized file: the original nodes, and what rewrote them.
 
-The bodies of fused ops bring back what they took in. What was rewritten before, folded into weights or laid out
-otherwise does not come back: by this ledger `--undo` tells exactly what.
+The bodies of fused ops restore the nodes that they absorbed. Nodes that were rewritten before, folded into weights or
+changed in layout cannot be restored: from this ledger `--undo` lists exactly which.
 """
 
 import base64
@@ -21,52 +21,52 @@ from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing, plural
 
 METADATA = "onnxfuse.original"
-"""A key of `metadata_props`."""
+"""Key in `metadata_props`."""
 
 BYTES = 6
-"""Of the hash that stands for a node: of 10,000 nodes no two are alike by chance, and they take 80 kB."""
+"""Size of a node's hash: among 10,000 nodes no two collide by chance, and they take 80 kB."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The model as it came, in short."""
+    """Summary of the original model."""
 
     operators: Mapping[str, int]
-    """How often each operator stood in it; constants are weights to us, and not among them."""
+    """Number of nodes of each operator; Constant nodes count as weights and are not included."""
     nodes: tuple[str, ...]
-    """Its nodes, each as a hash of all that it says."""
+    """A hash of each node's contents."""
     rewrites: Mapping[str, int] = field(default_factory=dict)
-    """How often each rule rewrote something: that stays when fused ops are undone."""
+    """How often each rule rewrote something: undoing fused ops does not revert that."""
     made: tuple[str, ...] = ()
-    """What else was asked for and stays, in words: sizes, a lower precision."""
+    """Other requested changes that stay, as text: frozen sizes, a lower precision."""
 
 
 @dataclass(frozen=True)
 class Undone:
-    """What came back of the original when the fused ops of a model were undone."""
+    """Result of undoing a model's fused ops, compared with the original."""
 
     fused: int
-    """The fused nodes that are plain ones again."""
+    """Fused nodes that were expanded."""
     known: bool = False
-    """Whether the file kept what tells the rest: one of an earlier version did not."""
+    """Whether the file has a ledger; files of an earlier version do not."""
     nodes: int = 0
-    """Nodes of the original."""
+    """Number of original nodes."""
     back: int = 0
-    """Those that are there again, or still, the same in all that they say."""
+    """Number of those that were restored, or never changed, with identical contents."""
     after: int = 0
-    """Nodes of the result, without constants."""
+    """Number of nodes of the result, without constants."""
     operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Operators of which there are more or fewer than in the original, with both numbers."""
+    """Operators whose count differs from the original, with both counts."""
     rewrites: Mapping[str, int] = field(default_factory=dict)
     made: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
-        """Whether every node of the original is back, and no other is there."""
+        """Whether every original node was restored, and there is no other."""
         return self.known and self.nodes == self.back == self.after
 
     def __str__(self) -> str:
-        """In one sentence."""
+        """One sentence."""
         if not self.known:
             return (
                 "what was folded or rewritten stays so, and this file does not tell what: it was made without a ledger"
@@ -97,7 +97,7 @@ class Undone:
 
 
 def of(model: ModelProto) -> Ledger | None:
-    """Return the ledger of a model before it is optimized: its own where it has one, None where that was lost."""
+    """Return the ledger of a model before it is optimized: its own if it has one, None if that was lost."""
     known = read(model)
     if known is not None:
         return known
@@ -108,7 +108,7 @@ def of(model: ModelProto) -> Ledger | None:
 
 
 def write(model: ModelProto, ledger: Ledger) -> None:
-    """Let `model` say what it was made of."""
+    """Write the ledger into the metadata of `model`."""
     remove(model)
     facts = {
         "operators": dict(ledger.operators),
@@ -120,13 +120,13 @@ def write(model: ModelProto, ledger: Ledger) -> None:
 
 
 def remove(model: ModelProto) -> None:
-    """Let `model` say nothing of it any more."""
+    """Remove the ledger from `model`."""
     for known in [p for p in model.metadata_props if p.key == METADATA]:
         model.metadata_props.remove(known)
 
 
 def read(model: ModelProto) -> Ledger | None:
-    """Return what `model` says that it was made of, None for nothing. Raises ModelError for what we did not write."""
+    """Return the ledger in `model`, None if there is none. Raises ModelError for invalid metadata."""
     text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
     if text is None:
         return None
@@ -150,7 +150,7 @@ LETTERS = BYTES * 4 // 3
 
 
 def undone(model: ModelProto, fused: int) -> Undone:
-    """Return what came back in `model`, whose fused ops were undone and which still has its ledger."""
+    """Compare `model`, whose fused ops were undone and which still has its ledger, with the original."""
     ledger = read(model)
     if ledger is None:
         return Undone(fused)
@@ -177,7 +177,7 @@ def _counted(nodes: Iterable[NodeProto]) -> Counter[str]:
 
 
 def _hash(node: NodeProto) -> str:
-    """Return what stands for all that a node says but its documentation; bodies inside have nodes of their own."""
+    """Return a hash of a node's contents except its documentation; nested bodies have nodes of their own."""
     said = NodeProto(op_type=node.op_type, domain=node.domain.removeprefix("ai.onnx"), name=node.name)
     said.input.extend(node.input)
     said.output.extend(node.output)

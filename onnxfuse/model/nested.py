@@ -1,4 +1,4 @@
-"""Graphs inside graphs: the bodies that nodes hold, what they read from outside, and an order to run nodes in."""
+"""Nested graphs: the subgraphs that nodes contain, their captured values, and topological sorting."""
 
 import heapq
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the graphs that a node holds as attributes: the branches of If, the bodies of Loop and Scan."""
+    """Yield a node's graph attributes: the branches of If, the bodies of Loop and Scan."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
@@ -16,7 +16,7 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def nodes_of(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph, or of a function, and of all bodies in it."""
+    """Yield the nodes of a graph, or of a function, and of all nested bodies."""
     for node in graph.node:
         yield node
         for body in bodies(node):
@@ -24,7 +24,7 @@ def nodes_of(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
 
 
 def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the bodies of a node and those inside them, outer ones first."""
+    """Yield the nested bodies of a node, in pre-order."""
     for body in bodies(node):
         yield body
         for inner in body.node:
@@ -32,7 +32,7 @@ def graphs_in(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def readers_of(graph: GraphProto, value: str) -> Iterator[tuple[GraphProto, NodeProto]]:
-    """Yield the nodes that read `value` in a graph and in the bodies in it, each with its graph."""
+    """Yield the nodes that read `value` in a graph and its nested bodies, each with its graph."""
     for node in graph.node:
         if value in node.input:
             yield graph, node
@@ -41,7 +41,7 @@ def readers_of(graph: GraphProto, value: str) -> Iterator[tuple[GraphProto, Node
 
 
 def defined(graph: GraphProto) -> Iterator[str]:
-    """Yield the values that a graph itself names: its inputs, its weights and what its nodes compute."""
+    """Yield the values that a graph itself defines: its inputs, its weights and its nodes' outputs."""
     yield from (i.name for i in graph.input)
     yield from (t.name for t in graph.initializer)
     yield from (t.values.name for t in graph.sparse_initializer)
@@ -49,12 +49,12 @@ def defined(graph: GraphProto) -> Iterator[str]:
 
 
 def every_name(graph: GraphProto) -> set[str]:
-    """Return the values that a graph and all bodies in it name."""
+    """Return the values that a graph and all its nested bodies name."""
     return {*defined(graph), *(v for n in graph.node for body in graphs_in(n) for v in defined(body))}
 
 
 def captured(node: NodeProto) -> list[str]:
-    """Return the outer values that the node's subgraphs read, each once, in order."""
+    """Return the outer values that the node's subgraphs capture, each once, in order."""
     found: dict[str, None] = {}
     for body in bodies(node):
         inner = {i.name for i in body.input} | {t.name for t in body.initializer}
@@ -65,9 +65,9 @@ def captured(node: NodeProto) -> list[str]:
 
 
 def in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
-    """Return the nodes with each one after those that compute what it reads, otherwise in the order that they have.
+    """Return the nodes in topological order, otherwise stable.
 
-    Nodes that wait for each other keep their places at the end: such a model runs nowhere.
+    Nodes on a cycle stay in their order at the end: such a model cannot run.
     """
     producers = {v: i for i, n in enumerate(nodes) for v in n.output if v}
     needs = [{producers[v] for v in (*n.input, *captured(n)) if v in producers} for n in nodes]

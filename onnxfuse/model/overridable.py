@@ -1,22 +1,22 @@
-"""Which initializers are constants: from IR version 4 on, a caller may replace one that is a graph input, too.
+"""Constant initializers: from IR version 4 on, a caller may override an initializer that is also a graph input.
 
-The initializer is then a default. Before, every initializer had to be listed as an input, though it was a constant, and
-exporters of 2018 and 2019 wrote such files.
+Such an initializer is only a default value. Before IR version 4 every initializer had to be listed as an input although
+it was a constant, and exporters of 2018 and 2019 wrote such files.
 """
 
 from onnx import ModelProto
 
 LISTED_BEFORE_IR = 4
-"""The first IR version in which an initializer that is a graph input is meant to be replaced."""
+"""First IR version in which an initializer that is a graph input can be overridden."""
 
 
 def overridable(model: ModelProto) -> list[str]:
-    """Return the initializers that a caller may replace, as the inputs have them: nothing takes them for constants."""
+    """Return the initializers that a caller may override, which must not be treated as constants."""
     return _listed(model) if model.ir_version >= LISTED_BEFORE_IR else []
 
 
 def keep_initializers(model: ModelProto) -> None:
-    """Take the initializers out of the graph's inputs, in place: nobody can replace them any more."""
+    """Remove the initializers from the graph's inputs, in place, so that they cannot be overridden."""
     listed = set(_listed(model))
     inputs = [i for i in model.graph.input if i.name not in listed]
     if listed:

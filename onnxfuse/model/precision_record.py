@@ -1,4 +1,4 @@
-"""What a file says of the precision that it was converted to: what was asked, what stayed, and why."""
+"""Metadata about precision conversion in a model file: the requested type, nodes that stayed, and why."""
 
 import json
 from collections.abc import Mapping
@@ -12,72 +12,75 @@ from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing, plural
 
 METADATA = "onnxfuse.precision"
-"""A key of `metadata_props`."""
+"""Key in `metadata_props`."""
 
 TYPES: dict[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16, "float32": TensorProto.FLOAT}
-"""Element types by the names that options and files have for them."""
+"""Element types by their names in options and files."""
 
 NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
 
 PRECISIONS = ("float16", "bfloat16", "mixed")
-"""What can be asked for: all in one type, or in float16 where that holds, else bfloat16, else float32."""
+"""Values of the precision option: all in one type, or float16 where the tolerance holds, else bfloat16, else
+float32.
+"""
 
 ROUNDINGS = 20.0
-"""Times the type's unit roundoff that the relative RMS error of an output may be: independent roundings add up as the
-root of their number, so these are four hundred in a row, more than any of the sample models has on its deepest path."""
+"""Allowed relative RMS error of an output, in units of the type's unit roundoff: independent roundings add up as the
+root of their number, so these are four hundred in a row, more than any of the sample models has on its deepest path.
+"""
 
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "mixed": 2.0**-11}
-"""Half the distance from 1 to the next number: the largest relative error of one rounding."""
+"""Unit roundoff: half the distance from 1 to the next number, the largest relative error of one rounding."""
 
 
 @dataclass(frozen=True)
 class HighPrecisionNode:
-    """A node that does not compute in the type that was asked for."""
+    """A node that does not compute in the requested type."""
 
     node: str
     """Its name, or its first output's."""
     op: str
     type: str
-    """What it computes in: `float32`, or `bfloat16` in a mixed model."""
+    """Its compute type: `float32`, or `bfloat16` in a mixed model."""
     reason: str
 
 
 @dataclass(frozen=True)
 class PrecisionRecord:
-    """How a model was converted."""
+    """Facts about the conversion of a model."""
 
     precision: str
     """`float16`, `bfloat16` or `mixed`."""
     tolerance: float
-    """The largest relative RMS error that an output may have, unless the original's own is larger."""
+    """Maximum relative RMS error of an output, unless the original's own is larger."""
     inputs: str
-    """What it was measured on."""
+    """Inputs used for the measurement."""
     truth: str
     """`float64` or `float32`."""
     nodes: int
-    """Nodes that compute with floats."""
+    """Number of floating-point nodes."""
     kept: tuple[HighPrecisionNode, ...] = ()
     fixed: tuple[HighPrecisionNode, ...] = ()
-    """Nodes that have no form in a lower type, or decide on shapes and branches: they never were to be converted."""
+    """Nodes without a lower-precision form, or that decide on shapes and branches: they were never candidates."""
     clamped: tuple[str, ...] = ()
-    """Constants of masks that were brought into the type's range, where that changes nothing."""
+    """Mask constants clamped to the type's range, without effect on the result."""
     doubled: tuple[str, ...] = ()
-    """Weights that are there in two types."""
+    """Weights stored in two types."""
     error: float = 0.0
-    """The largest relative RMS error that an output had, each value rounded behind its node."""
+    """Largest relative RMS error of an output, with each value rounded after its node."""
     out_of_time: bool = False
-    """Whether the search for the fewest nodes that have to stay ended before it was done."""
+    """Whether the search for the fewest high-precision nodes hit its time limit."""
     plain_error: float = 0.0
-    """Where nodes stay though none of them stands out: the tolerance with which they need not; else 0."""
+    """If nodes stay although none is particularly sensitive: the tolerance at which all could be converted; else 0."""
 
     @property
     def nothing(self) -> bool:
-        """Whether no node computes in a lower type."""
+        """Whether no node was converted."""
         return len(self.kept) == self.nodes and all(k.type == "float32" for k in self.kept)
 
     @property
     def summary(self) -> str:
-        """What was done, in one line."""
+        """The conversion in one line."""
         if self.nothing:
             stay = agreeing(self.nodes, "the only one stays", f"all {self.nodes} stay")
             return (
@@ -92,7 +95,7 @@ class PrecisionRecord:
 
     @property
     def hint(self) -> str:
-        """What would convert more of it; empty where nothing is known to."""
+        """A step that would convert more nodes; empty if none is known."""
         hints = []
         if self.kept and self.tolerance < UNIT[self.precision]:
             hints.append(
@@ -114,19 +117,19 @@ class PrecisionRecord:
 
 
 def tolerance_of(precision: str) -> float:
-    """Return the relative RMS error that is allowed where nobody says otherwise."""
+    """Return the default relative RMS tolerance."""
     return ROUNDINGS * UNIT[precision]
 
 
 def write(model: ModelProto, lowered: PrecisionRecord) -> None:
-    """Let `model` say how it was converted."""
+    """Write the record into the metadata of `model`."""
     for known in [p for p in model.metadata_props if p.key == METADATA]:
         model.metadata_props.remove(known)
     model.metadata_props.add(key=METADATA, value=json.dumps(asdict(lowered), sort_keys=True))
 
 
 def read(model: ModelProto) -> PrecisionRecord | None:
-    """Return how `model` was converted, None where it was not. Raises ModelError for what we did not write."""
+    """Return the record in `model`, None if it was not converted. Raises ModelError for invalid metadata."""
     text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""What a fused node remembers of the nodes it replaced, as JSON in its metadata: the file may say anything there."""
+"""Provenance of a fused node: the nodes that it replaced, as JSON in its metadata (untrusted on read)."""
 
 from onnx import NodeProto
 
@@ -9,9 +9,9 @@ DOMAIN = "onnxfuse"
 
 
 def names(node: NodeProto, key: str) -> list[str] | None:
-    """Return the names under `key`, None where the node has none: of original `nodes`, or of `values` inside.
+    """Return the names under `key`, None if absent: of original `nodes`, or of interior `values`.
 
-    Raises ModelError for what is no list of names.
+    Raises ModelError for anything but a list of names.
     """
     text = next((p.value for p in node.metadata_props if p.key == f"{DOMAIN}.{key}"), None)
     if text is None:

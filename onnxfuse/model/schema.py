@@ -1,5 +1,6 @@
-"""One view of an operator whatever the version and spelling: attributes with their defaults, and attributes that a
-newer version moved to inputs shown as inputs."""
+"""Version-independent view of a node: attributes with their defaults, and attributes that a newer operator set moved to
+inputs presented as inputs.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,16 +14,16 @@ from onnxfuse.ops import Trait, named
 AttributeValue = int | float | str | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | onnx.GraphProto
 
 COMMUTATIVE = named(Trait.COMMUTATIVE)
-"""Operators whose two operands may be swapped without changing the result."""
+"""Commutative operators of two operands."""
 
 RANDOM = named(Trait.RANDOM)
-"""Operators that give something else each time; of Dropout `is_random` knows."""
+"""Non-deterministic operators; for Dropout see `is_random`."""
 
 
 def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None] = lambda _: None) -> bool:
-    """Return whether `node` gives something else each time: Dropout does in training, unless it drops nothing.
+    """Return whether `node` is non-deterministic: Dropout is in training, unless its ratio is 0.
 
-    `constant` tells the values that are known: a training mode of which nothing is known may be true.
+    `constant` returns known values: an unknown training mode may be true.
     """
     if node.op_type != "Dropout":
         return node.op_type in RANDOM
@@ -33,14 +34,14 @@ def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None]
 
 @cache
 def is_function(op: str, domain: str, opset: int) -> bool:
-    """Return whether ONNX says what an operator is by other operators, as SequenceMap is a Loop."""
-    found: Any = find(op, domain, opset)  # what it is defined by is not in the stubs
+    """Return whether ONNX defines an operator by a function of others, as SequenceMap by a Loop."""
+    found: Any = find(op, domain, opset)  # the function body is not in the stubs
     return found is not None and bool(found.has_function or found.has_context_dependent_function)
 
 
 @cache
 def defaults(op: str, domain: str, opset: int) -> dict[str, AttributeValue]:
-    """Return the attributes that `op` has when they are not written, in version `opset` of `domain`."""
+    """Return the default attributes of `op` in version `opset` of `domain`."""
     schema = find(op, domain, opset)
     if schema is None:
         return {}
@@ -53,7 +54,7 @@ def defaults(op: str, domain: str, opset: int) -> dict[str, AttributeValue]:
 
 @cache
 def moved(op: str, domain: str, opset: int) -> dict[str, int]:
-    """Return the attributes of `op` at `opset` that its newest version takes as inputs: {attribute: input index}.
+    """Return the attributes of `op` at `opset` that are inputs in its newest version: {attribute: input index}.
 
     >>> moved("ReduceMean", "", 13)
     {'axes': 1}
@@ -76,7 +77,7 @@ def find(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
 
 @cache
 def is_deprecated(op: str, domain: str, opset: int) -> bool:
-    """Return whether ONNX has withdrawn `op` from version `opset` of `domain`, whose name alone is left.
+    """Return whether ONNX has deprecated `op` in version `opset` of `domain`.
 
     >>> is_deprecated("GroupNormalization", "", 18), is_deprecated("GroupNormalization", "", 21)
     (True, False)
@@ -89,7 +90,7 @@ def is_deprecated(op: str, domain: str, opset: int) -> bool:
 def type_variables(
     op: str, domain: str, opset: int, inputs: int, outputs: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the type variables of so many inputs and outputs: equal ones have one type, "" is unknown.
+    """Return the type variables of an operator's inputs and outputs: equal ones have one type, "" is unknown.
 
     >>> type_variables("Pow", "", 15, 2, 1)
     (('T', 'T1'), ('T',))
@@ -104,11 +105,11 @@ def type_variables(
 
 
 def as_constant(value: AttributeValue) -> np.ndarray:
-    """Return the tensor that an attribute moved to an input stands for."""
+    """Return the tensor for an attribute that moved to an input."""
     array = np.asarray(value)
     return array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of the default operator set that `model` is written in."""
+    """Return the version of the default operator set that `model` imports."""
     return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)

@@ -1,18 +1,18 @@
-"""Whether a model's float32 products may be rounded to TF32: what the file says of it to whoever opens a session."""
+"""The model's TF32 setting: file metadata on whether float32 products may be rounded to TF32."""
 
 from onnx import ModelProto
 
 METADATA = "onnxfuse.use_tf32"
-"""A key of `metadata_props`, by the name of ONNX Runtime's CUDA option; 0 in files made with `--strict-fp32`."""
+"""Key in `metadata_props`, named after ONNX Runtime's CUDA option; 0 in files made with `--strict-fp32`."""
 
 
 def is_strict_fp32(model: ModelProto) -> bool:
-    """Return whether CUDA sessions of `model` are to have `use_tf32` 0, unless their user says otherwise."""
+    """Return whether CUDA sessions of `model` use `use_tf32` 0 by default."""
     return any(p.key == METADATA and p.value == "0" for p in model.metadata_props)
 
 
 def set_strict_fp32(model: ModelProto, *, strict: bool = True) -> None:
-    """Let `model` ask for float32 products that nothing rounds, or no longer."""
+    """Set or clear the model's request for unrounded float32 products."""
     for known in [p for p in model.metadata_props if p.key == METADATA]:
         model.metadata_props.remove(known)
     if strict:

@@ -1,8 +1,8 @@
-"""What is true of every model past this point: facts of the file that the rest of the code takes without asking again.
+"""Validation of untrusted models: invariants that the rest of the code relies on without checking again.
 
-A model file is untrusted. Whether it computes something is ONNX's to say (`types.check`); here is what must hold before
-any of its numbers is used: versions that are versions, tensors that hold what their shapes say, attributes of the types
-that their operators declare, as many inputs and outputs as these have, functions that are there and end.
+Whether the model computes something is decided by ONNX (`types.check`). This module checks what must hold before any
+value from the file is used: valid versions, tensors whose data match their shapes, attributes of the types that their
+operators declare, numbers of inputs and outputs that the operators allow, and functions that exist and do not recurse.
 """
 
 import math
@@ -24,24 +24,26 @@ from onnxfuse.support.plurals import plural
 AGAIN = "The file is damaged, or was made to do harm; export it again."
 
 MOST_NODES = 1_000_000
-"""Nodes of a model whose functions are all opened, one in another: shape inference and inlining walk each of them."""
+"""Maximum nodes of a model with all functions inlined: shape inference and inlining walk each of them."""
 
 MOST_DEPTH = 64
-"""Functions that call one another: all that walks them calls itself, onnx's evaluator several times for each. Exporters
-nest one for each level of modules."""
+"""Maximum call depth of functions: all walks are recursive, onnx's evaluator several levels for each. Exporters nest
+one per module level.
+"""
 
 MOST_BODIES = 31
-"""Branches and loops in one another, functions opened. Protobuf reads messages up to 100 deep: a body takes three
-levels, the type of a value in it five."""
+"""Maximum nesting of branches and loops, with functions inlined. Protobuf reads messages up to 100 deep: a body takes
+three levels, the type of a value in it five.
+"""
 
 MOST_AXES = 64
-"""Of a tensor: NumPy has no more."""
+"""Maximum rank of a tensor: NumPy's limit."""
 
 MOST_ELEMENTS = 2**48
-"""Elements that a tensor may say it has: beyond any memory, and far below where 64-bit sizes wrap around."""
+"""Maximum declared elements of a tensor: beyond any memory, and far below where 64-bit sizes wrap around."""
 
 LONGEST_NAME = 10_000
-"""Letters of the name of an extent. Exporters write expressions of some hundred."""
+"""Maximum length of an extent's name. Exporters write expressions of some hundred characters."""
 
 FEWER_AXES = "Export it with fewer: axes of extent 1 say nothing."
 
@@ -53,13 +55,13 @@ _FIELDS: dict[int, str] = {
     **dict.fromkeys((TensorProto.UINT32, TensorProto.UINT64), "uint64_data"),
     TensorProto.INT64: "int64_data", TensorProto.STRING: "string_data",
 }  # fmt: skip
-"""Where the numbers of a type stand that are not raw bytes; all others in int32_data."""
+"""Typed data field of each element type, where not raw bytes; all others use int32_data."""
 
 
 def validate(model: ModelProto) -> None:
-    """Raise ModelError where `model` contradicts itself; external data is not read.
+    """Raise ModelError if `model` is inconsistent; external data is not read.
 
-    The model is left as it is. The cost is that of looking at each node once and at the length of each weight.
+    The model is not changed. The cost is one visit of each node, and of the length of each weight.
     """
     _texts(model)
     _versions(model)
@@ -76,8 +78,8 @@ def validate(model: ModelProto) -> None:
 
 
 def _texts(message: Message) -> None:
-    """Raise ModelError for a name that is no UTF-8: protobuf gives such a one as bytes, or raises when it is read."""
-    if isinstance(message, TensorProto):  # its numbers are long, and not looked at
+    """Raise ModelError for a string that is not UTF-8: protobuf returns bytes for it, or raises on access."""
+    if isinstance(message, TensorProto):  # its data is long, and not checked
         texts: list[object] = [message.name, message.doc_string]
         inside: list[Message] = [*message.external_data, *message.metadata_props]
     else:
@@ -95,7 +97,7 @@ def _texts(message: Message) -> None:
 
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Yield every tensor that the file holds: weights, those of branches and loops, and attributes."""
+    """Yield every tensor in the file: weights, those of branches and loops, and attributes."""
     waiting: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while waiting:
         graph = waiting.pop()
@@ -114,9 +116,9 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def check_tensor(tensor: TensorProto) -> None:
-    """Raise ModelError unless the tensor is of a known type and holds as many numbers as its shape says.
+    """Raise ModelError unless the tensor has a known type and as many elements as its shape states.
 
-    Where the numbers are in a file beside the model, only type and shape are looked at.
+    For external data only type and shape are checked.
     """
     place = f"weight '{tensor.name}'" if tensor.name else "a tensor without a name"
     if tensor.data_type not in _TYPES:
@@ -146,7 +148,7 @@ def check_tensor(tensor: TensorProto) -> None:
 
 
 def bits(dtype: int) -> int:
-    """Return the bits of an element in memory; two 4-bit numbers share a byte. A text counts as 8."""
+    """Return the bits of an element in memory; two 4-bit elements share a byte. A string counts as 8."""
     name = TensorProto.DataType.Name(dtype)
     if dtype == TensorProto.STRING:
         return 8
@@ -178,13 +180,13 @@ def _versions(model: ModelProto) -> None:
 
 
 def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
-    """Return the model's functions by their keys; raises ModelError where they do not end, or open to too much."""
+    """Return the model's functions by key; raises ModelError if they are recursive, or inline to too many nodes."""
     found: dict[Key, FunctionProto] = {}
     for function in model.functions:
         key = key_of(function)
         if key in found:
             raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
-        if function.domain == DOMAIN and function.overload:  # a kernel is registered by name, and stands for one body
+        if function.domain == DOMAIN and function.overload:  # kernels are registered by name, with one body each
             raise ModelError(f"the function {function.domain}.{function.name} has an overload", AGAIN)
         found[key] = function
     sizes = dict[Key, int]()
@@ -220,8 +222,7 @@ def _opened(
     depths: dict[Key, int],
     nested: dict[Key, int],
 ) -> None:
-    """Enter how many nodes a function is when all that it calls is opened, how many functions deep it is, and how many
-    bodies; innermost first."""
+    """Record for each function its node count, call depth and body nesting with all calls inlined; innermost first."""
     waiting = [key]
     on_the_way: set[Key] = set()
     while waiting:
@@ -251,7 +252,7 @@ def _count(nodes: Sequence[NodeProto], sizes: dict[Key, int]) -> int:
 
 
 def _nesting(nodes: Sequence[NodeProto], nested: dict[Key, int]) -> int:
-    """Return how many bodies lie in one another there, with those of the functions that are called."""
+    """Return the nesting depth of bodies, including those of called functions."""
     deepest, waiting = 0, [(nodes, 0)]
     while waiting:
         inner, level = waiting.pop()
@@ -266,7 +267,7 @@ def _nesting(nodes: Sequence[NodeProto], nested: dict[Key, int]) -> int:
 
 
 def _every_node(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes and those of the bodies inside them."""
+    """Yield nodes and those of their nested bodies."""
     waiting = [nodes]
     while waiting:
         for node in waiting.pop():
@@ -315,7 +316,7 @@ def _named_once(names: Sequence[str], what: str) -> None:
 def _nodes(
     nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool
 ) -> None:
-    """`inside` a function, an attribute may stand for one of the call's; one that the call lacks is the default."""
+    """Check nodes; `inside` a function, an attribute may refer to the call's, else to its default."""
     for node in nodes:
         where = f"{place}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
         domain = _domain(node.domain)
@@ -338,20 +339,20 @@ def _nodes(
 
 @dataclass(frozen=True)
 class _Form:
-    """What ONNX says of an operator."""
+    """An operator's signature by ONNX's schema."""
 
     inputs: tuple[int, int]
-    """At least, and at most."""
+    """Minimum and maximum."""
     outputs: tuple[int, int]
     attributes: dict[str, int]
-    """The type of each."""
+    """Attribute types."""
     required: tuple[str, ...]
-    """Attributes that have no default."""
+    """Attributes without a default."""
 
 
 @cache
 def _form(op: str, domain: str, version: int) -> _Form | None:
-    """Return the form of an operator, None for one that ONNX does not know: its owner checks it."""
+    """Return an operator's signature, None for one that ONNX does not define: its owner checks it."""
     found = schema.find(op, domain, version)
     if found is None:
         return None
@@ -379,7 +380,7 @@ _HELD = {
     AttributeProto.GRAPH: "g", AttributeProto.TENSOR: "t", AttributeProto.SPARSE_TENSOR: "sparse_tensor",
     AttributeProto.TYPE_PROTO: "tp",
 }  # fmt: skip
-"""Attributes that hold one message, which must be there."""
+"""Attribute types with a single message field, which must be present."""
 
 
 def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool) -> None:

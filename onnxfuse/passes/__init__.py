@@ -1,1 +1,1 @@
-"""The optimization pipeline and the passes in it that need no rule."""
+"""The optimization pipeline, and its built-in passes (those that need no rule file)."""

@@ -1,4 +1,4 @@
-"""Passes and phases: what the pipeline is made of, how they run, and how each change can be observed."""
+"""Pass manager: the types of passes and phases, how they run, and hooks that observe each change."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from onnxfuse.rules.rewriting.rewrite import settle
 
 @dataclass
 class State:
-    """What passes share while one model is optimized."""
+    """State shared by the passes while one model is optimized."""
 
     rules: Sequence[Rule]
-    """Those that may still apply."""
+    """Rules that may still apply."""
     report: OptimizeReport
     choices: Choices | None = None
-    """What measuring decided; None where the rules' own costs count."""
+    """Decisions from measurements (a tuning file); None to use the rules' cost estimates."""
     ops: dict[str, FusedOp] = field(default_factory=dict)
-    """The fused ops made so far, by name."""
+    """Fused ops made so far, by name."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One transformation of a graph, with a name and a sentence for people.
+    """One graph transformation, with a name and a summary.
 
-    `act` changes a graph and returns whether it did; it takes the state, too, where `reads_rules` says so.
+    `act` changes a graph and returns whether it did; it also takes the state if `reads_rules` is set.
     """
 
     name: str
     summary: str
-    """What it does, in one sentence."""
+    """What the pass does, in one sentence."""
     act: Callable[..., object]
     when: str = ""
-    """"first" or "last" of its phase, "" in between; see `Phase`."""
+    """"first" or "last" within its phase, "" in between; see `Phase`."""
     reads_rules: bool = False
 
     def run(self, graph: Graph, state: State) -> bool:
-        """Transform a graph, tell the observers of a change, and return whether there was one."""
+        """Transform a graph, notify observers of a change, and return whether there was one."""
         changed = bool(self.act(graph, state) if self.reads_rules else self.act(graph))
         if changed:
             for observe in _OBSERVERS.get():
@@ -58,7 +58,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class ModelPass:
-    """One transformation of a whole model, bodies and functions included."""
+    """One transformation of a whole model, subgraphs and functions included."""
 
     name: str
     summary: str
@@ -72,10 +72,10 @@ class ModelPass:
 
 @dataclass(frozen=True)
 class Phase:
-    """Passes that run one after the other: over the model, then over each of its graphs, innermost first.
+    """Passes that run in sequence: over the model, then over each of its graphs, innermost first.
 
-    With `settles` the graph passes and the rules' rewrites run until nothing changes; those marked "last" run where
-    nothing else does, and what they change goes through the others again.
+    With `settles`, graph passes and rewrite rules run to a fixed point; passes marked "last" run once the others make
+    no more changes, and after they change anything the others run again.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Phase:
     settles: bool = False
 
     def run(self, model: ModelProto, state: State) -> None:
-        """Take a model through the phase, in place. Raises RuleError for rules that never settle."""
+        """Run the phase on a model, in place. Raises RuleError for rules that do not reach a fixed point."""
         graph_passes = [p for p in self.passes if isinstance(p, Pass)]
         for one in self.passes:
             if isinstance(one, ModelPass):
@@ -102,14 +102,14 @@ def _bound(one: Pass, state: State) -> Callable[[Graph], bool]:
 
 
 Observe = Callable[[Pass, Graph], None]
-"""Called after each pass that changed a graph, with the graph as it is then."""
+"""Called after each pass that changed a graph, with the graph in its new state."""
 
 _OBSERVERS: ContextVar[tuple[Observe, ...]] = ContextVar("_OBSERVERS", default=())
 
 
 @contextlib.contextmanager
 def observing(observe: Observe) -> Iterator[None]:
-    """Call `observe` after each pass that changes a graph, for as long as the block runs."""
+    """Call `observe` after each pass that changes a graph, within the `with` block."""
     token = _OBSERVERS.set((*_OBSERVERS.get(), observe))
     try:
         yield
@@ -119,7 +119,7 @@ def observing(observe: Observe) -> Iterator[None]:
 
 @contextlib.contextmanager
 def verifying() -> Iterator[None]:
-    """Verify the graph after each pass that changes it, while the block runs: InvalidGraphError names the pass.
+    """Verify the graph after each pass that changes it, within the `with` block: InvalidGraphError names the pass.
 
     Tests run in it.
     """

@@ -71,7 +71,7 @@ def _attach(model: ModelProto, state: State) -> None:
 
 
 def _revert_unproven(model: ModelProto, state: State) -> None:
-    """Revert them and fuse once more without their rules. Ops of earlier turns are proven."""
+    """Revert unproven ops and fuse once more without their rules. Ops of earlier iterations are proven."""
     made = {a.op: state.ops[a.op] for a in state.report.applied if a.op}
     without = revert_unproven_ops(model, made, state.rules, state.report)
     if without:
@@ -187,4 +187,4 @@ ATTACH = Phase(
 )  # fmt: skip
 
 PIPELINE = (REWRITE, LAYOUT, FUSE, ATTACH)
-"""The phases, which run until they leave the model as it is: a file that is optimized again is the same."""
+"""The phases, run to a fixed point: optimizing an optimized file changes nothing."""

@@ -1,4 +1,4 @@
-"""Optimize a model: normalize it, run `phases.PIPELINE` until nothing changes, check the result."""
+"""Optimize a model: normalize it, run `phases.PIPELINE` to a fixed point, and verify the result."""
 
 import contextlib
 import time
@@ -29,8 +29,9 @@ Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
 
 OLDEST = 7
-"""The first operator set that ONNX Runtime promises to run. Before it Add and its like broadcast where an attribute
-says so alone: rules mean something else there."""
+"""The oldest operator set that ONNX Runtime guarantees to run. Before it Add and its like broadcast only where an
+attribute requests it: rules assume otherwise.
+"""
 
 
 def run(
@@ -43,12 +44,13 @@ def run(
     again: Callable[[], ModelProto] | None = None,
     freeze: bool = False,
 ) -> OptimizeReport:
-    """Optimize `model` in place and return what was done. Raises ModelError for a model that is not valid.
+    """Optimize `model` in place and return a report. Raises ModelError for an invalid model.
 
-    `choices` is what measuring decided, by default what the rules say of cost. `opens` says whether ONNX Runtime opens
-    a model: it is asked of the result, and of a model that ONNX's checker does not take. `again` gives the model as it
-    came: a rewrite that made it invalid is then left out. With `freeze` weights that are graph inputs, too, become
-    constants. The same model, rules and choices give the same bytes, and an optimized model comes out as it went in.
+    `choices` are decisions from measurements; by default the rules' cost estimates decide. `opens` reports whether ONNX
+    Runtime loads a model: it is called on the result, and on a model that ONNX's checker rejects. `again` returns the
+    original model: if a rewrite made the result invalid, the model is optimized again without it. With `freeze`,
+    weights that are also graph inputs become constants. The same model, rules and choices give the same bytes, and
+    optimizing an optimized model changes nothing.
     """
     rules = strict_float32.for_model(by_default(shipped()) if rules is None else rules, model)
     report, twice = OptimizeReport(before=count_ops(model)), redefined(model)
@@ -98,10 +100,10 @@ def run(
 def _optimize(
     model: ModelProto, rules: Sequence[Rule], report: OptimizeReport, progress: Progress, choices: Choices | None
 ) -> None:
-    """Take a normalized model through the pipeline, in place, until that leaves it as it is.
+    """Run the pipeline on a normalized model, in place, to a fixed point.
 
-    What one rule fused may have been all that kept another one, or a simplification, from its nodes: optimizing the
-    file again would find it. Raises RuleError for rules that never settle.
+    What one rule fused may have been the last obstacle to another rule or simplification: optimizing the file again
+    would find it. Raises RuleError for rules that do not reach a fixed point.
     """
     ops: dict[str, FusedOp] = {}
     for turn in range(MAX_ROUNDS):
@@ -115,18 +117,18 @@ def _optimize(
             report.add(state.report)
         if not changed:
             return
-        # What measuring decided is of the first turn's ops: there, no rule fuses what was left to stand alone.
+        # Decisions from measurements concern ops of the first iteration: no rule fuses there what was to stay unfused.
         rules = state.rules if choices is None else [r for r in state.rules if r.fuse is None]
     raise endless(state.report.applied, f"optimizing what was optimized {MAX_ROUNDS} times changes it still")
 
 
 def _silently(phase: str) -> None:
-    """Report nothing for a phase of a later turn."""
+    """Ignore the progress of later iterations."""
 
 
 @contextlib.contextmanager
 def _phase(report: OptimizeReport, name: str, progress: Progress) -> Iterator[None]:
-    """Say which phase begins, and keep the time that it takes."""
+    """Report the start of a phase, and record its duration."""
     progress(name)
     start = time.perf_counter()
     yield
@@ -134,7 +136,7 @@ def _phase(report: OptimizeReport, name: str, progress: Progress) -> Iterator[No
 
 
 def count_ops(model: ModelProto) -> Counter[str]:
-    """Return how often each operator stands in the model, the bodies of If, Loop and Scan included."""
+    """Return how often each operator occurs in the model, the bodies of If, Loop and Scan included."""
 
     def walk(graph: GraphProto) -> Iterator[str]:
         for node in graph.node:

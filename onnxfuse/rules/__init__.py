@@ -1,1 +1,1 @@
-"""Rules: the pattern language, matching, the rule files, and rewriting to a fixed point."""
+"""Rewrite and fusion rules: the pattern language, matching, rule files, and rewriting to a fixed point."""

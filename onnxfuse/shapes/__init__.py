@@ -1,1 +1,1 @@
-"""Types and shapes of values: ONNX's inference, and what refines it."""
+"""Types and shapes of values: ONNX's shape inference, and its refinements."""

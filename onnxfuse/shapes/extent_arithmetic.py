@@ -1,4 +1,4 @@
-"""Arithmetic on extents, numbers and names alike: what they broadcast to, divide to and are called."""
+"""Arithmetic on extents, integer or symbolic: broadcasting, division, and names of results."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ Shape = tuple[Dim, ...] | None
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that numpy's rule gives, None for an extent that it leaves open."""
+    """Return the broadcast shape by numpy's rules, None for an extent that they do not determine."""
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes) or not known:
         return None
@@ -20,9 +20,9 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def _common(column: Sequence[Dim]) -> Dim:
-    """Return the extent that numpy's rule gives.
+    """Return the broadcast extent by numpy's rules.
 
-    A smaller one beside an extent that it was cut to is that extent: 1 is repeated, and any other does not run.
+    min(a, b) broadcast with a is a: 1 is repeated, and any other mismatch does not run.
     """
     wide = {d for d in column if d != 1}
     wide -= {d for d in wide for other in wide if isinstance(d, str) and _is_cut(d, other)}
@@ -33,7 +33,7 @@ def _common(column: Sequence[Dim]) -> Dim:
 
 
 def smaller(extent: Dim, named: Dim) -> Dim:
-    """Return the smaller one of two extents, by a name of its own where one has a name; None where that has none.
+    """Return the minimum of two extents, as a name if one is symbolic; None if one is unknown.
 
     >>> smaller(512, "sequence")
     'min(512,sequence)'
@@ -48,12 +48,12 @@ def smaller(extent: Dim, named: Dim) -> Dim:
 
 
 def _is_cut(dim: str, named: Dim) -> bool:
-    """Return whether `dim` is the name of the smaller one of some extent and this one."""
+    """Return whether `dim` names the minimum of some extent and this one."""
     return dim.startswith("min(") and dim.endswith(f",{named})")
 
 
 def shifted(extent: Dim, more: int) -> Dim:
-    """Return extent + more, where a name that ends in a number takes it up; None where nothing is known.
+    """Return extent + more, simplified with a constant term in the name; None if unknown.
 
     >>> shifted("H", -2), shifted("(H-2)", 2), shifted("((H-2)//2)", 1), shifted(5, 1)
     ('(H-2)', 'H', '((H-2)//2+1)', 6)
@@ -106,7 +106,7 @@ def ceiling(extent: Dim, parts: int) -> Dim:
 
 
 def _one(name: str) -> str:
-    """Return a name in brackets unless it can be divided without."""
+    """Return a name in parentheses unless it can be divided without."""
     return name if _is_one(name) else f"({name})"
 
 
@@ -115,7 +115,7 @@ def _is_one(name: str) -> bool:
 
 
 def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
-    """Return what a -1 in the target of a Reshape stands for, None where the division does not come out.
+    """Return the extent that a -1 in a Reshape target stands for, None if the division is not exact.
 
     quotient(("b", "s", 64), ("b", "s", 16)) = 4
     """
@@ -125,7 +125,7 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
     number, names = above[0] // below[0], sorted((above[1] - below[1]).elements())
     if not names:
         return number
-    # The number first, as torch writes it; an invented name before it: the whole is then as little known as its part.
+    # The coefficient first, as torch writes it; an invented name before it: the product is then as unknown as that.
     if len(names) + (number != 1) > 1:
         names = [n if factors(f"{n}*n") == [n, "n"] else f"({n})" for n in names]
     parts = names if number == 1 else [str(number), *names]
@@ -133,7 +133,7 @@ def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
 
 
 def reduced(name: str) -> str:
-    """Return the name of an extent; of a quotient whose divisor cancels, what is left, of a sum as `shifted` writes it.
+    """Return the simplified name of an extent: a quotient with its divisor cancelled, a sum as `shifted` writes it.
 
     Torch's exporter names extents by the expressions that the program computed them by.
 
@@ -154,7 +154,7 @@ def reduced(name: str) -> str:
 
 
 def bare(name: str) -> str:
-    """Return an expression without the brackets around all of it."""
+    """Return an expression without enclosing parentheses."""
     while name.startswith("(") and name.endswith(")"):
         depth, last = 0, len(name) - 1
         for place, letter in enumerate(name):
@@ -166,7 +166,7 @@ def bare(name: str) -> str:
 
 
 def _powers(product: str) -> tuple[Dim, ...]:
-    """Return the factors of a product, a power as so many."""
+    """Return the factors of a product, with powers expanded."""
     found: list[Dim] = []
     for factor in factors(bare(product).replace("**", "^")):
         base, power, exponent = bare(factor).partition("^")
@@ -177,11 +177,11 @@ def _powers(product: str) -> tuple[Dim, ...]:
 
 
 MOST = 8
-"""Factors that a power is written out as: one for each axis of a tensor."""
+"""Maximum exponent to expand: one factor for each axis of a tensor."""
 
 
 def product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
-    """Return the product of extents as a number and how often each name is a factor; None where one is not known.
+    """Return the product of extents as a coefficient and a multiset of names; None if one is unknown.
 
     >>> product((4, "2*b", "s"))
     (8, Counter({'b': 1, 's': 1}))
@@ -196,7 +196,7 @@ def product(shape: Sequence[Dim]) -> tuple[int, Counter[str]] | None:
         for factor in factors(extent):
             digits, inner = whole(factor), bare(factor)
             if digits is None:
-                names[inner if is_unknown(inner) else factor] += 1  # `quotient` puts an invented name into brackets
+                names[inner if is_unknown(inner) else factor] += 1  # `quotient` puts an invented name in parentheses
             else:
                 number *= digits
     return number, names
@@ -209,7 +209,7 @@ def times(a: Dim, b: Dim) -> Dim:
 
 
 def added(a: Dim, b: Dim) -> Dim:
-    """Return a + b where one of them is a number.
+    """Return a + b if one of them is an integer.
 
     >>> added("past", 1), added(1, "past"), added("past", "new")
     ('(past+1)', '(past+1)', None)
@@ -226,12 +226,12 @@ def remainder(a: Dim, b: Dim) -> Dim:
 
 
 def exact(a: Dim, b: Dim) -> Dim:
-    """Return a / b where nothing is left over, else None: 8 heads of a batch are `8*N`, and that by 8 is N again."""
+    """Return a / b if the division is exact, else None: 8 heads of a batch are `8*N`, and that by 8 is N again."""
     return quotient((a,), (b,))
 
 
 def equal(a: Dim, b: Dim) -> Dim:
-    """An extent is never negative; two names may be one number."""
+    """Compare two extents. An extent is never negative; two names may be one integer."""
     if isinstance(a, int) and isinstance(b, int):
         return int(a == b)
     negative = any(isinstance(d, int) and d < 0 for d in (a, b))
@@ -239,12 +239,12 @@ def equal(a: Dim, b: Dim) -> Dim:
 
 
 def largest(*extents: Dim) -> Dim:
-    """Return the largest one, None where a name is one of several: it may be any number."""
+    """Return the maximum, None if one of several is symbolic: it may be any integer."""
     return _one_of(extents, max)
 
 
 def smallest(*extents: Dim) -> Dim:
-    """Return the smallest one, None where a name is one of several."""
+    """Return the minimum, None if one of several is symbolic."""
     return _one_of(extents, min)
 
 

@@ -1,4 +1,4 @@
-"""Numbers for the extents of a model: each name gets one, and what is computed from names follows from theirs."""
+"""Assign integers to a model's symbolic extents: a value for each name, from which derived extents are computed."""
 
 import ast
 import math
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from onnxfuse.shapes.types import INVENTED, Dim
 
 Numbers = Callable[[str], int]
-"""The number for a name; the empty one is an extent of which nothing is known."""
+"""The integer for a name; the empty name is an unknown extent."""
 
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -17,17 +17,17 @@ OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
 FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "min": min, "max": max, "Min": min, "Max": max, "ceil": math.ceil, "ceiling": math.ceil, "floor": math.floor,
 }  # fmt: skip
-"""What exporters, ONNX's inference and `dims` compute extents by."""
+"""Functions in the extent expressions of exporters, ONNX's inference and `dims`."""
 
 
 MOST = 2.0**63
-"""No extent has so many bits."""
+"""Upper bound of extents: int64."""
 
 
 def extent_value(dim: Dim, numbers: Numbers) -> int | None:
-    """Return the number for an extent; None where what computes it does not come out as one from 0.
+    """Return the integer for an extent; None if its expression does not evaluate to a non-negative integer.
 
-    >>> number("4*((height-1)//2+1)", lambda name: 7)
+    >>> extent_value("4*((height-1)//2+1)", lambda name: 7)
     16
     """
     if isinstance(dim, int):
@@ -41,13 +41,13 @@ def extent_value(dim: Dim, numbers: Numbers) -> int | None:
             return None
         try:
             found *= value
-        except OverflowError:  # a number of more digits than a float has is no extent
+        except OverflowError:  # beyond float
             return None
     return int(found) if 0 <= found < MOST and found == int(found) else None
 
 
 def _factors(dim: str) -> Iterator[str]:
-    """Yield what is multiplied: an invented name says where its value came from, in letters of any kind."""
+    """Yield the factors of a product: an invented name encodes its origin, in any characters."""
     depth, start = 0, 0
     for i, letter in enumerate(dim):
         depth += (letter == "(") - (letter == ")")
@@ -58,12 +58,12 @@ def _factors(dim: str) -> Iterator[str]:
 
 
 def _computed(text: str, numbers: Numbers) -> float | None:
-    """Return the value of a factor: that of an expression, or that of a name, which may be of any letters."""
+    """Return the value of a factor: of an expression, or of a name in any characters."""
     if text.startswith(INVENTED):
         return numbers(text)
     try:
         tree = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two of what nests beyond Python's depth
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: too deeply nested
         return numbers(text)
     if not all(isinstance(n, KNOWN) for n in ast.walk(tree)):
         return numbers(text)

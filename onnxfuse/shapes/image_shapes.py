@@ -1,7 +1,7 @@
-"""The extents of images: what windows that slide over them, paddings, scales and blocks make of heights and widths.
+"""Shape functions of image operators: the heights and widths after sliding windows, padding, scales and blocks.
 
-Named extents give named ones, the same from the same. Where ONNX Runtime and ONNX's inference differ, ONNX Runtime
-counts.
+Symbolic extents yield symbolic extents, and equal inputs yield equal names. Where ONNX Runtime and ONNX's inference
+differ, ONNX Runtime's result is used.
 """
 
 import math
@@ -15,11 +15,11 @@ from onnxfuse.shapes.types import Dim
 from onnxfuse.shapes.value_facts import ValueFacts, attribute, integer
 
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-"""Which input the window is of operators that have one; the others are pools."""
+"""Input index of the window's weight, for operators that have one; the others are pools."""
 
 
 def sliding(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
-    """The places of a window that slides over images."""
+    """Output extents of a window sliding over images."""
     image, at = shapes[0], WEIGHTS.get(node.op_type)
     weight = None if at is None else shapes[at]
     kernel = attribute(node, "kernel_shape") or (None if weight is None else weight[2:])
@@ -30,7 +30,7 @@ def sliding(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list
         rare = any(w.ceil or (w.same and (w.dilation > 1 or w.size < w.stride)) for w in windows)
         if len(windows) == len(kernel) and (rare or all(isinstance(d, int) for d in image[2:])):
             counted = (w.places(d) if isinstance(d, int) else None for w, d in zip(windows, image[2:], strict=True))
-            return [(*image[:2], *counted)] * len(node.output)  # what the rare ones make of a name has none
+            return [(*image[:2], *counted)] * len(node.output)  # rare variants are not computed for symbolic extents
     places: list[Dim] = []
     for axis, extent in enumerate(image[2:]):
         window = _Window(node, kernel, axis)
@@ -45,7 +45,7 @@ def sliding(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list
 
 
 def spreading(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
-    """What a ConvTranspose spreads images to."""
+    """Output extents of a ConvTranspose."""
     image, weight = shapes[:2]
     kernel = attribute(node, "kernel_shape") or (None if weight is None else weight[2:])
     if image is None or weight is None or kernel is None or len(image) != len(kernel) + 2:
@@ -62,13 +62,13 @@ def spreading(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> li
             extents.append(None)
             continue
         beyond = window.reach + 1 + more[axis] - window.stride
-        # With auto_pad it is cut to a stride for each element, and never filled up to that.
+        # With auto_pad the result is cropped to a stride for each element, and never padded to that.
         extents.append(shifted(times(extent, window.stride), min(0, beyond) if window.same else beyond - window.pads))
     return [(image[0], channels, *extents)]
 
 
 class _Window:
-    """How a window moves along one axis of an image."""
+    """Geometry of a window along one axis of an image."""
 
     def __init__(self, node: NodeProto, kernel: Sequence[Dim], axis: int) -> None:
         size, axes = kernel[axis], len(kernel)
@@ -78,11 +78,11 @@ class _Window:
         self.stride: int = (attribute(node, "strides") or [1] * axes)[axis]
         self.pads: int = pads[axis] + pads[axis + axes]
         self.reach = (attribute(node, "dilations") or [1] * axes)[axis] * (size - 1) if isinstance(size, int) else None
-        """From the first element that it covers to the last."""
+        """Distance from the first to the last element that it covers."""
 
 
 def padded(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
-    """A Pad: by attributes, by an input, and later for some axes alone."""
+    """Output extents of a Pad: by attributes, by an input, and in later versions for listed axes."""
     shape = shapes[0]
     pads = attribute(node, "pads") or attribute(node, "paddings") or known.vector(node, 1)
     if shape is None or pads is None:
@@ -99,7 +99,7 @@ def padded(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[
 
 
 def resized(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
-    """A Resize or an Upsample, by scales or to sizes."""
+    """Output extents of a Resize or an Upsample, by scales or sizes."""
     shape = shapes[0]
     if shape is None or attribute(node, "coordinate_transformation_mode") == b"tf_crop_and_resize":
         return []
@@ -118,7 +118,7 @@ def resized(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list
 
 
 def _scaled(extent: Dim, scale: float) -> Dim:
-    """Return the extent times a scale, rounded down; None for a scale of a named one that rounds by itself."""
+    """Return the extent times a scale, rounded down; None for a symbolic extent with a scale that rounds on its own."""
     if isinstance(extent, int):
         return math.floor(extent * scale)
     if scale == int(scale):
@@ -128,7 +128,7 @@ def _scaled(extent: Dim, scale: float) -> Dim:
 
 
 def from_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
-    """A DepthToSpace."""
+    """Output extents of a DepthToSpace."""
     if shapes[0] is None:
         return []
     size = integer(node, "blocksize", 0)
@@ -137,7 +137,7 @@ def from_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> 
 
 
 def to_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
-    """A SpaceToDepth."""
+    """Output extents of a SpaceToDepth."""
     if shapes[0] is None:
         return []
     size = integer(node, "blocksize", 0)

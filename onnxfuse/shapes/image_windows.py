@@ -1,4 +1,4 @@
-"""How windows move over images: where they begin and end, and how many places they have, as ONNX Runtime counts."""
+"""Sliding-window arithmetic: pads, window offsets and output extents, as ONNX Runtime computes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,9 @@ from typing import Any
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 COUNTS_AS_RUN = 22
-"""From which operator set on ONNX's inference leaves out the window that begins behind the image, as ONNX Runtime has
-always done."""
+"""First operator set in which ONNX's inference excludes the window that begins after the image, as ONNX Runtime always
+did.
+"""
 
 
 @dataclass(frozen=True)
@@ -19,38 +20,38 @@ class Window:
     stride: int
     dilation: int
     pads: tuple[int, int]
-    """Before the image and behind it; 0 where they follow from the image."""
+    """Padding before and after the image; 0 if it is derived from the image."""
     same: bool
-    """Whether the image is padded until there is a place for each stride."""
+    """Whether the image is padded to one output per stride (SAME)."""
     ceil: bool
     """Whether a last window may reach beyond the padded image."""
 
     @property
     def span(self) -> int:
-        """Elements from the first that it covers to the last."""
+        """Distance from the first to the last element that it covers."""
         return (self.size - 1) * self.dilation + 1
 
     def told_otherwise(self, opset: int) -> bool:
-        """Return whether a pool may have other places than ONNX's inference tells of some image."""
+        """Return whether ONNX's inference may report another number of outputs for this pool."""
         if self.same:
             return self.dilation > 1 or self.size < self.stride
         return self.ceil and opset < COUNTS_AS_RUN and self.stride + self.pads[1] > self.span
 
     def places(self, extent: int) -> int:
-        """Return how many places it has in a pool over that many elements."""
+        """Return the number of outputs of a pool over that many elements."""
         before, both = self.pads[0], sum(self.pads)
         if self.same:
             needed = max(0, (-(-extent // self.stride) - 1) * self.stride + self.size - extent)
             before, both = needed // 2, needed
         room = extent + both - self.span
         if not self.ceil:
-            return int(room / self.stride) + 1  # as C++ divides: of a window that is larger than all there is one place
+            return int(room / self.stride) + 1  # C++ division truncates: a window larger than the image has one output
         last = -(-room // self.stride)
         return last + 1 - (last * self.stride >= extent + before)
 
 
 def pool_windows(attributes: Mapping[str, Any]) -> Sequence[Window]:
-    """Return the windows that a pool's attributes tell, an axis each; none where they do not go together."""
+    """Return the windows of a pool's attributes, one per axis; empty if they are inconsistent."""
     kernel = attributes.get("kernel_shape") or []
     auto_pad = attributes.get("auto_pad", b"NOTSET")
     same = auto_pad in (b"SAME_UPPER", b"SAME_LOWER")

@@ -1,4 +1,4 @@
-"""The type of every value of a model, inferred without its weights: ONNX's shape inference and what refines it."""
+"""Infer the type of every value of a model, without its weights: ONNX's shape inference and its refinements."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -18,9 +18,9 @@ from onnxfuse.shapes.onnx_inference import ContradictionError, infer_shapes
 def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
     """Return `model` without its weights and with the type of every value that can be inferred as `value_info`.
 
-    Weights become graph inputs of the same type, so that the cost does not grow with their size. What ONNX Runtime
-    alone knows has no type here, and what is declared counts where inference says nothing else; but for the names of
-    extents that outputs declare. With `defaults` nobody replaces the weights that are inputs, too.
+    Weights become graph inputs of the same type, so that the cost does not grow with their size. Results of operators
+    that only ONNX Runtime defines may stay untyped, and declarations count where inference yields nothing, except for
+    the names of extents that outputs declare. With `defaults`, weights that are also inputs are not overridden.
     """
     return _typed(shell(model, defaults=defaults))
 
@@ -49,7 +49,7 @@ def _inferred_once(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] |
 
 
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return what `infer` does, to be read alone: of the model that was last asked for it is there already."""
+    """Return the result of `infer`, read-only: it is cached for the most recent model."""
     return _inferred(shell(model).SerializeToString(deterministic=True))
 
 
@@ -59,10 +59,11 @@ def _inferred(light: bytes) -> onnx.ModelProto:
 
 
 def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None:
-    """Take out, of `graph` and the bodies in it, what outputs call their extents: nothing holds two of a name equal.
+    """Remove symbolic extents declared for outputs, here and in bodies: equal names need not mean equal extents.
 
     ONNX Runtime runs a model whose output `[height]` is half of its input `[height]`, and torch's tracer gives images
-    of four sizes one name. Such a name goes from values on the way, too, where no input has it, here or `around`.
+    of four sizes one name. Such a name is removed from intermediate values, too, unless an input has it, here or
+    `around`.
     """
     bound = {*around} | {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
     computed = {o for n in graph.node for o in n.output}
@@ -71,7 +72,7 @@ def _forget_labels(graph: onnx.GraphProto, around: Collection[str] = ()) -> None
         if output.name in computed:
             labels.update(d.dim_param for d in output.type.tensor_type.shape.dim)
             _unname(output, lambda name: True)
-    labels = {name for name in labels - bound if name.isidentifier()}  # an expression says itself what it is
+    labels = {name for name in labels - bound if name.isidentifier()}  # an expression is self-describing
     for value in graph.value_info:
         _unname(value, labels.__contains__)
     for node in graph.node:
@@ -86,9 +87,9 @@ def _unname(value: onnx.ValueInfoProto, is_label: Callable[[str], bool]) -> None
 
 
 def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
-    """Return `model` with graph inputs in the place of its weights, up to those small ones that say shapes.
+    """Return `model` with graph inputs in place of its weights, except small ones that describe shapes.
 
-    A weight that a caller may replace says none; with `defaults` nobody replaces it.
+    A weight that a caller may override is no constant; with `defaults` none is overridden.
     """
     dropped: list[TensorProto] = []
     replaced = set[str]() if defaults else {*overridable(model)}
@@ -96,7 +97,7 @@ def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
     def keep_if_small(tensor: TensorProto) -> TensorProto | None:
         if tensor.name in replaced:
             return None
-        # ONNX would look for numbers that are in another file in the folder that the process happens to be in.
+        # ONNX would search external data relative to the process's working directory.
         if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
             return tensor
         dropped.append(tensor)

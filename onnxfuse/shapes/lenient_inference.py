@@ -1,4 +1,4 @@
-"""Types where ONNX's own inference meets a contradiction: operators count, what a file declares comes after."""
+"""Type inference where ONNX's inference reports a contradiction: operators take precedence over declarations."""
 
 from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
@@ -8,20 +8,20 @@ from onnxfuse.shapes.types import Dim, ValueType, is_unknown, type_of, value_inf
 
 
 def infer(model: ModelProto) -> ModelProto:
-    """Return `model` with the types that can be inferred without its declarations, those where nothing is inferred.
+    """Return `model` with the types inferred without its declarations, which fill in where nothing is inferred.
 
-    ONNX's inference takes a wrong declaration for granted, and stops at a graph that ONNX Runtime runs.
+    ONNX's inference trusts a wrong declaration, and stops at a graph that ONNX Runtime runs.
     """
     bare = ModelProto()
     bare.CopyFrom(model)
     _forget(bare.graph)
     imported = {o.domain for o in bare.opset_import}
     for domain in sorted({n.domain for n in nodes_of(bare.graph)} - imported):
-        bare.opset_import.add(domain=domain, version=1)  # inference stops at a domain that is not there
+        bare.opset_import.add(domain=domain, version=1)  # inference stops at a domain that is not imported
     try:
         inferred = infer_shapes(bare)
     except ContradictionError:
-        inferred = bare  # what is declared is all that is known
+        inferred = bare  # only the declaration is known
     _fill(inferred.graph, model.graph)
     del inferred.opset_import[:]
     inferred.opset_import.extend(model.opset_import)
@@ -29,19 +29,19 @@ def infer(model: ModelProto) -> ModelProto:
 
 
 def _forget(graph: GraphProto) -> None:
-    """Take out what `graph` and the bodies in it declare of values that nodes compute."""
+    """Remove the declarations of computed values in `graph` and its nested bodies."""
     del graph.value_info[:]
     computed = {o for n in graph.node for o in n.output}
     for output in graph.output:
         if output.name in computed and output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")  # a wrong element type ONNX Runtime does not take either
+            output.type.tensor_type.ClearField("shape")  # ONNX Runtime does not accept a wrong element type either
     for node in graph.node:
         for body in bodies(node):
             _forget(body)
 
 
 def _fill(inferred: GraphProto, declared: GraphProto) -> None:
-    """Fill in what was declared of the values of a graph and of its bodies, where it contradicts nothing."""
+    """Restore the declarations of a graph and its bodies where they contradict nothing."""
     found = {i.name: i for i in (*inferred.value_info, *inferred.output)}
     for info in (*declared.value_info, *declared.output):
         if info.name in found:

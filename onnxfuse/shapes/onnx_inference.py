@@ -1,6 +1,6 @@
-"""ONNX's shape inference, bounded in time and memory: it follows integers, and a file of 200 bytes can multiply them.
+"""ONNX's shape inference with bounded time and memory: it propagates integers, and a small file can multiply them.
 
-Where the numbers of a file can come to more than shapes have, inference runs in a child process that may be ended.
+Where a file's integers could exceed what shapes hold, inference runs in a child process that can be terminated.
 """
 
 import math
@@ -20,47 +20,50 @@ from onnxfuse.model.nested import bodies
 from onnxfuse.support.errors import ModelError
 
 LARGE = 50_000
-"""Elements of an integer vector that inference follows in this process. It keeps each as a message of 60 bytes, again
-for each value made of it: 10 million, added to themselves, take a minute. Shapes and their parts have a few."""
+"""Maximum elements of an integer vector that inference propagates in this process. It stores each as a message of 60
+bytes, again for each value derived from it: 10 million, added to themselves, take a minute. Shapes have a few.
+"""
 
 SECONDS, SECONDS_PER_NODE = 10.0, 0.002
-"""What the child may take. 8,000 nodes take 0.3 s on one slow core."""
+"""Time limit of the child. 8,000 nodes take 0.3 s on one slow core."""
 
 MEMORY = 1_000_000_000
-"""Bytes that the child may take beyond what this process has."""
+"""Memory limit of the child in bytes, beyond this process's own."""
 
 FOLLOWING, FOLLOWING_PER_BYTE = 100_000_000, 20
-"""Bytes that it may take where it follows integers, and for each byte of the model: 1.5 million of them take 0.2 s, and
-a model is inferred six times until it is optimized."""
+"""Memory limit in bytes while it propagates integers, and the addition per byte of the model: 1.5 million of them take
+0.2 s, and a model is inferred six times until it is optimized.
+"""
 
 FOLLOWING_SECONDS = 1
-"""What it may take of the processor there, and for each node as above: the copy of a process that has freed memory
-takes that first, and a GB of it holds integers for 10 s."""
+"""CPU time limit for that, plus the above for each node: the copy of a process that has freed memory uses that first,
+and a GB of it holds integers for 10 s.
+"""
 
 LONGEST = 2**28
-"""Elements of a vector that is made of integers in the file: more are refused."""
+"""Maximum elements of a vector created from integers in the file: longer ones are rejected."""
 
 NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
-"""What ONNX's C++ raises for a model that is not valid; its own exceptions are not all there are."""
+"""Exceptions of ONNX's C++ for an invalid model, which are more than its own classes."""
 
 _FOLLOWED = frozenset({"Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"})
-"""Operators whose integers ONNX 1.23 computes in shape inference, beside Shape and Size."""
+"""Operators whose integers ONNX 1.23 propagates in shape inference, besides Shape and Size."""
 
 _ELEMENTWISE = frozenset({"Add", "Mul", "Sub"})
-"""Those of them that follow nothing unless they know all that they read: a bias that is added to an image is none."""
+"""Those of them that propagate only if all operands are known: a bias added to an image is not."""
 
 _MAKERS = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"})
-"""Operators whose results have extents that are numbers of the graph."""
+"""Operators whose output extents are integers from the graph."""
 
 
 class ContradictionError(ModelError):
-    """What the operators and the declarations of a model say does not go together, as ONNX's inference has it."""
+    """Operators and declarations of a model are inconsistent, according to ONNX's inference."""
 
 
 def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
-    """Return `light`, a model without its large weights, with every type that ONNX infers; `strict` stops at less.
+    """Return `light`, a model without large weights, with every type that ONNX infers; `strict`: errors raise.
 
-    Raises ContradictionError where the inference stops, ModelError where it does not come to an end in time.
+    Raises ContradictionError if inference stops, ModelError if it exceeds its time limit.
     """
     if not may_multiply(light):
         try:
@@ -78,9 +81,10 @@ def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
 def infer_node(
     node: NodeProto, types: Mapping[str, onnx.TypeProto], numbers: Mapping[str, onnx.TensorProto], opset: int
 ) -> Mapping[str, onnx.TypeProto]:
-    """Return the types of what one node computes, of those of what it reads; empty where ONNX infers nothing.
+    """Return the output types of one node from its input types; empty if ONNX infers nothing.
 
-    `numbers` are its small constants. A node that its inputs do not fit has no types: ONNX's inference is silent there.
+    `numbers` are its small constants. A node with inconsistent inputs has no types: ONNX's inference reports nothing
+    there.
     """
     if not onnx.defs.has(node.op_type, opset) or any(v and v not in types for v in node.input):
         return {}
@@ -98,7 +102,7 @@ def infer_node(
 
 
 def may_multiply(model: ModelProto) -> bool:
-    """Return whether the integers of the model could come to more than LARGE elements; what is told surely is False."""
+    """Return whether the model's integers could exceed LARGE elements; False is certain."""
     return any(_may_multiply(graph) for graph in _graphs(model))
 
 
@@ -111,7 +115,7 @@ def _graphs(model: ModelProto) -> Iterator[GraphProto | onnx.FunctionProto]:
 
 
 _EQUATION = re.compile(rb"[A-Za-z.,\-> ]*")
-"""What an Einsum is written with; of some other characters ONNX 1.23's inference never comes back."""
+"""Characters of a valid Einsum equation; on some others ONNX 1.23's inference does not terminate."""
 
 
 def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
@@ -129,7 +133,7 @@ def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
     )
     numbers = {name: _largest(t) for name, t in tensors.items()}
     sizes = {n: math.prod(t.dims) for n, t in tensors.items()}
-    for value in declared:  # weights stand as inputs here
+    for value in declared:  # weights are inputs here
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1 and dims[0].dim_value:
             sizes.setdefault(value.name, dims[0].dim_value)
@@ -137,7 +141,7 @@ def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
 
 
 def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
-    """Return whether Concats put more integers behind each other than LARGE: a hundred doublings come to 2^100."""
+    """Return whether Concats could exceed LARGE integers: a hundred doublings come to 2^100."""
     total = 0
     for node in nodes:
         if node.op_type == "Constant":
@@ -157,10 +161,10 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
 
 
 def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
-    """Return whether a followed value may have a large extent: one that is a large number of the graph, or computed."""
+    """Return whether a propagated value may have a large extent: a large integer in the graph, or a computed one."""
     made: set[str] = set()
     for node in nodes:
-        read = node.input[:1] if node.op_type == "Slice" else node.input  # the bounds of a Slice cut, whatever they are
+        read = node.input[:1] if node.op_type == "Slice" else node.input  # the bounds of a Slice only shorten
         if any(numbers.get(v, 0) > LARGE for v in read):
             return True
         if node.op_type in _FOLLOWED and made.intersection(node.input):
@@ -171,11 +175,11 @@ def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
 
 
 _SIZED_LAST = frozenset({"Expand", "Pad", "Resize", "Tile", "Upsample"})
-"""Makers whose first input is data."""
+"""Operators of `_MAKERS` whose first input is data."""
 
 
 def _largest(tensor: onnx.TensorProto) -> int:
-    """Return the largest magnitude in a tensor of integers, 0 for others: they say no size."""
+    """Return the largest magnitude in an integer tensor, 0 for others: they specify no size."""
     if tensor.data_type not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) or not math.prod(tensor.dims):
         return 0
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -190,9 +194,9 @@ def _not_valid(words: str) -> ContradictionError:
 
 
 def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
-    """Run the inference in a child that is a copy of this process, and end it where it takes too much.
+    """Run inference in a forked child, and terminate it if it exceeds its limits.
 
-    Where following integers takes too much memory or time, none are: they are no shapes, and lengths need no following.
+    If propagating integers exceeds its memory or time, inference runs without: shapes alone do not need it.
     """
     nodes, data = len(light.graph.node), light.SerializeToString()
     answer = _asked(data, strict, nodes, following=True)
@@ -218,7 +222,7 @@ def _endless(found: str) -> ModelError:
 
 
 def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes | None:
-    """Return what a child answers, None where it is not in time; empty where what it may take does not do."""
+    """Return a child's answer, None on timeout; empty if it hit its limits."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -228,7 +232,7 @@ def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes |
             busy = FOLLOWING_SECONDS + int(SECONDS_PER_NODE * nodes) if following else None
             code = _child(data, write, strict, busy)
         finally:
-            os._exit(code)  # whatever it raises: what follows is for the process that it is a copy of
+            os._exit(code)  # on any exception: the code after this belongs to the parent process
     os.close(write)
     try:
         return _answer(read, SECONDS + SECONDS_PER_NODE * nodes)
@@ -239,7 +243,7 @@ def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes |
 
 
 def _answer(read: int, seconds: float) -> bytes | None:
-    """Return all that is written until the other end closes, None where that is not in time."""
+    """Return all data written until the other end closes, None on timeout."""
     end, parts = time.monotonic() + seconds, list[bytes]()
     while True:
         ready, _, _ = select.select([read], [], [], max(0.0, end - time.monotonic()))
@@ -252,9 +256,9 @@ def _answer(read: int, seconds: float) -> bytes | None:
 
 
 def _child(data: bytes, write: int, strict: bool, busy: int | None) -> int:
-    """Infer and write the answer: R and the model, E and what is wrong, or L and a vector that is too long.
+    """Run inference and write the answer: R and the model, E and an error, or L and a vector that is too long.
 
-    Integers are followed for `busy` seconds of the processor. Nothing is written where those or the memory do not do.
+    Integers are propagated for `busy` seconds of CPU time. Nothing is written if time or memory run out.
     """
     following = busy is not None
     try:
@@ -278,7 +282,7 @@ def _child(data: bytes, write: int, strict: bool, busy: int | None) -> int:
 
 
 def _too_long(inferred: ModelProto) -> Iterator[bytes]:
-    """Yield the answer for a vector that is longer than LONGEST."""
+    """Yield the answer for a vector longer than LONGEST."""
     for graph in _graphs(inferred):
         for value in graph.value_info:
             dims = value.type.tensor_type.shape.dim

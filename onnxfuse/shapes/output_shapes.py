@@ -1,4 +1,4 @@
-"""The shapes that operators give, of what they read: names go through as numbers do."""
+"""Shape functions of operators: output shapes from input shapes, with symbolic extents propagated like integers."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,10 +17,9 @@ BROADCASTS = named(Trait.BROADCASTS)
 
 
 def shapes_of(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
-    """Return the shapes of what a node computes, None for one of which nothing is known; none for an operator that is
-    not told here.
+    """Return a node's output shapes, None for an unknown one; empty for operators not handled here.
 
-    Raises IndexError, ValueError, TypeError or ZeroDivisionError for a node that its inputs do not fit.
+    Raises IndexError, ValueError, TypeError or ZeroDivisionError for a node with inconsistent inputs.
     """
     if node.domain not in ("", "ai.onnx"):
         return []
@@ -117,7 +116,7 @@ def _slice(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shap
 
 
 def _first(known: ValueFacts, node: NodeProto) -> Dim:
-    """Return the number of elements that a Slice of one axis takes where there are so many, from the first on."""
+    """Return the length of a Slice of one axis that starts at the first element, if the axis is long enough."""
     start, end = known.vector(node, 1), known.vector(node, 2)
     step = known.vector(node, 4) if len(node.input) > 4 else (1,)
     return end[0] if end is not None and len(end) == 1 and start == (0,) and step == (1,) else None
@@ -133,7 +132,7 @@ def _concat(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Sha
 
 
 def _sum(extents: Sequence[Dim]) -> Dim:
-    """Return the sum of extents of which one has a name at most; nobody says the order of several."""
+    """Return the sum of extents with at most one symbolic term; the order of several would be arbitrary."""
     named = [d for d in extents if not isinstance(d, int)]
     number = sum(d for d in extents if isinstance(d, int))
     return number if not named else shifted(named[0], number) if len(named) == 1 else None
@@ -143,7 +142,7 @@ def _reduce(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Sha
     axes = None if shapes[0] is None else known.axes(node, 1, len(shapes[0]))
     if shapes[0] is None or axes is None:
         return []
-    keep = attribute(node, "keepdims", 1) == 1  # as ONNX Runtime has it, and ONNX's inference
+    keep = attribute(node, "keepdims", 1) == 1  # as in ONNX Runtime and in ONNX's inference
     return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
 
 

@@ -1,8 +1,8 @@
-"""Extents that ONNX's own inference gives up: names are carried through the arithmetic that exporters write on shapes.
+"""Refine extents that ONNX's inference leaves unknown, by propagating names through shape arithmetic.
 
-Exporters spell the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is a number times
-names, so a -1 is a quotient in which names cancel, and an extent of which nothing is known still is the same one
-wherever it comes back.
+Exporters write the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is a coefficient
+times a product of names, so a -1 resolves to a quotient in which names cancel, and an unknown extent keeps one identity
+wherever it occurs.
 """
 
 import math
@@ -22,14 +22,14 @@ from onnxfuse.shapes.types import INVENTED, Dim, ValueType, factors, is_unknown,
 from onnxfuse.shapes.value_facts import LIMIT, Numbers, ValueFacts
 
 PASSES = 10
-"""How often a model is gone through for names that turn out to be one extent's; its attentions tell at once."""
+"""Maximum passes for unifying names; a model's attentions usually determine them in the first."""
 
 LONGEST_NAME = 1000
-"""Letters of an extent that is put together here: a name times itself is twice as long at each node."""
+"""Maximum length of a constructed name: a name times itself doubles in length at each node."""
 
 
 def rename(graph: onnx.GraphProto) -> None:
-    """Call the extents that `graph` declares by what is left of their expressions: one extent has one name."""
+    """Simplify the extent expressions that `graph` declares, so that equal extents have one name."""
     for value in (*graph.input, *graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
             left = reduced(dim.dim_param) if len(dim.dim_param) <= LONGEST_NAME else dim.dim_param
@@ -43,9 +43,9 @@ def rename(graph: onnx.GraphProto) -> None:
 
 
 def refine(model: onnx.ModelProto) -> None:
-    """Fill in, for the main graph of `model`, extents that `onnx.shape_inference` left open in `value_info`.
+    """Fill in extents of `model`'s main graph that `onnx.shape_inference` left unknown in `value_info`.
 
-    Where two names turn out to be one extent's, all are gone through once more.
+    If two names turn out to be equal, all extents are recomputed.
     """
     for _ in range(PASSES):
         equal = _refine(model)
@@ -55,7 +55,7 @@ def refine(model: onnx.ModelProto) -> None:
 
 
 def _refine(model: onnx.ModelProto) -> dict[str, str]:
-    """Fill in extents in one pass; return invented names that turned out to be other names."""
+    """Fill in extents in one pass; return a mapping of invented names to the names that they equal."""
     graph = model.graph
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     types = value_types(graph)
@@ -95,10 +95,10 @@ def _refine(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def _multiplied(known: ValueFacts, node: NodeProto) -> list[tuple[str, str]]:
-    """Return pairs of names that are one extent's, as a product's factors tell: its terms, and how many matrices.
+    """Return pairs of equal names that a product's operands imply: its terms, and its batch extents.
 
-    4*a and 4*b of them are as many, since neither is 1, which alone is repeated. So an Einsum's batch and heads are,
-    merged into one axis.
+    Batch extents 4*a and 4*b are equal, since neither is 1, the only extent that broadcasts. So are an Einsum's batch
+    and heads merged into one axis.
     """
     shapes = [known.shapes.get(v) for v in node.input] if node.op_type == "MatMul" and not node.domain else []
     left, right = (s or () for s in shapes) if len(shapes) == 2 else ((), ())
@@ -109,7 +109,7 @@ def _multiplied(known: ValueFacts, node: NodeProto) -> list[tuple[str, str]]:
 
 
 def _names(a: Dim, b: Dim, least: int) -> tuple[str, str] | None:
-    """Return two names that are as often one extent, a number from `least` on; None for others."""
+    """Return two names with equal coefficients of at least `least`; None for others."""
     if a is None or b is None:
         return None
     (one, names), (other, others) = product((a,)) or (0, Counter()), product((b,)) or (0, Counter())
@@ -118,7 +118,7 @@ def _names(a: Dim, b: Dim, least: int) -> tuple[str, str] | None:
 
 
 def _call(graph: onnx.GraphProto, equal: Mapping[str, str]) -> None:
-    """Call extents by other names, wherever they are a factor."""
+    """Rename extents wherever a name occurs as a factor."""
     for value in (*graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
             parts = [bare(p) for p in factors(dim.dim_param)] if dim.dim_param else []
@@ -128,14 +128,14 @@ def _call(graph: onnx.GraphProto, equal: Mapping[str, str]) -> None:
 
 
 def _open(shape: Shape) -> float:
-    """Return how many extents are not known."""
+    """Return the number of unknown extents."""
     return math.inf if shape is None else sum(map(is_unknown, shape))
 
 
 def _asked(known: ValueFacts, node: NodeProto, types: Mapping[str, ValueType]) -> Sequence[Shape]:
-    """Return what ONNX says of a node's outputs by itself, now that more is known of what the node reads.
+    """Return ONNX's inference for one node, with the refined types of its inputs.
 
-    Its inference over the whole graph went on with nothing where an extent or a number was found here alone.
+    Its inference over the whole graph did not have the extents and integers that were found only here.
     """
     if node.domain not in ("", "ai.onnx") or misjudged(node, known.opset):
         return []
@@ -147,7 +147,7 @@ def _asked(known: ValueFacts, node: NodeProto, types: Mapping[str, ValueType]) -
 
 
 def _constant(known: ValueFacts, name: str, types: Mapping[str, ValueType]) -> TensorProto | None:
-    """Return a value as the constant that it is, in the file or by what computes it."""
+    """Return a value as a constant, from the file or by evaluating its producers."""
     array, numbers = known.constants.get(name), known.numbers.get(name)
     if array is None and numbers is not None and all(isinstance(d, int) for d in numbers.reshape(-1)):
         dtype = types[name].dtype if name in types else TensorProto.UNDEFINED
@@ -159,9 +159,9 @@ _INTEGERS = (TensorProto.INT64, TensorProto.INT32)
 
 
 def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
-    """Return the shapes of the outputs, and keep the integers; nothing is said of a node that its inputs do not fit.
+    """Return the output shapes, and record integer elements; nothing for a node with inconsistent inputs.
 
-    ONNX's inference is silent there, too. Such a node does not run; in a branch that is never taken it need not.
+    ONNX's inference reports nothing there, either. Such a node cannot run; in a dead branch it need not.
     """
     if node.op_type == "Constant":
         known.hold(node)
@@ -176,14 +176,14 @@ def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
 
 
 def _bounded(dims: Shape) -> Shape:
-    """Return what may be a shape: each node puts together what the nodes before it did."""
+    """Return elements of bounded length, that of a shape: otherwise Concats would accumulate."""
     if dims is None or len(dims) > LIMIT:
         return None
     return tuple(None if isinstance(d, int) and d < 0 else _short(d) for d in dims)
 
 
 def _followed(numbers: Numbers) -> Numbers:
-    """Return what may be a part of a shape."""
+    """Return elements that may be part of a shape."""
     if numbers is None or numbers.size > LIMIT:
         return None
     return np.array([_short(d) for d in numbers.reshape(-1)], object).reshape(numbers.shape)

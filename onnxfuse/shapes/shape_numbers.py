@@ -1,5 +1,4 @@
-"""Integers that are computed from shapes, their names included: the elements of what exporters make a Reshape's target
-of, and a Pad's."""
+"""Integer tensors computed from shapes, symbolic elements included, such as Reshape targets and Pad amounts."""
 
 from collections.abc import Callable, Mapping
 
@@ -23,7 +22,7 @@ from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, ValueFacts, at
 
 
 def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
-    """Return what is known of the elements of the one output of a node. Raises what numpy raises if nothing fits."""
+    """Return the known elements of a node's only output. Raises numpy's exceptions for inconsistent inputs."""
     if node.op_type == "Shape":
         shape, end = known.shapes.get(node.input[0]), attribute(node, "end")
         part = slice(integer(node, "start", 0), None if end is None else int(end))
@@ -113,7 +112,7 @@ def _filled(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numb
 
 
 def _one_hot(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
-    """The repeats of torch's repeat_interleave are 1 but for one axis."""
+    """Repeats of torch's repeat_interleave: 1 except for one axis."""
     places, depth, values = known.ints(node, 0), known.ints(node, 1), more[1]
     if places is None or depth is None or values is None or len(places) * depth[0] > LIMIT:
         return None

@@ -1,6 +1,6 @@
-"""How big a result will be, told before it is computed: a file of 200 bytes can ask for terabytes.
+"""Bound the size of a result before computing it: a file of 200 bytes can request terabytes.
 
-What a file declares of a value is not believed: sizes come from the operator's inputs.
+A value's declared shape is not trusted: sizes are computed from the operator's inputs.
 """
 
 import math
@@ -12,21 +12,20 @@ from onnx import NodeProto
 from onnxfuse.ops import Trait, named
 
 MOST_MULTIPLIED = 1 << 26
-"""Products of elements: half a second of NumPy's time."""
+"""Maximum multiplications: half a second of NumPy's time."""
 
 MOST_IN_A_PRODUCT = 1 << 33
-"""Products of elements in a product of matrices, which BLAS computes: as long."""
+"""Maximum multiplications of a matrix product by BLAS: the same time."""
 
 
 def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
-    """Return how many elements `node` computes from `inputs` at most; None for an operator not known here, and where it
-    would take long.
+    """Return an upper bound of the elements that `node` computes from `inputs`; None if unsupported, or slow.
 
-    For values on which the operator is not defined any number: computing it refuses.
+    For values outside the operator's domain any number: computing it raises.
     """
     try:
         return _elements(node, inputs)
-    except (IndexError, ValueError):  # an input that it wants has no name
+    except (IndexError, ValueError):  # a required input is missing
         return 0
 
 
@@ -78,7 +77,7 @@ _BROADCAST = named(Trait.BROADCASTS)
 
 
 def _summed(equation: str, arrays: Sequence[np.ndarray]) -> int | None:
-    """Return the elements of an Einsum; None where so much is multiplied that it would take long, or by three dots."""
+    """Return the elements of an Einsum; None if it would take long, or has an ellipsis."""
     written, _, result = equation.replace(" ", "").partition("->")
     extents: dict[str, int] = {}
     for term, array in zip(written.split(","), arrays, strict=True):
@@ -89,7 +88,7 @@ def _summed(equation: str, arrays: Sequence[np.ndarray]) -> int | None:
 
 
 def _multiplied(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """Return the elements of a product of matrices; None where so much is multiplied that it would take long."""
+    """Return the elements of a matrix product; None if it would take long."""
     rows, columns = (1, *a)[-2:], (*b, 1)[-2:] if len(b) == 1 else b[-2:]
     elements = _broadcast([a[:-2], b[:-2]]) * rows[0] * columns[-1]
     return elements if elements * rows[-1] <= MOST_IN_A_PRODUCT else None
@@ -100,7 +99,7 @@ def _product(sizes: np.ndarray) -> int:
 
 
 def _broadcast(shapes: Sequence[Sequence[int]]) -> int:
-    """Return the elements of the shapes broadcast to each other; where they do not fit, of what they would be."""
+    """Return the elements of the shapes broadcast together; for incompatible ones an upper bound."""
     rank = max((len(s) for s in shapes), default=0)
     full = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     return math.prod(max(column) if 0 not in column else 0 for column in zip(*full, strict=True))

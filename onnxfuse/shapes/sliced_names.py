@@ -1,4 +1,7 @@
-"""Names of extents that ONNX's inference of operator set 10 carries through a Slice, though fewer elements are left."""
+"""Find symbolic extents that ONNX's inference for operator set 10 wrongly propagates through a Slice.
+
+That inference keeps the name of an axis although the Slice shortens it.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +13,11 @@ from onnxfuse.shapes.stand_ins import KEEPS_NAMES
 from onnxfuse.shapes.types import value_types
 
 WHOLE = 2**31 - 1
-"""An end from which on exporters mean all that there is."""
+"""Slice ends from here on mean the end of the axis."""
 
 
 def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
-    """Return the axes of Slices' outputs, in the main graph, that have open extents which they may not keep."""
+    """Return the axes of Slice outputs, in the main graph, whose symbolic extents may be wrong."""
     slices = [n for n in inferred.graph.node if n.op_type == "Slice" and not n.domain]
     if opset_of(inferred) != KEEPS_NAMES or not slices:
         return {}

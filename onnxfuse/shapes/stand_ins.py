@@ -1,7 +1,7 @@
-"""Types behind operators of which ONNX's inference knows nothing: while it runs, nodes that it knows stand in for them.
+"""Types of operators that ONNX's inference does not support: standard nodes substitute for them while inference runs.
 
-One home for what ONNX Runtime's own operators and those of ai.onnx.ml yield: an entry says which nodes of ONNX have the
-same types and shapes, as far as these can be told. Nothing is computed by them.
+The one table of output types for ONNX Runtime's contrib operators and those of ai.onnx.ml: an entry gives ONNX nodes of
+the same types and shapes, as far as these are determined. The substitutes compute nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,38 +14,38 @@ from onnxfuse.model.nested import bodies, captured, nodes_of
 from onnxfuse.shapes.image_windows import POOLS, pool_windows
 
 PREFIX = "onnxfuse.stand_in."
-"""How values begin that are there while types are inferred alone."""
+"""Name prefix of values that exist only during type inference."""
 
 TYPED_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23, "RotaryEmbedding": 23, "Gelu": 20}
-"""From which operator set on ONNX's inference knows an operator of the default domain."""
+"""First operator set in which ONNX's inference supports an operator of the default domain."""
 
 KEEPS_NAMES = 10
-"""The operator set of which ONNX's inference takes an open extent for the one that a Slice leaves."""
+"""Operator set whose inference propagates a symbolic extent through a Slice."""
 
 BROADCASTS_SINCE = 7
-"""From which operator set on two operands are broadcast to each other as numpy does it."""
+"""First operator set with numpy-style broadcasting of two operands."""
 
 
 @dataclass
 class Standing:
-    """The nodes that a graph had, and where in it what stands in for each begins."""
+    """Original nodes of a graph, and the position where each one's substitutes begin."""
 
     starts: list[int] = field(default_factory=list)
     nodes: list[NodeProto | None] = field(default_factory=list)
-    """The node itself where others stand in for it; None where it stands there."""
+    """The original node if it is substituted; None if it stays."""
     inner: list[list["Standing"]] = field(default_factory=list)
-    """The same for the bodies of each."""
+    """The same for each node's bodies."""
 
 
 class StandIns:
-    """What stands in for the nodes of a model while its types are inferred."""
+    """Substitute nodes for a model's unsupported operators during type inference."""
 
     def __init__(
         self, graph: GraphProto, opset: int, *, of_onnx: bool = False, sliced: Mapping[str, Sequence[int]] | None = None
     ) -> None:
-        """Put the nodes in place, in `graph` and the bodies in it; `of_onnx`: for those that ONNX has itself.
+        """Insert the substitutes in `graph` and its nested bodies; `of_onnx`: also for operators of ONNX itself.
 
-        `sliced`: axes of Slices' outputs whose extents are not to be told.
+        `sliced`: axes of Slice outputs whose extents must not be inferred.
         """
         self.opset = opset
         self.sliced = sliced or {}
@@ -56,7 +56,7 @@ class StandIns:
         """Of the weights and inputs of the main graph."""
         self._count = 0
         self.doubted: set[str] = set()
-        """Values of which ONNX's inference, and a file that it has written types to, tells other extents."""
+        """Values whose extents ONNX's inference, or a file with types from it, may have wrong."""
         needed = any((n.domain, n.op_type) in _ENTRIES for n in nodes_of(graph))
         self._standing = self._put(graph) if needed else None
         if self.doubted:
@@ -65,7 +65,7 @@ class StandIns:
             graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
 
     def take_out(self, inferred: GraphProto) -> None:
-        """Put the nodes of the model back, in the inferred one; the types of what they compute stay."""
+        """Restore the original nodes in the inferred model; the types of their outputs stay."""
         for index in range(len(inferred.input) - 1, -1, -1):
             if inferred.input[index].name in self.weights:
                 del inferred.input[index]
@@ -79,7 +79,7 @@ class StandIns:
         return name
 
     def fresh(self) -> str:
-        """Return a name for a value between nodes that stand in."""
+        """Return a name for a value between substitute nodes."""
         self._count += 1
         return f"{PREFIX}{self._count}"
 
@@ -114,7 +114,7 @@ class StandIns:
 
 
 def misjudged(node: NodeProto, opset: int) -> bool:
-    """Return whether ONNX's inference may tell another shape of a node of its own than ONNX Runtime gives it."""
+    """Return whether ONNX's inference may report another shape for a standard node than ONNX Runtime computes."""
     if node.op_type in POOLS:
         known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         return any(window.told_otherwise(opset) for window in pool_windows(known))
@@ -122,9 +122,9 @@ def misjudged(node: NodeProto, opset: int) -> bool:
 
 
 def _forget_extents(graph: GraphProto, behind: set[str]) -> None:
-    """Take the extents out that `graph` and its bodies declare of these values, and of all that is computed of them.
+    """Remove the extents that `graph` and its bodies declare for these values, and for all values computed from them.
 
-    These are added to the values. How many axes they have stays.
+    The latter are added to the values. Ranks stay.
     """
     for node in graph.node:
         read = not behind.isdisjoint((*node.input, *captured(node)))
@@ -157,14 +157,14 @@ def _restore(graph: GraphProto, standing: Standing) -> None:
             del graph.value_info[index]
 
 
-# ---- what stands in for what
+# ---- substitutes by operator
 
 Attributes = dict[str, Any]
 Entry = Callable[[StandIns, NodeProto, Attributes], Iterator[NodeProto]]
 
 
 def _same(*pairs: tuple[int, int]) -> Entry:
-    """Return the entry of an operator some outputs of which have the type of an input: (output, input)."""
+    """Return the entry of an operator whose outputs have the type of an input: (output, input)."""
 
     def nodes(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
         for output, read in pairs:
@@ -179,14 +179,14 @@ def _cast(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]
 
 
 def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """A product by a weight that is stored in few bits: [..., K] becomes [..., N]."""
+    """A product by a weight in a packed low-bit format: [..., K] becomes [..., N]."""
     yield helper.make_node(
         "MatMul", [node.input[0], made.weight(_number(known, "K"), _number(known, "N"))], node.output[:1]
     )
 
 
 def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """A product whose factors may be transposed: where the left one is, or the batches, the type alone is told."""
+    """A product with optional transposes: with a transposed left factor or batch axes, only the type is inferred."""
     if any(known.get(k) for k in ("transA", "transBatchA", "transBatchB")):
         yield from _of_rank(0, None)(made, node, known)
     elif not known.get("transB"):
@@ -198,7 +198,7 @@ def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterat
 
 
 def _sliced(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """A Slice of operator set 10, of which ONNX's inference says that open extents stay as they are."""
+    """A Slice of operator set 10, for which ONNX's inference keeps symbolic extents unchanged."""
     axes = made.sliced.get(node.output[0])
     if axes:
         made.doubted.add(node.output[0])
@@ -207,7 +207,7 @@ def _sliced(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProt
 
 
 def _open_along(made: StandIns, value: str, output: str, axes: Sequence[int]) -> Iterator[NodeProto]:
-    """Yield what has the type of a value, with other extents along some axes: they are not told."""
+    """Yield nodes with a value's type, and unknown extents along some axes."""
     some = made.weight(None, dtype=TensorProto.INT64)
     for count, axis in enumerate(axes, 1):
         name = output if count == len(axes) else made.fresh()
@@ -216,13 +216,13 @@ def _open_along(made: StandIns, value: str, output: str, axes: Sequence[int]) ->
 
 
 def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """A PRelu: ONNX gives it the shape of what it reads, ONNX Runtime that to which both operands are broadcast."""
+    """A PRelu: ONNX gives it the shape of its input, ONNX Runtime the broadcast shape of both operands."""
     if made.opset >= BROADCASTS_SINCE:
         yield helper.make_node("Mul", node.input, node.output)
 
 
 def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
-    """Return the entry of an operator that is one of ONNX's, of these inputs and attributes, with more behind it."""
+    """Return the entry of an operator like a standard one, with these inputs and attributes, and extra outputs."""
 
     def nodes(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
         kept = {k: v for k, v in known.items() if k in attributes}
@@ -232,7 +232,7 @@ def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
 
 
 def _scaled_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """A product of 8-bit factors that gives floats of its scales' type: a factor counts as the type's by a Where."""
+    """A product of 8-bit factors with a float result of its scales' type: a Where converts a factor to that type."""
     for factor, read in ((left := made.fresh(), node.input[0]), (right := made.fresh(), node.input[1])):
         yield from _with_type(made, read, node.input[2], factor)
     yield helper.make_node("MatMul", [left, right], node.output[:1])
@@ -245,14 +245,14 @@ def _quantizing_product(made: StandIns, node: NodeProto, _: Attributes) -> Itera
 
 
 def _with_type(made: StandIns, value: str, like: str, output: str) -> Iterator[NodeProto]:
-    """Yield what has the shape of one value and the type of another, at any operator set."""
+    """Yield nodes with the shape of one value and the type of another, at any operator set."""
     yield helper.make_node("Reshape", [like, made.weight(0, dtype=TensorProto.INT64)], [scalar := made.fresh()])
     yield helper.make_node("Shape", [value], [shape := made.fresh()])
     yield helper.make_node("Expand", [scalar, shape], [output])
 
 
 def _of_rank(read: int, rank: int | None) -> Entry:
-    """Return the entry of an operator whose result has the type of an input, and a rank; no more is known of it."""
+    """Return the entry of an operator whose result has the type of an input, and a known rank only."""
 
     def nodes(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
         shape = made.weight(rank, dtype=TensorProto.INT64)
@@ -262,10 +262,10 @@ def _of_rank(read: int, rank: int | None) -> Entry:
 
 
 def _pooled(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """A pool of which ONNX counts other places than ONNX Runtime, along some axes: these extents are not told.
+    """A pool for which ONNX infers other extents than ONNX Runtime along some axes: those are left unknown.
 
-    Where `ceil_mode` rounds up, ONNX's inference counts a last window that lies in the padding, or beyond all, until
-    operator set 22; of dilated windows whose padding keeps the extents ONNX Runtime pads for the window undilated.
+    With `ceil_mode`, ONNX's inference counts a last window that lies entirely in the padding, or beyond it, until
+    operator set 22; for dilated windows with SAME padding ONNX Runtime pads as for the undilated window.
     """
     doubted = [axis for axis, window in enumerate(pool_windows(known)) if window.told_otherwise(made.opset)]
     if not doubted:
@@ -280,7 +280,7 @@ def _pooled(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[Node
 
 
 def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """[batch, sequence, heads x size of a value]; queries that come with keys and values in them have five axes."""
+    """[batch, sequence, heads x value size]; queries packed with keys and values have five axes."""
     if len(node.input) > 1 and node.input[1]:
         yield from _last_axis_open(made, node, known)
     else:
@@ -288,12 +288,12 @@ def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) ->
 
 
 def _last_axis_open(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    """Of the first input all axes but the last, which is what a weight makes it."""
+    """All axes of the first input but the last, which depends on a weight."""
     yield helper.make_node("MatMul", [node.input[0], made.weight(None, None)], node.output[:1])
 
 
 def _grouped_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """What is attended to has the shape of the queries; caches have room for more positions."""
+    """The result has the shape of the queries; caches have capacity for more positions."""
     if len(node.input) > 1 and node.input[1]:
         yield helper.make_node("Identity", node.input[:1], node.output[:1])
     else:
@@ -313,12 +313,12 @@ def _dequantized(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[No
 
 
 def _scores(targets: Callable[[Attributes], int | None], label: bool = False) -> Entry:
-    """Return the entry of an operator of ai.onnx.ml that makes a row of numbers of each row, float32."""
+    """Return the entry of an ai.onnx.ml operator that maps each row to a float32 row of scores."""
 
     def nodes(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
         scores = node.output[1] if label and len(node.output) > 1 else "" if label else node.output[0]
         rows, flat, scored = made.fresh(), made.fresh(), scores or made.fresh()
-        # [n, features], and [features] is one row: whatever features are, the number of rows is open.
+        # [n, features], or [features] as one row: the number of rows is unknown in either case.
         yield helper.make_node("Cast", node.input[:1], [flat], to=TensorProto.FLOAT)
         yield helper.make_node("Reshape", [flat, made.weight(2, dtype=TensorProto.INT64)], [rows])
         yield helper.make_node("MatMul", [rows, made.weight(None, targets(known))], [scored])
@@ -347,7 +347,8 @@ _KEEPS: Sequence[tuple[str, str]] = (
     ("com.microsoft", "BiasAdd"), ("com.microsoft", "Inverse"), ("ai.onnx.ml", "Imputer"),
 )  # fmt: skip
 """Operators whose first output has the type of the first input, among them those of the default domain that ONNX
-Runtime knew before ONNX did."""
+Runtime supported before ONNX did.
+"""
 
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),

@@ -1,4 +1,4 @@
-"""What is known of each value before the model runs: element type and shape, from ONNX's own shape inference."""
+"""Static types of values: element type and shape, from ONNX's shape inference."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ import onnx
 from onnx import TensorProto
 
 Dim = int | str | None
-"""An extent, a dimension's name, or None where nothing is known."""
+"""An extent: an integer, a dimension's name, or None if unknown."""
 
 INVENTED = "unk__"
-"""How ONNX's shape inference names an extent of which it knows nothing: two such names may mean one number."""
+"""Name prefix that ONNX's shape inference gives unknown extents: two such names may be the same integer."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class ValueType:
     """Element type and shape of a value."""
 
     dtype: int
-    """`onnx.TensorProto.DataType`, 0 where unknown."""
+    """`onnx.TensorProto.DataType`, 0 if unknown."""
     shape: tuple[Dim, ...] | None
-    """One entry per dimension; None where not even the rank is known."""
+    """One entry per dimension; None if the rank is unknown."""
 
     @property
     def rank(self) -> int | None:
-        """The number of dimensions, None where unknown."""
+        """The number of dimensions, None if unknown."""
         return None if self.shape is None else len(self.shape)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ UNKNOWN = ValueType(0, None)
 def differ(a: Dim, b: Dim) -> bool:
     """Return whether two dimensions are known to be different: 3 and 4, `batch` and 1, `batch` and `sequence`.
 
-    A computed one may be any other name: what a model calls `out_height` can be `((height-1)//2+1)`.
+    A computed name may equal any other name: a model's `out_height` can be `((height-1)//2+1)`.
     """
     if a == b or is_unknown(a) or is_unknown(b):
         return False
@@ -48,14 +48,14 @@ def differ(a: Dim, b: Dim) -> bool:
 
 
 def is_unknown(dim: Dim) -> bool:
-    """Return whether nothing is known of a dimension, except that an invented name means one number everywhere."""
+    """Return whether a dimension is unknown; an invented name still denotes one integer throughout."""
     return dim is None or (isinstance(dim, str) and dim.startswith(INVENTED))
 
 
 def factors(name: str) -> list[str]:
-    """Return the factors of an extent's name: parts between `*`, where that is all that joins the parts.
+    """Return the factors of an extent's name: its parts between top-level `*`.
 
-    Exporters name extents by expressions: those of a sum, a quotient or a power are one name.
+    Exporters name extents by expressions: a sum, a quotient or a power counts as one name.
 
     >>> factors("4*batch*(h + 1)"), factors("a*b + 1"), factors("floor(a*b)")
     (['4', 'batch', '(h + 1)'], ['a*b + 1'], ['floor(a*b)'])
@@ -74,7 +74,7 @@ def factors(name: str) -> list[str]:
 
 
 def whole(factor: str) -> int | None:
-    """Return the number that a factor of an extent's name is, None for a name: so are `²`, and digits beyond 64 bits.
+    """Return the integer value of a name's factor, None for a name: including `²`, and digits beyond 64 bits.
 
     >>> whole("64"), whole("batch"), whole("9" * 5000)
     (64, None, None)
@@ -83,7 +83,7 @@ def whole(factor: str) -> int | None:
 
 
 def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
-    """Return whether two shapes are known to be different; unknown parts are taken as equal."""
+    """Return whether two shapes are known to be different; unknown parts count as equal."""
     if a is None or b is None:
         return False
     return len(a) != len(b) or any(differ(x, y) for x, y in zip(a, b, strict=True))
@@ -92,7 +92,7 @@ def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
 def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
     """Return the types that `graph` declares: inputs, outputs, `value_info` and initializers, by value name.
 
-    What replaces an initializer that is an input need not have its shape, but the one that the input declares.
+    An initializer that is also an input gets the type that the input declares: an override may have another shape.
     """
     declared: Iterable[onnx.ValueInfoProto] = [*graph.value_info, *graph.output]
     types = {i.name: type_of(i.type) for i in declared}
@@ -102,13 +102,13 @@ def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
 
 
 def value_info(name: str, type_: ValueType) -> onnx.ValueInfoProto:
-    """Return the declaration of a value; invented names stay out of it."""
+    """Return the declaration of a value; invented names are omitted."""
     shape = None if type_.shape is None else [None if is_unknown(d) else d for d in type_.shape]
     return onnx.helper.make_tensor_value_info(name, type_.dtype, shape)
 
 
 def type_of(proto: onnx.TypeProto) -> ValueType:
-    """Return what a declaration says; `UNKNOWN` of what is no tensor."""
+    """Return the type of a declaration; `UNKNOWN` if it is not a tensor."""
     if not proto.HasField("tensor_type"):
         return UNKNOWN
     tensor = proto.tensor_type

@@ -1,4 +1,4 @@
-"""What is known of the values of a graph while its nodes are gone through: shapes, integers, small constants."""
+"""Facts about values, collected in one pass over a graph: shapes, integer tensors, small constants."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,21 +11,21 @@ from onnx import NodeProto, numpy_helper
 from onnxfuse.shapes.extent_arithmetic import Shape
 
 Elements = npt.NDArray[Any]
-"""The elements of an integer tensor, as `Dim`: numbers and names of extents, None for one that is not known."""
+"""The elements of an integer tensor, as `Dim`: integers and names of extents, None for an unknown one."""
 
 Numbers = Elements | None
-"""None where nothing is known of the elements."""
+"""None if the elements are unknown."""
 
 LIMIT = 64
-"""Extents of a shape, and elements of a tensor that is followed: a few shapes behind one another."""
+"""Maximum rank of a shape, and elements of a propagated tensor: a few concatenated shapes."""
 
 _FOLLOWED = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT})
-"""Types of the constants that say shapes; floats are the scales of a Resize."""
+"""Element types of constants that describe shapes; floats are the scales of a Resize."""
 
 
 @dataclass
 class ValueFacts:
-    """Of each value by its name."""
+    """Facts about values, by name."""
 
     opset: int
     shapes: dict[str, Shape]
@@ -33,9 +33,9 @@ class ValueFacts:
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def remember(self, name: str, tensor: onnx.TensorProto) -> None:
-        """Keep the shape of a constant, and its elements where there are few."""
+        """Record the shape of a constant, and its elements if there are few."""
         size = int(np.prod(tensor.dims))
-        external = tensor.data_location == onnx.TensorProto.EXTERNAL  # its numbers were left in their file
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL  # its data was not loaded
         if not external and tensor.data_type in _FOLLOWED and size <= LIMIT:
             array = numpy_helper.to_array(tensor)
             self.constants[name] = array
@@ -44,7 +44,7 @@ class ValueFacts:
         self.shapes[name] = tuple(tensor.dims)
 
     def hold(self, node: NodeProto) -> None:
-        """Keep what a Constant holds."""
+        """Record the value of a Constant node."""
         for written in node.attribute:
             if written.name == "value":
                 self.remember(node.output[0], written.t)
@@ -53,18 +53,18 @@ class ValueFacts:
                 self.remember(node.output[0], numpy_helper.from_array(array))
 
     def vector(self, node: NodeProto, index: int) -> Shape:
-        """Return the integers that a node reads, one after another; None where nothing is known of them."""
+        """Return the integers of a node's input, flattened; None if unknown."""
         found = self.numbers.get(node.input[index]) if len(node.input) > index else None
         return None if found is None else tuple(found.reshape(-1).tolist())
 
     def ints(self, node: NodeProto, index: int) -> list[int] | None:
-        """Return the integers that a node reads where all are numbers."""
+        """Return the integers of a node's input if all are known."""
         found = self.vector(node, index)
         whole = [d for d in found or () if isinstance(d, int)]
         return whole if found is not None and len(whole) == len(found) else None
 
     def axes(self, node: NodeProto, index: int, rank: int) -> list[int] | None:
-        """Return the axes, from 0, that an attribute says, or an input in later operator sets; None where none does."""
+        """Return the non-negative axes from an attribute, or from an input in later operator sets; None if absent."""
         written = attribute(node, "axes")
         axes = list(written) if isinstance(written, list) else self.ints(node, index)
         return None if axes is None else [a % rank for a in axes]
@@ -76,5 +76,5 @@ def attribute(node: NodeProto, name: str, default: object = None) -> Any:
 
 
 def integer(node: NodeProto, name: str, default: int) -> int:
-    """Return the value of an attribute that is an integer. Raises TypeError, ValueError for what is none."""
+    """Return an integer attribute's value. Raises TypeError, ValueError if it is not one."""
     return int(attribute(node, name, default))

@@ -1,6 +1,6 @@
-"""Text from files into data: ONNX's syntax, JSON and TOML, of a depth that their readers can bear.
+"""Parse ONNX text, JSON and TOML from untrusted files, with a bounded nesting depth.
 
-ONNX's parser calls itself for each bracket and ends the process where the stack does; the others raise RecursionError.
+ONNX's parser recurses once per bracket and ends the process on stack overflow; the others raise RecursionError.
 """
 
 import json
@@ -18,18 +18,19 @@ from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
 
 MOST_BRACKETS = 2000
-"""Opening brackets in one text, which bounds their depth whatever the text says: the parser of onnx 1.23 bears 3,000
-nested graphs on a stack of 8 MB, and not 10,000; the longest text of ours, an attention, has 300."""
+"""Maximum opening brackets in one text, an upper bound of its nesting depth: the parser of onnx 1.23 handles 3,000
+nested graphs on a stack of 8 MB, and not 10,000; the longest shipped text, an attention, has 300.
+"""
 
 MOST_BYTES = 1 << 31
-"""Of a file that is read whole: the longest are inputs."""
+"""Maximum bytes of a file that is read whole: the longest are inputs."""
 
 
 def read_file(path: Path) -> bytes:
-    """Return what is in a file that somebody else may have put there.
+    """Return the contents of an untrusted file.
 
-    Raises OSError as opening does, ValueError for what is too long, or no regular file: a device does not end, a pipe
-    may never begin, and some of the system's files do not say how long they are.
+    Raises OSError like opening does, ValueError for a file that is too long, or not regular: a device is endless, a
+    pipe may block forever, and some system files do not report their size.
     """
     known = os.stat(path)
     if not stat.S_ISREG(known.st_mode):
@@ -44,18 +45,18 @@ def read_file(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text in a file; raises as `read_file`, and ValueError for what is no UTF-8."""
+    """Return the text in a file; raises like `read_file`, and ValueError for invalid UTF-8."""
     return read_file(path).decode("utf-8")
 
 
 def parse_function(text: str) -> onnx.FunctionProto:
-    """Return the function in ONNX's syntax. Raises ModelError with the fact alone: the caller knows where."""
+    """Return the function in ONNX's syntax. Raises ModelError without a location: the caller adds it."""
     function: onnx.FunctionProto = _parsed(onnx.parser.parse_function, text)
     return function
 
 
 def parse_model(text: str) -> onnx.ModelProto:
-    """Return the model in ONNX's syntax; raises as `parse_function`."""
+    """Return the model in ONNX's syntax; raises like `parse_function`."""
     model: onnx.ModelProto = _parsed(onnx.parser.parse_model, text)
     return model
 
@@ -70,12 +71,12 @@ def _parsed(parse: Any, text: str) -> Any:
         return parse(text)
     except onnx.parser.ParseError as error:
         raise ModelError(_words(error)) from None
-    except (IndexError, RuntimeError, ValueError) as error:  # onnx 1.23: what its number readers throw, 'stoll'
+    except (IndexError, RuntimeError, ValueError) as error:  # onnx 1.23: its number parsers throw 'stoll'
         raise ModelError(f"a number of the text is outside of what its type can hold ({error})") from None
 
 
 def _words(error: Exception) -> str:
-    """Return what the parser expected, and near what."""
+    """Return what the parser expected, and near which text."""
     raw = error.args[0]
     text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     context = re.search(r"Error context: (.*)", text)
@@ -84,7 +85,7 @@ def _words(error: Exception) -> str:
 
 
 def read_json(text: str) -> Any:
-    """Return what the JSON text holds. Raises ValueError, also where it nests deeper than Python's reader can."""
+    """Return the value of a JSON text. Raises ValueError, also if it nests deeper than Python's parser supports."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -92,7 +93,7 @@ def read_json(text: str) -> Any:
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """Return what the TOML text holds. Raises ValueError, also for too deep nesting."""
+    """Return the table of a TOML text. Raises ValueError, also for excessive nesting."""
     try:
         return tomllib.loads(text)
     except RecursionError:

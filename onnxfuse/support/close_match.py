@@ -1,14 +1,13 @@
-"""The word that somebody meant."""
+"""Spelling suggestions: the closest known word to a misspelled one."""
 
 import difflib
 from collections.abc import Collection
 
 ALIKE = 0.6
-"""Share of their letters that two words have in common, in order, from where on one may be meant by the other: at a
-half `einsum` would be told for `nosuch`."""
+"""Minimum similarity ratio of a suggestion: at one half `einsum` would be suggested for `nosuch`."""
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """Return " Did you mean X?" for the known word nearest to `word`, or "" where none is near."""
+    """Return " Did you mean X?" for the known word closest to `word`, or "" if none is close."""
     near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=ALIKE)
     return f" Did you mean {near[0]}?" if near else ""

@@ -1,14 +1,14 @@
-"""What can go wrong for reasons that the user can mend: each error says place, fact, and the next step."""
+"""Errors that a user can resolve: each states location, fact, and next step."""
 
 MISMATCH, EXPECTATION_NOT_MET = 1, 4
-"""Exit codes of the command line for what is a result and no error: wrong numbers, and less than was required."""
+"""Exit codes of the command line for results that are not errors: numerical mismatch, and an unmet requirement."""
 
 
 class OnnxfuseError(Exception):
-    """A mistake in the input or the environment, told in one message without a traceback.
+    """An error in the input or the environment, reported as one message without a traceback.
 
-    `exit_code` is what the command line returns for it; `hint` is what to do next. As text it is the message with the
-    hint in a line below; within an f-string the message alone, for those who put a place before it or tell both.
+    `exit_code` is the command line's exit code for it; `hint` is the next step for the user. `str()` gives the message
+    with the hint on a second line; an f-string gives the message alone, for callers that add a location or print both.
     """
 
     exit_code = 2
@@ -25,17 +25,17 @@ class OnnxfuseError(Exception):
 
 
 class UsageError(OnnxfuseError):
-    """The call itself asks for something that does not exist or cannot be combined."""
+    """The call requests something that does not exist or cannot be combined."""
 
 
 class RequirementError(OnnxfuseError):
-    """A fusion that was required is not there: names the rule, how often it applied, and why it did not."""
+    """A required fusion is missing: names the rule, how often it applied, and why it did not."""
 
     exit_code = EXPECTATION_NOT_MET
 
 
 class RuleError(OnnxfuseError):
-    """A rule file is wrong: names the file, the line, what was expected and the nearest valid word."""
+    """A rule file is invalid: names the file, the line, what was expected and the nearest valid word."""
 
 
 class ModelError(OnnxfuseError):
@@ -45,30 +45,30 @@ class ModelError(OnnxfuseError):
 
 
 class DeviceError(OnnxfuseError):
-    """The environment lacks what was asked for: a CUDA provider, the engine, a CUDA library."""
+    """The environment lacks a requirement: a CUDA provider, the engine, a CUDA library."""
 
     exit_code = 5
 
 
 class DeviceLostError(DeviceError):
-    """A kernel has broken the GPU's context: every later call of this process fails, whatever it asks for."""
+    """A kernel corrupted the GPU's context: every later CUDA call of this process fails."""
 
 
 class CrashError(OnnxfuseError):
-    """A model ends the process that runs it, or breaks the GPU for it: names the op."""
+    """A model crashes the process that runs it, or its GPU context: names the op."""
 
     exit_code = 1
 
 
 class KernelError(OnnxfuseError):
-    """A fused kernel cannot be generated, compiled or launched: names op, shapes and CUDA's words."""
+    """A fused kernel cannot be generated, compiled or launched: names op, shapes and CUDA's message."""
 
     exit_code = 5
 
 
 class NoCompilerError(KernelError):
-    """A kernel would have to be compiled, and there is no NVRTC here."""
+    """A kernel must be compiled, and NVRTC is not available."""
 
 
 class NoPlanError(KernelError):
-    """No kernel of a fused op takes inputs of these shapes."""
+    """No kernel of a fused op supports inputs of these shapes."""

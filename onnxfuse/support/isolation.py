@@ -1,10 +1,10 @@
-"""Work in a child process: what kills the child, or its GPU, leaves the parent to tell about it.
+"""Run work in a forked child process: a crash of the child, or of its GPU context, leaves the parent to report it.
 
-ONNX Runtime and CUDA run code that was not written here. A wrong kernel reads memory that is not there, and every later
-call of the process fails; a wrong optimizer ends the process by a signal; too large a model is killed by the system.
-A child is a fork, so models are not copied and it starts in milliseconds; for that the parent itself may never have
-opened a session or touched the GPU. The command line keeps to that. Nobody knows it of the process that calls the
-library: what is to be safe there runs in a new process (`apart`), which keeps to it as the command line does.
+ONNX Runtime and CUDA run third-party code. A wrong kernel reads invalid memory, after which every later CUDA call of
+the process fails; a faulty optimizer ends the process by a signal; the system kills a process whose model is too large.
+The child is a fork, so models are not copied and it starts in milliseconds; in return the parent may never have opened
+a session or touched the GPU. The command line guarantees that. A process that calls the library may not: work that must
+be isolated there runs in a new process (`apart`), which gives the same guarantee as the command line.
 """
 
 import ctypes
@@ -29,38 +29,39 @@ T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
 
 PATIENCE = 600.0
-"""Seconds without a word after which a child is taken for one that hangs. One step is at most the opening of a session:
-a first run compiles a model's kernels in seconds, and what a truth in float64 takes is bounded (`truth.py`)."""
+"""Timeout in seconds without a progress message after which a child counts as hung. One step is at most the creation of
+a session: a first run compiles a model's kernels in seconds, and a float64 reference is bounded (`truth.py`).
+"""
 
 
 @dataclass(frozen=True)
 class Crash:
-    """The end of a child that gave no result."""
+    """Abnormal end of a child without a result."""
 
     how: str
-    """The signal, CUDA's error, or that it hangs; in words."""
+    """The signal, CUDA's error, or a hang; as text."""
     step: str
-    """The last step that it told of."""
+    """The last reported step."""
     doing: Mapping[str, Any]
-    """What it said last with `doing`."""
+    """The facts last reported with `doing`."""
     hangs: bool = False
-    """Whether it was ended for having been silent too long."""
+    """Whether it was killed after its timeout."""
 
 
 class _State:
-    """Whether this process may fork, and in a child the way to the parent."""
+    """Whether this process may fork, and in a child the connection to the parent."""
 
     may_fork = False
     parent: Connection | None = None
 
 
 def allow() -> None:
-    """Let `isolated` fork: for a process that opens no session and does nothing with a GPU but in children."""
+    """Allow `isolated` to fork: for a process that opens sessions and uses the GPU only in children."""
     _State.may_fork = hasattr(os, "fork")
 
 
 def doing(**facts: Any) -> None:
-    """Tell the parent, where there is one, what comes next: facts that a `Crash` holds, each until it is told anew.
+    """Report the next step to the parent, if any: facts that a `Crash` includes, each until it is updated.
 
     They must be picklable.
     """
@@ -70,7 +71,7 @@ def doing(**facts: Any) -> None:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Let the parent, where there is one, take this process for one that hangs if the block lasts longer than that."""
+    """Ask the parent, if any, to treat this process as hung if the block exceeds that time."""
     if _State.parent is None:
         yield
         return
@@ -86,19 +87,18 @@ def isolated(
     progress: Progress = lambda step, done, total: None,
     patience: float | None = None,
 ) -> T | Crash:
-    """Return what `work` returns, which must be picklable, or how its process ended; raises what it raises.
+    """Return what `work` returns, which must be picklable, or how its process crashed; raises what it raises.
 
-    Where no child can be made (`allow`), or CUDA was started here, the work runs in this process.
-    `work` gets a function for its progress. A child that tells of none for `patience` seconds,
-    PATIENCE where none are given, is ended.
+    If no child can be forked (`allow`), or CUDA was started here, the work runs in this process. `work` is called with
+    a function for reporting progress. A child without progress for `patience` seconds, by default PATIENCE, is killed.
     """
     if not _State.may_fork or _State.parent is not None or _gpu_started():
         return work(progress)
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    # What a child that crashes leaves in its temporary folders goes with this one.
+    # Temporary files of a crashed child are deleted with this folder.
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as scratch, receiver:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # what a full one does not take it keeps: told where it is written, or at the end
+            with suppress(OSError):  # a full one buffers: reported on write, or at the end
                 stream.flush()
         child = os.fork()
         if child == 0:
@@ -116,11 +116,11 @@ def apart(
     progress: Progress = lambda step, done, total: None,
     **options: Any,
 ) -> T | Crash:
-    """Return what `work(*arguments, progress=..., **options)` returns in a new process, or how that ended.
+    """Return what `work(*arguments, progress=..., **options)` returns in a new process, or how that crashed.
 
     Raises what it raises. All of it must be picklable, `work` a function that the new process can import. It takes a
-    second to start, and can make children whatever this one has done; where this one can or is one, the work runs here.
-    It may be silent for as long as it likes: its children are looked after there.
+    second to start, and can fork children whatever this process has done; if this one can or is one, the work runs
+    here. It has no timeout: its own children do.
     """
     if _State.may_fork or _State.parent is not None:
         return work(*arguments, progress=progress, **options)
@@ -139,20 +139,20 @@ def apart(
                 "Give files, arrays and plain values; isolate=False keeps the work in this process.",
             ) from error
         with theirs:
-            # Not by `multiprocessing`, which would run the caller's script once more.
+            # Not by `multiprocessing`, which would run the caller's script again.
             code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.support.isolation import serve; serve()"
             child = _Group(
                 [sys.executable, "-c", code, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
             )  # fmt: skip
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended already: how is told below
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended already: reported below
             ours.send_bytes(asked)
         found: T | Crash = _follow(child, ours, progress, None)
         return found
 
 
 def serve() -> None:
-    """Do in a process that `apart` started what it asks for."""
+    """Run the request in a process started by `apart`."""
     die_with_parent()
     parent = Connection(int(sys.argv[1]))
     allow()
@@ -161,7 +161,7 @@ def serve() -> None:
 
 
 def die_with_parent() -> None:
-    """Let the system end this process when its parent ends, however that does: nobody would wait for it any more."""
+    """Have the system kill this process when its parent ends, however that happens: no process would wait for it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -178,7 +178,7 @@ class _Child(Protocol):
 
 @dataclass
 class _Fork:
-    """A child that was forked, to be handled as `subprocess.Popen` is."""
+    """A forked child, with the interface of `subprocess.Popen`."""
 
     pid: int
     code: int | None = None
@@ -194,7 +194,7 @@ class _Fork:
 
 
 class _Group(subprocess.Popen[bytes]):
-    """A process with its children: they are ended with it."""
+    """A process group: children are killed with their process."""
 
     def kill(self) -> None:
         if self.returncode is None:
@@ -202,7 +202,7 @@ class _Group(subprocess.Popen[bytes]):
 
 
 def _gpu_started() -> bool:
-    """Return whether CUDA was started in this process: a fork of it could not use the GPU."""
+    """Return whether CUDA was initialized in this process: a fork of it could not use the GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -211,11 +211,11 @@ def _gpu_started() -> bool:
 
 
 NOT_INITIALIZED = 3
-"""What CUDA's driver answers before it was started."""
+"""Result code of the CUDA driver before initialization."""
 
 
 def _follow(child: _Child, receiver: Connection, progress: Progress, patience: float | None) -> Any:
-    """Return what a child says in the end, or its crash; nothing is left of it."""
+    """Return a child's result, or its crash, and clean up after it."""
     step, last, hangs, limit = "", dict[str, Any](), False, patience
     try:
         while True:
@@ -245,7 +245,7 @@ def _follow(child: _Child, receiver: Connection, progress: Progress, patience: f
 
 
 def _answer(work: Callable[[Progress], Any], parent: Connection) -> None:
-    """Do the work and leave the process at once: what CUDA does at a normal exit after an error can crash it."""
+    """Do the work and exit immediately: CUDA's cleanup at a normal exit can crash after an error."""
     code = 0
     try:
         parent.send(("done", work(lambda *step: parent.send(("step", step)))))
@@ -253,7 +253,7 @@ def _answer(work: Callable[[Progress], Any], parent: Connection) -> None:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
     except DeviceLostError as error:
         parent.send(("lost", f"{error}"))
-    except BaseException as error:  # whatever it is, the parent raises it
+    except BaseException as error:  # any exception: the parent raises it
         error.add_note("".join(traceback.format_exception(error)))
         parent.send(("raised", error))
     finally:
@@ -263,7 +263,7 @@ def _answer(work: Callable[[Progress], Any], parent: Connection) -> None:
 
 
 def _how(code: int, silent: float | None) -> str:
-    """Return how a child ended that sent no result; `silent` are the seconds after which it was ended for that."""
+    """Return how a child ended without a result; `silent` is the timeout after which it was killed."""
     if silent is not None:
         return f"hangs: no word for {silent:.0f} s"
     if code >= 0:

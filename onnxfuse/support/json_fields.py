@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: each fact is read with the type that it must have, or told where it is."""
+"""Typed access to untrusted JSON: each field is read with its required type, or an error names where it is."""
 
 import sys
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ MOST_NUMBER = sys.float_info.max
 
 
 def parse(text: str) -> "Facts":
-    """Return the JSON object in `text`. Raises ValueError, which names what is wrong, as all functions here do."""
+    """Return the JSON object in `text`. Raises ValueError that names the problem, like all functions here."""
     return Facts(read_json(text), "the file")
 
 
 class Facts:
-    """A JSON object at some place of a file."""
+    """A JSON object with its location in a file."""
 
     def __init__(self, value: object, place: str) -> None:
         if not isinstance(value, dict):
@@ -27,24 +27,24 @@ class Facts:
         return key in self.all
 
     def at(self, key: str) -> "tuple[Any, str]":
-        """Return what stands under `key`, and the place as a person reads it."""
+        """Return the value under `key`, and its location as text."""
         if key not in self.all:
             raise ValueError(f"{self.place} has no '{key}'")
         return self.all[key], f"{self.place}.{key}"
 
     def only(self, *known: str) -> None:
-        """Complain of keys that nobody knows."""
+        """Reject unknown keys."""
         unknown = sorted(set(self.all) - set(known))
         if unknown:
             raise ValueError(f"{self.place} has {unknown[0]!r}, which is none of {', '.join(known)}")
 
     def text(self, key: str) -> str:
-        """Return a text."""
+        """Return a string."""
         value, place = self.at(key)
         return as_text(value, place)
 
     def integer(self, key: str, low: int, high: int) -> int:
-        """Return a whole number between the two, both included."""
+        """Return an integer within the inclusive bounds."""
         return as_integer(*self.at(key), low, high)
 
     def number(self, key: str) -> float:
@@ -56,26 +56,26 @@ class Facts:
         return Facts(*self.at(key))
 
     def list(self, key: str) -> "list[tuple[Any, str]]":
-        """Return the elements of a list, each with its place."""
+        """Return the elements of a list, each with its location."""
         return as_list(*self.at(key))
 
 
 def as_list(value: object, place: str) -> list[tuple[Any, str]]:
-    """Return the elements of a list, each with its place."""
+    """Return the elements of a list, each with its location."""
     if not isinstance(value, list):
         raise _wrong(place, value, "a list")
     return [(element, f"{place}[{n}]") for n, element in enumerate(value)]
 
 
 def as_text(value: object, place: str) -> str:
-    """Return a text."""
+    """Return a string."""
     if not isinstance(value, str):
         raise _wrong(place, value, "a text")
     return value
 
 
 def as_integer(value: object, place: str, low: int, high: int) -> int:
-    """Return a whole number between the two, both included."""
+    """Return an integer within the inclusive bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise _wrong(place, value, f"a whole number from {low} to {high}")
     return value
@@ -83,7 +83,7 @@ def as_integer(value: object, place: str, low: int, high: int) -> int:
 
 def as_number(value: object, place: str) -> float:
     """Return a finite number."""
-    # Compared, not converted: a whole number of JSON may be larger than any float.
+    # Compared, not converted: a JSON integer may exceed any float.
     if not isinstance(value, int | float) or isinstance(value, bool) or not -MOST_NUMBER <= value <= MOST_NUMBER:
         raise _wrong(place, value, "a number")
     return float(value)
@@ -94,6 +94,6 @@ def _wrong(place: str, value: object, expected: str) -> ValueError:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message quotes it: in one line of at most 60 characters, whatever a file holds there."""
+    """Return a value quoted for a message: one line of at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

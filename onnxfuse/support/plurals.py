@@ -1,4 +1,4 @@
-"""Counts in words: one node, two nodes, and what they do."""
+"""Counts as English text: "1 node", "2 nodes", and the matching verb form."""
 
 from collections.abc import Sequence, Sized
 
@@ -6,22 +6,22 @@ _ES = ("s", "x", "ch", "sh")
 
 
 def plural(count: int | Sized, noun: str) -> str:
-    """Return a number with its noun, given for one of them: `1 node`, `2 nodes`, `0 near misses`."""
+    """Return a number with its noun, given in the singular: `1 node`, `2 nodes`, `0 near misses`."""
     number = count if isinstance(count, int) else len(count)
     return f"{number} {noun if number == 1 else _plural(noun)}"
 
 
 def agreeing(count: int | Sized, one: str, more: str, *, of: int | Sized = 2) -> str:
-    """Return the words that go with a number, `is` with one, `are` with none or several; with `0 of 1 node`, `is`."""
+    """Return the verb form for a number: `is` for one, `are` for none or several; with `0 of 1 node`, `is`."""
     return one if 1 in (n if isinstance(n, int) else len(n) for n in (count, of)) else more
 
 
 LISTED = 6
-"""Names in one sentence at most."""
+"""Maximum names in one sentence."""
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names with commas between them, and of many the first: `a, b, c and 7 more`."""
+    """Return names joined by commas, abbreviated if many: `a, b, c and 7 more`."""
     more = len(names) - LISTED
     return ", ".join(names[:LISTED]) + f" and {more} more" * (more > 0)
 

@@ -1,12 +1,12 @@
-"""Names from files as they may be shown: on terminals, in logs, in reports. They are anyone's."""
+"""Escape names from untrusted files for display on terminals, in logs and in reports."""
 
 import re
 
 
 def printable(text: str) -> str:
-    """Return `text` with what a terminal or a log would obey written out: control characters, and those that turn text.
+    """Return `text` with everything escaped that a terminal or a log would interpret: controls, bidirectional marks.
 
-    Lines stay lines. One that begins as a command of GitHub's workflows (`::error`, `##[error]`) no longer does.
+    Line ends are kept. Lines that begin like a GitHub workflow command (`::error`, `##[error]`) are escaped.
 
     >>> printable("a\x1b[2Jb")
     'a\\\\x1b[2Jb'
@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 
 
 def controls_written_out(text: str) -> str:
-    """Return `text` in which only line ends are left of what is no character to look at."""
+    """Return `text` with control and invisible characters other than line ends escaped."""
     return _CONTROLS.sub(lambda found: _written_out(found[0]), text)
 
 
@@ -25,7 +25,7 @@ _CONTROLS = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Unicode's control characters, invisible formats such as right-to-left, halves of characters, and other line ends."""
+"""Unicode's control characters, invisible formats such as right-to-left, surrogates, and other line ends."""
 
 
 def _written_out(character: str) -> str:

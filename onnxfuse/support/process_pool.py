@@ -1,4 +1,4 @@
-"""Work on all cores: each piece in one of several new processes, which Python's own lock does not hold up."""
+"""Process pool: run tasks on all cores in new processes, free of Python's global interpreter lock."""
 
 import os
 import pickle
@@ -18,14 +18,14 @@ S = TypeVar("S")
 
 
 class EndedError(RuntimeError):
-    """A process that ended without a result."""
+    """A worker process ended without a result."""
 
 
 class Workers:
-    """Processes that work until the end of a `with` block; each starts when there is a piece for it.
+    """A process pool for a `with` block; each process starts on demand.
 
-    `processes`: by default as many as there are cores; where that comes to one, the work is done here: a process takes
-    half a second to start.
+    `processes`: by default the number of cores; if that is one, the work runs in this process: a new one takes half a
+    second to start.
     """
 
     def __init__(self, processes: int | None = None) -> None:
@@ -42,10 +42,10 @@ class Workers:
     def spread(
         self, work: Callable[[S], T], pieces: Sequence[S], done: Callable[[int], None] = lambda count: None
     ) -> list[T]:
-        """Return what `work` returns for each piece, in order; raises what it raises first: the block then ends.
+        """Return the result of `work` for each piece, in order; raises the first exception: the block then ends.
 
-        `work` must be a function that a new process can import; pieces and results are pickled. The pieces are begun in
-        their order. `done` is told how many are.
+        `work` must be a function that a new process can import; pieces and results are pickled. Pieces are started in
+        order. `done` is called with the number of finished ones.
         """
         if min(len(pieces), self.most) <= 1:
             results = []
@@ -53,14 +53,14 @@ class Workers:
                 results.append(work(piece))
                 done(len(results))
             return results
-        # From this thread: they end with the thread that started them.
+        # Started from this thread: they end with the thread that started them.
         while len(self.pipes) < min(len(pieces), self.most):
             self.pipes.append(_worker(self.stack))
         return _Round(work, pieces, done).by(self.pipes)
 
 
 class _Round:
-    """Pieces on their way through processes, each of which has a thread that feeds it."""
+    """Pieces being processed; a thread feeds each worker process."""
 
     def __init__(self, work: Callable[[Any], Any], pieces: Sequence[Any], done: Callable[[int], None]) -> None:
         self.work, self.pieces, self.done = work, pieces, done
@@ -98,7 +98,7 @@ class _Round:
 
 
 def _worker(until: ExitStack) -> Connection:
-    """Return the way to a new process that works until the end of the block."""
+    """Start a worker process for the block, and return the connection to it."""
     ours, theirs = Pipe()
     until.enter_context(ours)
     with theirs:
@@ -111,7 +111,7 @@ def _worker(until: ExitStack) -> Connection:
 
 
 def serve() -> None:
-    """Do what the process that started this one sends, until it sends no more."""
+    """Run tasks from the parent process until it closes the connection."""
     die_with_parent()
     parent = Connection(int(sys.argv[1]))
     while True:
@@ -121,7 +121,7 @@ def serve() -> None:
             return
         try:
             answer = ("done", work(piece))
-        except BaseException as error:  # whatever it is, the parent raises it
+        except BaseException as error:  # any exception: the parent raises it
             answer = ("raised", error)
         try:
             parent.send(answer)

@@ -1,4 +1,4 @@
-"""Reports as short text and in notebooks: a verdict in one line, and a table below it."""
+"""Reports as text tables and notebook HTML: a verdict in one line, and a table below it."""
 
 import math
 from collections.abc import Sequence
@@ -9,28 +9,28 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.support.printable import printable
 
 WIDTH = 160
-"""Of the longest bar, in a notebook's pixels."""
+"""Width of the longest bar, in a notebook's pixels."""
 
 ROWS = 20
-"""Of a table; the rest is counted."""
+"""Maximum rows of a table; the rest is counted."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a report is on one screen."""
+    """A report on one screen."""
 
     verdict: str
     headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     bars: Sequence[float] = ()
-    """A number for each row, drawn beside it in a notebook; empty where there is nothing to compare."""
+    """A number for each row, drawn as a bar in a notebook; empty if there is nothing to compare."""
 
 
 class Tabled:
     """A report that prints as its table; `repr` is the same, and a notebook shows it as HTML."""
 
     def table(self) -> Table:
-        """Return what is shown."""
+        """Return the table."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Tabled:
 
 
 def _bars(values: Sequence[float]) -> list[str]:
-    """Return a cell with a bar for each number, the longest for the greatest that is finite."""
+    """Return a cell with a bar for each number, scaled to the largest finite one."""
     most = max((v for v in values if math.isfinite(v)), default=0) or 1
     return [
         f'<td><div style="width:{WIDTH * (min(v / most, 1) if v == v else 0):.0f}px;height:0.8em;'

@@ -1,1 +1,1 @@
-"""Integers that remember how they were computed, for planners and launch programs."""
+"""Symbolic integers: values that record how they were computed, for planners and launch programs."""

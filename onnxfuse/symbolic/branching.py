@@ -1,4 +1,4 @@
-"""What planners call in place of Python's own where numbers may be recorded: for plain numbers they are the same."""
+"""Replacements for Python builtins that planners use on traced numbers; on plain numbers they behave the same."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def least(candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], Any] | None = None) -> T | None:
-    """Return the first of the candidates with the least key among those of which `where` holds; None where of none.
+    """Return the first candidate with the minimum key among those for which `where` holds; None if there is none.
 
-    A program of many candidates asks one question for all of them, however `key` and `where` branch: they change
-    nothing, and what they return is a number, a truth or a tuple of such.
+    A recorded program branches once for all candidates, however `key` and `where` branch: they must have no side
+    effects, and return a number, a truth value or a tuple of such.
     """
     return _chosen(candidates, key, where, False)
 
 
 def most(candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], Any] | None = None) -> T | None:
-    """Return the first of those with the greatest key; else as `least`."""
+    """Return the first candidate with the maximum key; else like `least`."""
     return _chosen(candidates, key, where, True)
 
 
@@ -38,17 +38,17 @@ def _chosen(
 
 
 def smaller(a: T, b: T) -> T:
-    """Return the lesser one of two numbers, of equals the first: `min`, about which a program asks nothing."""
+    """Return the minimum of two numbers, the first if equal: `min` without recording a branch."""
     return cast(T, traced_numbers.selected(traced_numbers.less(b, a), b, a))
 
 
 def larger(a: T, b: T) -> T:
-    """Return the greater one of two numbers, of equals the first: `max`, about which a program asks nothing."""
+    """Return the maximum of two numbers, the first if equal: `max` without recording a branch."""
     return cast(T, traced_numbers.selected(traced_numbers.less(a, b), b, a))
 
 
 def merged(function: Callable[[], T]) -> T:
-    """Return what a function gives, a number or a tuple of such, about whose branches a program asks nothing."""
+    """Return a function's result, a number or a tuple of such, without recording its branches."""
     recording = active()
     return function() if recording is None else recording.merged(function)
 
@@ -66,12 +66,12 @@ def gcd(*values: int) -> int:
 
 
 def settled(number: int) -> int:
-    """Return a number that will stand in the kernel's text, so that a program is for this number from here on."""
+    """Return a number that becomes a literal in the kernel's text: the program is specialized to it from here on."""
     return int(number)
 
 
 def remembered(maxsize: int) -> Callable[[Function], Function]:
-    """Return `lru_cache` for functions of shapes: while they are recorded nothing is remembered, since that asks."""
+    """Return `lru_cache` for functions of shapes: disabled while recording, since hashing would specialize."""
 
     def remember(function: Function) -> Function:
         kept = lru_cache(maxsize)(function)

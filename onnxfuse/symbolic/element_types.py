@@ -1,4 +1,4 @@
-"""The element types of kernels: how each is stored, computed, and written as a C++ literal."""
+"""Element types of kernels: storage type, compute type, and C++ literals of each."""
 
 import math
 import struct
@@ -14,7 +14,7 @@ class UnsupportedError(KernelError):
 
 
 class DisagreeingError(UnsupportedError):
-    """Inputs of these shapes never come together: an extent of one is `found`, that of another `expected`."""
+    """Inputs of inconsistent shapes: an extent of one is `found`, that of another `expected`."""
 
     def __init__(self, message: str, found: int, expected: int) -> None:
         super().__init__(message)
@@ -32,9 +32,9 @@ class ElementType:
     size: int
     """Bytes in memory."""
     low: int = 0
-    """Least integer, for integers."""
+    """Minimum, for integers."""
     high: int = 0
-    """Greatest integer, for integers."""
+    """Maximum, for integers."""
 
 
 def _integer(name: str, bits: int, signed: bool) -> ElementType:
@@ -60,13 +60,13 @@ TYPES: dict[int, ElementType] = {
 
 
 def require(dtype: int) -> None:
-    """Raise `UnsupportedError` for an element type that kernels do not know, such as strings."""
+    """Raise `UnsupportedError` for an element type that kernels do not support, such as strings."""
     if dtype not in TYPES:
         raise UnsupportedError(f"element type {name(dtype)}")
 
 
 def name(dtype: int) -> str:
-    """Return ONNX's name of an element type, its number where ONNX has none."""
+    """Return ONNX's name of an element type, its number if ONNX has none."""
     return str(TensorProto.DataType.Name(dtype)) if dtype in TensorProto.DataType.values() else f"number {dtype}"
 
 
@@ -87,7 +87,7 @@ def is_integer(dtype: int) -> bool:
 
 
 def as_python(value: float, dtype: int) -> float | int | bool:
-    """Return `value` as the Python number that a constant of this element type holds; raises where it holds none."""
+    """Return `value` as the Python number of a constant of this element type; raises if it is not representable."""
     if computed(dtype) == "bool":
         return bool(value)
     if is_real(dtype):
@@ -98,7 +98,7 @@ def as_python(value: float, dtype: int) -> float | int | bool:
 
 
 def literal(value: float | int | bool, dtype: int) -> str:
-    """Return `value` as a C++ expression of the type that `dtype` is computed in; floats are exact."""
+    """Return `value` as a C++ literal of the type that `dtype` is computed in; floats are exact."""
     cpp = computed(dtype)
     if cpp == "bool":
         return "true" if value else "false"
@@ -107,7 +107,7 @@ def literal(value: float | int | bool, dtype: int) -> str:
     if cpp == "double":
         return _double_literal(value)
     low = TYPES[dtype].low
-    # The least integer has no literal of its own: -9223372036854775808 is minus a number that is too big.
+    # The minimum has no literal: -9223372036854775808 is the negation of an out-of-range literal.
     text = f"(-{-(int(value) + 1)}ll - 1)" if value == low and low < 0 else f"{int(value)}{'ll' if low else 'ull'}"
     return f"({cpp}){text}"
 

@@ -1,7 +1,7 @@
-"""Expressions over the extents of an op's inputs: each one once, with Python's meaning of its operation.
+"""Hash-consed expressions over the extents of an op's inputs, with the semantics of Python's operators.
 
-Integers are exact and reals are IEEE doubles, so that any evaluation gives the same bits or none: what would not fit 64
-bits, or a double, is `UnansweredError`.
+Integers are exact and reals are IEEE doubles, so that any evaluation gives the same bits or none: a result that does
+not fit 64 bits, or a double, raises `UnansweredError`.
 """
 
 import math
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 Value = int | float
 
 DIM, INTEGER, REAL = "dim", "integer", "real"
-"""What has no operands: an input's extent, by its place among all of them, and constants."""
+"""Leaf nodes: an input's extent, by its index among all of them, and constants."""
 
 MOST_EXACT = 2**53
-"""Up to which a double holds every integer."""
+"""Magnitude up to which a double represents every integer."""
 
 
 class UnansweredError(Exception):
-    """Numbers for which an evaluation by 64 bits says nothing: the planner has to be asked."""
+    """An evaluation that is not exact in 64 bits: the planner itself has to run."""
 
 
 def _int64(value: int) -> int:
@@ -61,7 +61,7 @@ def _gcd(a: int, b: int) -> int:
 
 
 def multiplier(extent: int, bits: int) -> int:
-    """Return the multiplier of a division by `extent` (ir/strides.py), as a number of 64 bits with a sign."""
+    """Return the multiplier of a division by `extent` (symbolic/strides.py), as a signed 64-bit number."""
     shift = max(extent - 1, 0).bit_length()
     found = (((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1) % (1 << bits)
     return found - (1 << 64) if found >= 1 << 63 else found
@@ -112,22 +112,22 @@ OPERATIONS: Mapping[str, Callable[..., Value]] = {
     "round": _rounded,
     "floor": _floor,
 }
-"""By name; the order is that of the tape's numbers, and part of its version."""
+"""Operations by name; their order defines the tape's opcodes, and is part of its version."""
 
 
 @dataclass
 class ExpressionGraph:
-    """The expressions of the programs of one family; each is known by its number."""
+    """The expressions of one family's programs; each is identified by its index."""
 
     nodes: list[tuple[str, tuple[Value, ...]]] = field(default_factory=list)
-    """The operation with the numbers of its operands; a constant with its value, an extent with its place."""
+    """The operation with the indices of its operands; a constant with its value, an extent with its index."""
     known: dict[object, int] = field(default_factory=dict)
     factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of a product of several, in order; so that a product is one expression however it was put together."""
+    """Sorted factors of each product, so that a product is one expression however it was associated."""
 
     def node(self, op: str, *args: Value) -> int:
-        """Return the number of an expression, a new one only where no equal one is there."""
-        # 0.0 and -0.0 are equal, and other doubles.
+        """Return the index of an expression, a new one only if no equal one exists."""
+        # 0.0 and -0.0 compare equal, but are different doubles.
         key: object = (op, args[0].hex()) if op == REAL and isinstance(args[0], float) else (op, args)
         found = self.known.get(key)
         if found is None:
@@ -136,17 +136,17 @@ class ExpressionGraph:
         return found
 
     def integer(self, value: int) -> int:
-        """Return the constant; `UnansweredError` where it is none of 64 bits."""
+        """Return the index of an integer constant; raises `UnansweredError` beyond 64 bits."""
         _int64(value)
         return self.node(INTEGER, value)
 
     def constant(self, number: int) -> Value | None:
-        """Return the value of a constant, None of what is computed."""
+        """Return the value of a constant, None for a computed expression."""
         op, args = self.nodes[number]
         return args[0] if op in (INTEGER, REAL) else None
 
     def product(self, a: int, b: int) -> int:
-        """Return the product of two integers: that of its factors in order, the constant last."""
+        """Return the product of two integers in canonical form: its factors in order, the constant last."""
         found = sorted((*self.factors.get(a, (a,)), *self.factors.get(b, (b,))))
         constant, rest = 1, []
         for number in found:
@@ -165,7 +165,7 @@ class ExpressionGraph:
         return made
 
     def evaluated(self, number: int, dims: Sequence[int], known: dict[int, Value]) -> Value:
-        """Return the value of an expression for these extents; raises `UnansweredError`. `known` keeps all."""
+        """Return the value of an expression for these extents; raises `UnansweredError`. `known` memoizes all."""
         waiting = [number]
         while waiting:
             top = waiting[-1]

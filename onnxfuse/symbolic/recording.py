@@ -1,4 +1,4 @@
-"""A recorded run of a planner: what it asks about the numbers, as a path of a tree; what is known needs no asking."""
+"""Symbolic tracing of a planner: each undecided branch on a traced number becomes a node in a decision tree."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from onnxfuse.symbolic.expressions import DIM, INTEGER, REAL, ExpressionGraph, V
 
 T = TypeVar("T")
 LOW, HIGH = -(2**63), 2**63 - 1
-"""Of every integer: an evaluation that leaves them answers nothing."""
+"""Integer range: an evaluation outside raises."""
 
 Range = tuple[int, int]
 
 MOST_OUTCOMES = 96
-"""Ways that the key of one candidate may go; one with more is asked about step by step."""
+"""Maximum execution paths of one candidate's key; beyond that, each branch is recorded."""
 
 
 @dataclass
 class DecisionNode:
-    """A question of a tree, or the answer at its end."""
+    """A decision of the tree, or the result at a leaf."""
 
     asked: int | None = None
-    """The expression whose value leads on; None: nothing was recorded beyond."""
+    """The expression whose value selects the child; None: nothing is recorded beyond."""
     children: dict[Value, DecisionNode] = field(default_factory=dict)
     answer: Any = None
     chooses: bool = False
-    """Whether it is a choice among candidates."""
+    """Whether it selects among candidates."""
 
 
 class ChangingError(AssertionError):
-    """A planner that asked something else on the way that it had gone before: a mistake in the planner."""
+    """A planner branched differently on a path that it had taken before: it is not deterministic, a defect."""
 
 
 @dataclass
 class _Branches:
-    """One way through a function whose conditions are answered beforehand."""
+    """One path through a function, with predetermined outcomes of its conditions."""
 
     answers: list[bool]
     asked: list[int] = field(default_factory=list)
 
 
 class _TooManyError(Exception):
-    """More outcomes than are worth it, or one that is an error."""
+    """More paths than MOST_OUTCOMES, or one that raises."""
 
 
 class Recording:
-    """One run, along a path from the root of a tree; what is new is added to it."""
+    """One run along a path from the root of a tree; new decisions are added to it."""
 
     def __init__(self, graph: ExpressionGraph, root: DecisionNode, dims: Sequence[int]) -> None:
         self.graph, self.dims, self.at = graph, dims, root
@@ -60,19 +60,19 @@ class Recording:
         self.branches: _Branches | None = None
         self.pinned: dict[int, int] = {}
         self.pins: list[str] = []
-        """What was pinned, for people."""
+        """Descriptions of specialized values."""
         self.values: dict[int, Value] = {}
 
     def dim(self, place: int) -> Any:
-        """Return an extent of the inputs as a number."""
+        """Return an extent of the inputs as a traced number."""
         number = self.graph.node(DIM, place)
         self.facts.setdefault(number, (0, HIGH))
         return traced_numbers.expression(self, number, self.dims[place])
 
-    # ---- what numbers ask
+    # ---- queries by traced numbers
 
     def holds(self, condition: int, concrete: bool) -> bool:
-        """Return whether a condition holds, from here on."""
+        """Return whether a condition holds, and assume that from here on."""
         op, args = self.graph.nodes[condition]
         if op == "not":
             return not self.holds(int(args[0]), not concrete)
@@ -94,8 +94,8 @@ class Recording:
         return answer
 
     def pin(self, number: int, concrete: Value) -> None:
-        """Record that all that follows is for this value alone."""
-        if isinstance(concrete, float):  # by what it is computed from
+        """Specialize everything that follows to this value."""
+        if isinstance(concrete, float):  # pin the extents that it depends on
             for dim in self._dims_of(number):
                 self.pin(dim, int(self.value_of(dim)))
             return
@@ -118,7 +118,7 @@ class Recording:
         return sorted(found)
 
     def decide(self, number: int, value: Value, chooses: bool = False) -> None:
-        """Go on from here by the value of an expression."""
+        """Branch on the value of an expression."""
         if self.at.asked is None:
             if self.at.answer is not None:
                 raise ChangingError("asked beyond an answer")
@@ -127,10 +127,10 @@ class Recording:
             raise ChangingError(f"asked {self.text(number)}, before {self.text(self.at.asked)}")
         self.at = self.at.children.setdefault(value, DecisionNode())
 
-    # ---- what is known
+    # ---- known facts
 
     def _range(self, number: int, depth: int = 6) -> Range:
-        """Return between which values an integer lies."""
+        """Return the known minimum and maximum of an integer."""
         op, args = self.graph.nodes[number]
         constant = self.graph.constant(number)
         if constant is not None:
@@ -144,7 +144,7 @@ class Recording:
         return low, high
 
     def _implied(self, condition: int) -> bool | None:
-        """Return what is known of a condition."""
+        """Return a condition's value if it is implied, else None."""
         if condition in self.facts:
             low, high = self.facts[condition]
             if low == high:
@@ -201,7 +201,7 @@ class Recording:
     # ---- choices
 
     def outcomes(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, as one expression of all the ways that it can go. It must change nothing."""
+        """Return the result of `work` as one expression over all its paths. It must have no side effects."""
         found: list[tuple[list[int], list[bool], Any]] = []
         answers: list[bool] = []
         facts = self.facts
@@ -218,7 +218,7 @@ class Recording:
                 answers[-1] = False
                 if len(found) > MOST_OUTCOMES:
                     raise _TooManyError
-        except UnsupportedError as error:  # in a way that these numbers may never go
+        except UnsupportedError as error:  # on a path that these numbers may never take
             raise _TooManyError from error
         finally:
             self.facts, self.branches = facts, None
@@ -226,7 +226,7 @@ class Recording:
         return merged
 
     def merged(self, work: Callable[[], T]) -> T:
-        """Return the same; where it can go too many ways, the one that it goes."""
+        """Return the same; with too many paths, the current one."""
         if self.branches is not None:
             return work()
         try:
@@ -250,12 +250,12 @@ class Recording:
     def choose(
         self, candidates: Sequence[T], key: Callable[[T], Any], where: Callable[[T], Any] | None, most: bool
     ) -> T | None:
-        """Return the candidate of the least, or greatest, key among those of which `where` holds; of equals the first.
+        """Return the first candidate with the minimum, or maximum, key among those for which `where` holds.
 
-        However many there are: one question.
+        One decision for any number of candidates.
         """
         if self.at.asked is not None and self.at.chooses:
-            asked = self.at.asked  # the same candidates as before: the planner came the same way
+            asked = self.at.asked  # the same candidates as before: the planner took the same path
         else:
             try:
                 best = self._best(candidates, key, where, most)
@@ -290,7 +290,7 @@ class Recording:
         return best
 
     def text(self, number: int, depth: int = 4) -> str:
-        """Return an expression for people."""
+        """Return an expression as readable text."""
         op, args = self.graph.nodes[number]
         if op == DIM:
             return f"d{args[0]}"
@@ -325,13 +325,13 @@ _RANGES: dict[str, Callable[..., Range]] = {
     **dict.fromkeys(("lt", "eq", "and", "or", "real_lt", "real_eq"), lambda a, b: (0, 1)),
     "not": lambda a: (0, 1),
 }
-"""Between which values a result lies."""
+"""Range of an operation's result."""
 
 
 def choose_untraced(
     candidates: Sequence[T], key: Callable[[T], Any], where: Callable[[T], Any] | None, most: bool
 ) -> T | None:
-    """Return the same as `Recording.choose` by asking candidate for candidate."""
+    """Return the same as `Recording.choose` by comparing candidates one by one."""
     able = [c for c in candidates if where is None or where(c)]
     return (max if most else min)(able, key=key) if able else None
 
@@ -340,13 +340,13 @@ _current = threading.local()
 
 
 def active() -> Recording | None:
-    """Return the recording of this thread."""
+    """Return this thread's recording."""
     return getattr(_current, "recording", None)
 
 
 @contextmanager
 def recorded(recording: Recording) -> Iterator[None]:
-    """Let planners of this thread be recorded, so that their choices are one question each."""
+    """Record the planners of this thread, so that each choice is one decision."""
     before, _current.recording = active(), recording
     try:
         yield

@@ -1,4 +1,4 @@
-"""Dimensions and strides: broadcast operands over one shape, with neighbouring dimensions merged where all agree."""
+"""Shapes and strides: operands broadcast over one shape, with adjacent dimensions merged where all allow it."""
 
 import itertools
 import math
@@ -12,16 +12,16 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """A shape of as few dimensions as possible and how each operand runs through it."""
+    """A shape of minimal rank, and each operand's strides in it."""
 
     extents: Shape
-    """Outermost first, at least one; none of them is 1 unless it stands alone."""
+    """Outermost first, at least one; none is 1 unless it is the only one."""
     strides: tuple[Shape, ...]
-    """For each operand its step along each dimension, in elements; 0 = broadcast."""
+    """Strides of each operand along each dimension, in elements; 0 = broadcast."""
 
     @property
     def contiguous(self) -> Shape:
-        """The strides of an operand as big as the shape."""
+        """Strides of an operand with the full shape."""
         return row_major(self.extents)
 
 
@@ -31,18 +31,18 @@ def row_major(extents: Shape) -> Shape:
 
 
 def padded(shape: Shape, rank: int) -> Shape:
-    """Return `shape` with ones before it, up to `rank` dimensions."""
+    """Return `shape` with leading ones, up to `rank` dimensions."""
     return (1,) * (rank - len(shape)) + shape
 
 
 def strides_in(shape: Shape, full: Shape) -> Shape:
-    """Return the strides of a dense operand of `shape` as it is broadcast over `full`."""
+    """Return the strides of a dense operand of `shape` broadcast over `full`."""
     own = padded(shape, len(full))
     return tuple(0 if n == 1 else s for n, s in zip(own, row_major(own), strict=True))
 
 
 def strides_by(shape: Shape, full: Shape, order: tuple[int, ...]) -> Shape:
-    """Return the same of an operand whose axes lie in memory in this order, outermost first; others are broadcast.
+    """Return the strides of an operand stored in this axis order, outermost first; other axes are broadcast.
 
     >>> strides_by((4, 5, 6), (4, 5, 6), (1, 0, 2))
     (6, 24, 1)
@@ -53,7 +53,7 @@ def strides_by(shape: Shape, full: Shape, order: tuple[int, ...]) -> Shape:
 
 
 def collapse(full: Shape, strides: tuple[Shape, ...]) -> Layout:
-    """Return the smallest layout: dimensions of 1 dropped, neighbours merged where every operand runs through both.
+    """Return the minimal layout: unit dimensions dropped, adjacent ones merged where every operand allows it.
 
     >>> collapse((4, 5, 6), ((30, 6, 1), (0, 0, 1)))
     Layout(extents=(20, 6), strides=((6, 1), (0, 1)))
@@ -77,10 +77,10 @@ def collapse(full: Shape, strides: tuple[Shape, ...]) -> Layout:
 
 
 def vector_width(sizes: tuple[int, ...]) -> int:
-    """Return how many elements a thread moves at once, for operands of these element sizes in bytes.
+    """Return the number of elements per vectorized access, for operands of these element sizes in bytes.
 
-    The smallest type moves 16 bytes in one access, as long as the largest one needs at most two accesses.
-    One-byte types beside bigger ones (masks) do not widen it.
+    The smallest type moves 16 bytes in one access, as long as the largest one needs at most two accesses. One-byte
+    types next to larger ones (masks) do not widen it.
     """
     largest = max(sizes)
     smallest = min((s for s in sizes if s > 1), default=1)
@@ -100,17 +100,17 @@ def divisor(extent: int, bits: int) -> tuple[int, int, int]:
 
 
 def divisors(extents: Iterable[int], bits: int) -> list[int]:
-    """Return numbers that a kernel divides by as the words of its parameters."""
+    """Return a kernel's divisors as parameter words."""
     return [word for extent in extents for word in divisor(extent, bits)]
 
 
 def slots(needed: Iterable[bool]) -> tuple[int, ...]:
-    """Return for each operand its row of strides among the parameters, -1 where it needs none."""
+    """Return for each operand its row of strides among the parameters, -1 if it needs none."""
     number = itertools.count()
     return tuple(next(number) if need else -1 for need in needed)
 
 
 def rows(strides: Iterable[Shape], slots: Iterable[int], rank: int) -> list[int]:
-    """Return the rows of strides of those that have one, as words; one at least."""
+    """Return the stride rows of operands that need one, as words; at least one."""
     words = [step for row, slot in zip(strides, slots, strict=True) if slot >= 0 for step in row]
     return words or [0] * rank

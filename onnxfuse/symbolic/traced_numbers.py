@@ -1,7 +1,7 @@
-"""Numbers that carry where they come from: what a planner computes with while it is recorded.
+"""Traced integers and floats: what a planner computes with while it is recorded.
 
-They are no integers and no floats for Python: what takes the bare number of one (an index, a hash, a text, a C
-function) has to ask for it, and the recording then holds for that number alone. No way leads around that.
+They are no subclasses of int or float: an operation that needs the concrete value (an index, a hash, formatting, a C
+function) has to request it, and the recording is then specialized to that value. Nothing bypasses this.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from onnxfuse.symbolic.expressions import OPERATIONS, REAL, ExpressionGraph, Una
 
 
 class Recorder(Protocol):
-    """What numbers ask of the recording that they are part of."""
+    """Interface of the recording that traced numbers belong to."""
 
     graph: ExpressionGraph
 
     def holds(self, condition: int, concrete: bool) -> bool:
-        """Return whether a condition holds, from here on."""
+        """Return whether a condition holds, and assume that from here on."""
         ...
 
     def pin(self, number: int, concrete: Value) -> None:
-        """Record that all that follows is for this value alone."""
+        """Specialize everything that follows to this value."""
         ...
 
 
 class _Expression:
-    """A value with the number of its expression."""
+    """A value with the index of its expression."""
 
     __slots__ = ("number", "recorder", "value")
 
@@ -113,7 +113,7 @@ class _Expression:
 
 
 class TracedInt(_Expression):
-    """An integer."""
+    """A traced integer."""
 
     __slots__ = ()
     value: int
@@ -151,12 +151,12 @@ class TracedInt(_Expression):
     __rand__ = __and__
 
     def bit_length(self) -> Any:
-        """Return the bits that the number takes."""
+        """Return the number of bits."""
         return _computed("bit_length", self)
 
 
 class Real(_Expression):
-    """A double."""
+    """A traced double."""
 
     __slots__ = ()
     value: float
@@ -174,7 +174,7 @@ class Real(_Expression):
 
 
 class Condition(_Expression):
-    """A truth."""
+    """A traced truth value."""
 
     __slots__ = ()
     value: bool
@@ -188,12 +188,12 @@ REALS = (float, Real)
 
 
 def is_bool(value: Any) -> bool:
-    """Return whether a value is a truth, no number: one of Python's, or one that is recorded."""
+    """Return whether a value is a truth value, Python's or a traced one."""
     return isinstance(value, bool | Condition)
 
 
 def is_recorded(value: object) -> bool:
-    """Return whether a value carries where it comes from."""
+    """Return whether a value is traced."""
     return isinstance(value, _Expression)
 
 
@@ -202,21 +202,21 @@ def _recorder(*values: Any) -> Recorder:
 
 
 def operand(graph: ExpressionGraph, value: Any) -> tuple[int, Value]:
-    """Return the number of a value's expression, and the value."""
+    """Return the index of a value's expression, and the value."""
     if isinstance(value, _Expression):
         return value.number, value.value
     return graph.node(REAL, value) if isinstance(value, float) else graph.integer(int(value)), value
 
 
 def as_real(recorder: Recorder, value: Any) -> Any:
-    """Return an integer as the double that Python makes of it."""
+    """Return an integer converted to double as Python does."""
     if isinstance(value, REALS):
         return value
     return _computed("real_of", value) if isinstance(value, _Expression) else float(value)
 
 
 def expression(recorder: Recorder, number: int, value: Value) -> Any:
-    """Return the value that an expression stands for; a plain one where it is a constant."""
+    """Return the value of an expression; a plain one if it is a constant."""
     constant = recorder.graph.constant(number)
     if constant is not None:
         return constant
@@ -235,7 +235,7 @@ def _made(recorder: Recorder, op: str, operands: list[tuple[int, Value]]) -> Any
 
 
 def _beyond(op: str, values: list[Value]) -> Value:
-    """Return Python's value where 64 bits have none; 0 in place of a division by zero, which no evaluation answers."""
+    """Return Python's value where 64 bits overflow; 0 for a division by zero, which no evaluation reaches."""
     match op, values:
         case "add", (a, b):
             return a + b
@@ -316,7 +316,7 @@ def _compared(op: str, a: Any, b: Any) -> Any:
         return NotImplemented
     if isinstance(a, REALS) or isinstance(b, REALS):
         return _real(f"real_{op}", a, b)
-    if _is_beyond(a) or _is_beyond(b):  # no evaluation gets there
+    if _is_beyond(a) or _is_beyond(b):  # never evaluated
         return op == "lt" and (b > 0 if _is_beyond(b) else a < 0)
     recorder = _recorder(a, b)
     left, right = operand(recorder.graph, a), operand(recorder.graph, b)
@@ -342,7 +342,7 @@ def _as_bool(condition: Any) -> bool:
 
 
 def negated(condition: Any) -> Any:
-    """Return the opposite of a truth."""
+    """Return the negation of a truth value."""
     if not isinstance(condition, Condition):
         return not condition
     op, args = condition.recorder.graph.nodes[condition.number]
@@ -352,21 +352,21 @@ def negated(condition: Any) -> Any:
 
 
 def both(a: Any, b: Any) -> Any:
-    """Return whether both of two truths hold, without asking."""
+    """Return the conjunction of two truth values, without recording a branch."""
     if not isinstance(a, Condition):
         return b if a else False
     return _computed("and", a, b) if isinstance(b, Condition) else (a if b else False)
 
 
 def either(a: Any, b: Any) -> Any:
-    """Return whether one of two truths holds, without asking."""
+    """Return the disjunction of two truth values, without recording a branch."""
     if not isinstance(a, Condition):
         return True if a else b
     return _computed("or", a, b) if isinstance(b, Condition) else (True if b else a)
 
 
 def selected(condition: Any, a: Any, b: Any) -> Any:
-    """Return the first value where a condition holds, else the second, without asking; tuples part by part."""
+    """Return the first value if a condition holds, else the second, without recording a branch; tuples elementwise."""
     if not isinstance(condition, Condition):
         return a if condition else b
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -386,7 +386,7 @@ def selected(condition: Any, a: Any, b: Any) -> Any:
 
 
 def less(a: Any, b: Any) -> Any:
-    """Return whether a key comes before another one, as tuples are compared, without asking."""
+    """Return whether a key is less than another one, in tuple order, without recording a branch."""
     if not isinstance(a, tuple):
         return a < b
     result: Any = False
@@ -396,12 +396,12 @@ def less(a: Any, b: Any) -> Any:
 
 
 def gcd(a: Any, b: Any) -> Any:
-    """Return the greatest common divisor; that of 0 and a number is the number, as nothing is negative."""
+    """Return the greatest common divisor; gcd(0, n) is n, as nothing is negative."""
     if type(a) is int and a == 0:
         return b
     return _computed("gcd", a, b)
 
 
 def divisor_multiplier(extent: Any, bits: int) -> Any:
-    """Return the multiplier of a division by a recorded extent, as a word of so many bits."""
+    """Return the multiplier of a division by a traced extent, as a word of so many bits."""
     return _computed("multiplier", extent, bits)

@@ -1,1 +1,1 @@
-"""C++ text of programs: expressions, operands, index maps, and the translation unit around them."""
+"""C++ emission: expressions, operands, index maps, and the translation unit around them."""

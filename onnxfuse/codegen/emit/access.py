@@ -1,8 +1,8 @@
-"""What surrounds the core of a template, as C++: its operands, and how they are held, loaded, computed with and stored.
+"""Emit the C++ around a template's core: operand pointers, register storage, loads, and stores.
 
-A template tells where each operand lies, by the C++ that loads or stores it there. The text around that is printed here
-for all of them: the struct `Pointers`, structs of what a thread holds, the functions that load them, `element`, which
-gives the body its operands, and those that store its results.
+A template supplies the C++ that addresses each operand in a load or store. This module emits the code around it, for
+all templates: the struct `Pointers`, the structs of a thread's registers, their load functions, `element`, which passes
+the operands to the body, and the functions that store its results.
 """
 
 from collections.abc import Iterable
@@ -19,30 +19,30 @@ class Pointer:
     """A field of `Pointers`."""
 
     stored: str
-    """C++ type of what it points to."""
+    """C++ element type in memory."""
     name: str
     argument: str
-    """The kernel's argument that it is: `in3`, `out0`, `scratch`; or `nullptr`."""
+    """The kernel argument: `in3`, `out0`, `scratch`; or `nullptr`."""
 
     @property
     def pointer(self) -> "Pointer":
-        """Itself."""
+        """The pointer itself."""
         return self
 
 
 def scratch(used: bool) -> Pointer:
-    """Return that of the memory that the launches of one stream share."""
+    """Return the pointer to the scratch memory shared by the launches of one stream."""
     return Pointer("unsigned", "scratch", "scratch" if used else "nullptr")
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input that is read, or an output."""
+    """A live input, or an output."""
 
     name: str
     """`in3`, `out0`: its name in the kernel."""
     field: str
-    """Its field of `Element` or `Result`."""
+    """Its field in `Element` or `Result`."""
     stored: str
     """C++ type in memory."""
     size: int
@@ -57,7 +57,7 @@ class Operand:
 
 
 def operands(program: Program, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
-    """Return the inputs that are read and then the outputs, with the shapes of their values (keepdims=1)."""
+    """Return the live inputs and then the outputs, with the shapes of their values (keepdims=1)."""
     shapes = program.shapes(input_shapes)
     inputs = [
         operand(f"in{i}", f"a{i}", program.inputs[i], input_shapes[i], False) for i in expressions.live_inputs(program)
@@ -67,32 +67,32 @@ def operands(program: Program, input_shapes: tuple[Shape, ...]) -> tuple[Operand
 
 
 def operand(name: str, field: str, dtype: int, shape: Shape, is_output: bool) -> Operand:
-    """Return the operand of this element type."""
+    """Return an operand of this element type."""
     facts = element_types.TYPES[dtype]
     return Operand(name, field, facts.stored, facts.size, shape, is_output)
 
 
 @dataclass(frozen=True)
 class Load:
-    """An input, as a thread reads it."""
+    """A thread's load of an input."""
 
     name: str
-    """Its field in the struct that holds it."""
+    """Its field in the register struct."""
     holder: str
-    """C++ type of that: `Pack<f16, W>`, neighbours; `Splat<f16>`, one element for all elements; ..."""
+    """C++ type of the field: `Pack<f16, W>`, adjacent elements; `Splat<f16>`, one element broadcast to all; ..."""
     call: str
-    """The load, as C++."""
+    """The load expression in C++."""
     halves: bool = False
-    """Whether a thread holds two, of rows `half` 0 and 1."""
+    """Whether a thread holds two fields, of rows `half` 0 and 1."""
 
     @property
     def field(self) -> str:
-        """Its declaration."""
+        """The field's declaration."""
         return f"{self.holder} {self.name}{'[2]' if self.halves else ''};"
 
     @property
     def statement(self) -> str:
-        """What loads it to the struct `held`."""
+        """The statement that loads it into the struct `held`."""
         if self.halves:
             return f"for (int half = 0; half < 2; ++half) held.{self.name}[half] = {self.call};"
         return f"held.{self.name} = {self.call};"
@@ -100,37 +100,37 @@ class Load:
 
 @dataclass(frozen=True)
 class RegisterGroup:
-    """Inputs that a thread holds together."""
+    """Inputs that a thread holds in registers together."""
 
     struct: str
     name: str
-    """What the functions call one of them."""
+    """The struct's variable name in the functions."""
     loads: tuple[Load, ...]
     wide: bool = False
-    """Whether the struct is a template of `W`, the elements of a vector."""
+    """Whether the struct is a template over `W`, the vector width."""
 
     @property
     def _type(self) -> str:
         return f"{self.struct}<W>" if self.wide else self.struct
 
     def hold(self) -> str:
-        """Return the struct."""
+        """Return the struct definition."""
         fields = "".join(f"  {load.field}\n" for load in self.loads)
         return f"{_template(self.wide)}struct {self.struct} {{\n{fields}}};\n"
 
     def values(self) -> dict[str, str]:
-        """Return the element of a element of each, as C++, by its name."""
+        """Return the C++ expression of each field's element, by name."""
         return {v.name: f"{self.name}.{v.name}{'[half]' if v.halves else ''}.get(w)" for v in self.loads}
 
     def fill(self, function: str, arguments: str, loads: Iterable[Load] | None = None) -> str:
-        """Return the function that loads all of them, or some, to a struct `held`, its first argument."""
+        """Return the function that loads all fields, or some, into a struct `held`, its first argument."""
         head = f"{_template(self.wide)}DEVICE void {function}({self._type}& held, {arguments})"
         return f"{head} {{\n{_statements(self.loads if loads is None else loads)}}}\n"
 
     def load(self, function: str, arguments: str, *, after: str = "", later: str = "", of: str = "") -> str:
-        """Return the function that gives the struct with all but the input `later`, which the core fills.
+        """Return the function that returns the struct with all inputs loaded except `later`, which the core fills.
 
-        `after`: what it does first, on zeros; `of`: what follows the arguments of a member function.
+        `after`: statements before the loads, on a zeroed struct; `of`: qualifiers after a member function's parameters.
         """
         loads = _statements(load for load in self.loads if load.name != later)
         head = f"{_template(self.wide)}DEVICE {self._type} {function}({arguments}){of}"
@@ -139,16 +139,16 @@ class RegisterGroup:
 
 @dataclass(frozen=True)
 class Store:
-    """An output, as a thread writes it."""
+    """A thread's store of an output."""
 
     name: str
-    """Of the array of its values."""
+    """Name of the array of its values."""
     stored: str
-    """C++ type of an element in memory."""
+    """C++ element type in memory."""
     field: str
-    """Of `Result`."""
+    """Field of `Result`."""
     call: str
-    """The store of that array, as C++."""
+    """The C++ store of that array."""
 
     @staticmethod
     def of(operand: Operand, call: str) -> "Store":
@@ -156,7 +156,7 @@ class Store:
         return Store(operand.name, operand.stored, operand.field, call)
 
     def statements(self, width: str) -> str:
-        """Return what stores `width` results."""
+        """Return the statements that store `width` results."""
         return (
             f"  Stored<{self.stored}>::Value {self.name}[{width}];\n"
             f"  UNROLLED for (int w = 0; w < {width}; ++w) {self.name}[w] = result[w].{self.field};\n"
@@ -170,9 +170,9 @@ def pointers(fields: Iterable[Operand | Pointer]) -> str:
 
 
 def element(operands: Iterable[str], held: Iterable[RegisterGroup], arguments: str) -> str:
-    """Return the function that gives the body its operands of a element, in their order.
+    """Return the function that passes one element of each operand to the body, in order.
 
-    They are told by their names in what is `held`; what is not held is C++ itself.
+    Operands in `held` are referenced by name; others are C++ expressions.
     """
     groups = tuple(held)
     known = {name: value for group in groups for name, value in group.values().items()}
@@ -181,7 +181,7 @@ def element(operands: Iterable[str], held: Iterable[RegisterGroup], arguments: s
 
 
 def store(function: str, arguments: str, stores: Iterable[Store], width: str, before: str = "", after: str = "") -> str:
-    """Return the function that stores the outputs of an array `result` of `width` elements, and what it does around."""
+    """Return the function that stores an array `result` of `width` elements, with surrounding statements."""
     statements = "".join(s.statements(width) for s in stores)
     return f"{_template(width == 'W')}DEVICE void {function}({arguments}) {{\n{before}{statements}{after}}}\n"
 

@@ -1,6 +1,6 @@
-"""Inputs side by side of which a kernel reads one: a table in shared memory tells where each run of neighbours begins.
+"""Concatenated inputs as a lookup table in shared memory: run of adjacent elements -> input and offset.
 
-Where an element lies is looked up, however many inputs there are; the comparisons are done once for a block.
+Addressing an element is one lookup, for any number of inputs; the comparisons run once per block.
 """
 
 from dataclasses import dataclass
@@ -11,29 +11,32 @@ from onnxfuse.codegen.program.index_map import Digit, Index
 from onnxfuse.symbolic.branching import gcd
 
 FEWEST = 3
-"""Inputs from which the table is faster than a comparison with each. DenseNet-121, float16, 32 images, H200, 2026-11:
-by a read and a choice for each input 1905 us, by a comparison for each 1681, by tables 1649."""
+"""Number of inputs from which the table beats a comparison for each. DenseNet-121, float16, 32 images, H200, 2026-11:
+with a read and a select for each input 1905 us, with a comparison for each 1681, with tables 1649.
+"""
 FLIGHT = 2
-"""Times as many bytes in flight as without a table, which a block has to wait for: 1633 us; four times 1643."""
+"""Factor of bytes in flight compared to without a table, whose construction a block waits for: 1633 us; four times
+1643.
+"""
 
 
 @dataclass(frozen=True)
 class Starts:
-    """The table of a read."""
+    """The lookup table of a read."""
 
     along: int
-    """The dimension along which the inputs lie side by side."""
+    """The concatenated dimension."""
     across: int
-    """The one in which they have different steps."""
+    """The dimension in which the inputs' strides differ."""
     run: int
-    """Neighbours along the first for each entry: they lie in one input."""
+    """Elements along the concatenated dimension per entry, all in one input."""
     entries: int
     others: Index
-    """What all dimensions but the second add to a position, of every input alike."""
+    """Offset contribution of all dimensions but `across`, equal for every input."""
 
 
 def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts | None:
-    """Return the table, of so many entries at most, for a read in vectors of `width`; None where there is none."""
+    """Return the table, of at most so many entries, for a read in vectors of `width`; None if there is none."""
     if len(read.cases) < FEWEST or index_maps.run(read, lowered.extents, width) < width:
         return None
     bounds = [b for c in read.cases for b in c.bounds]
@@ -42,7 +45,7 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
         return None
     edges = [0, *(b.high for b in bounds)]
     if [b.low for b in bounds] != edges[:-1] or edges[-1] != lowered.extents[along]:
-        return None  # zeros beside them
+        return None  # padding
     if any(not isinstance(a, Digit) for c in read.cases for a, _ in c.position.terms):
         return None
     dimensions = range(len(lowered.extents))
@@ -60,7 +63,7 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
 
 
 def text(name: str, read: Read, of: Starts, stored: str, numbers: index_maps.MapScalars) -> str:
-    """Return the struct that templates/concat/beside.cuh takes for a source of elements of the C++ type `stored`."""
+    """Return the struct that templates/concat/beside.cuh expects for a source of elements of the C++ type `stored`."""
 
     def start(case: ConditionalRead) -> str:
         words = (numbers.number(n) for n in (case.position.constant, case.position.factor(of.across)))

@@ -1,4 +1,4 @@
-"""The function of a kernel that is launched: untyped pointers, then the parameters by value."""
+"""Emit a kernel's entry point: untyped pointers first, then the parameters by value."""
 
 from collections.abc import Iterable
 
@@ -8,13 +8,13 @@ from onnxfuse.model.fused import FusedOp
 
 
 def kernel(entry: str, inputs: int, outputs: int, body: str, *, bounds: str = "KERNEL(THREADS)", more: str = "") -> str:
-    """Return the kernel function: so many input and output pointers, `more` arguments, the parameters by value."""
+    """Return the kernel function: input and output pointers, `more` arguments, then the parameters by value."""
     arguments = [f"const void* in{i}" for i in range(inputs)] + [f"void* out{n}" for n in range(outputs)]
     return f"{bounds} {entry}({', '.join([*arguments, *([more] if more else []), 'PARAMETERS p'])}) {{\n{body}}}\n"
 
 
 def typed(given: Iterable[Pointer]) -> str:
-    """Return the kernel's arguments that `given` are, with their types, as the struct takes them."""
+    """Return the kernel arguments for `given`, cast to their types, as the struct's initializers."""
     return ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in given)
 
 
@@ -24,8 +24,8 @@ def entry_point(
 ) -> str:  # fmt: skip
     """Return the kernel function of a body, which calls `work` with the typed pointers and the parameters.
 
-    `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any; `ahead`: statements for when the
-    kernel before may still run.
+    `min_blocks`: minimum resident blocks per multiprocessor for register allocation, 0 = any; `ahead`: prefetch
+    statements that may run while the preceding kernel still does.
     """
     given = tuple(f.pointer for f in fields)
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"

@@ -1,6 +1,6 @@
-"""Expression program -> C++ functors: `Element` in, `Result` out, and one `Phase` per round of row reductions.
+"""Emit an expression program as C++ functors: `Element` in, `Result` out, and one `Phase` per round of row reductions.
 
-The text is plain C++ over the names of templates/cuda/math.cuh: NVRTC and the host's compiler build the same numerics.
+The text is plain C++ over the names of templates/cuda/math.cuh: NVRTC and the host compiler build the same numerics.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from onnxfuse.symbolic import element_types
 
 
 def live_inputs(program: Program) -> tuple[int, ...]:
-    """Return the positions of the op's inputs that some output depends on, in order."""
+    """Return the indices of the op's inputs that some output depends on, in order."""
     live = program.live()
     return tuple(sorted(v.index for i, v in enumerate(program.values) if isinstance(v, Input) and i in live))
 
 
 def reduced_inputs(program: Program) -> frozenset[int]:
-    """Return the positions of the op's inputs that some reduction reads."""
+    """Return the indices of the op's inputs that some reduction reads."""
     seen: set[int] = set()
     stack = list(program.reductions())
     while stack:
@@ -33,10 +33,10 @@ def reduced_inputs(program: Program) -> frozenset[int]:
 
 
 def phases(program: Program) -> tuple[tuple[int, ...], ...]:
-    """Return the reductions by the round in which they can be done: each needs only those of earlier rounds."""
+    """Return the reductions grouped by round: each depends only on those of earlier rounds."""
     levels = program.levels()
     reductions = program.reductions()
-    # Levels count reductions that nothing reads, too; only those in use make a round.
+    # Levels include dead reductions; only live ones form a round.
     rounds = sorted({levels[i] for i in reductions})
     return tuple(tuple(i for i in reductions if levels[i] == level) for level in rounds)
 
@@ -57,7 +57,7 @@ def source(program: Program) -> str:
 
 
 def norm(program: Program, of: Moments) -> str:
-    """Return the struct `Norm`: the value whose moments are asked for, and `Reduced` by these, beside `source`."""
+    """Return the struct `Norm`: the value whose moments are computed, and `Reduced` from these; follows `source`."""
     made = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
     made += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
     made += _settle(program, 1, (*of.rests, *of.variances))
@@ -78,12 +78,12 @@ def norm(program: Program, of: Moments) -> str:
 
 
 def statements(program: Program, targets: Iterable[int]) -> list[str]:
-    """Return the statements that compute values of a program without reductions from the fields of a struct `x`."""
+    """Return statements that compute values of a reduction-free program from the fields of a struct `x`."""
     return _statements(program, targets, frozenset())
 
 
 def name(program: Program, index: int) -> str:
-    """Return what a value is called behind those statements."""
+    """Return a value's variable name in those statements."""
     return _operand(program, index, frozenset())
 
 
@@ -138,13 +138,13 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
 
 
 def _made(program: Program, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Return what is settled after a round of reductions, and of what the reciprocals are."""
+    """Return the row-invariant values available after a round of reductions, and those with reciprocals."""
     made = [i for i, r in settled(program).items() if r == number]
     return made, [i for i in _divisors(program) if i in round_ or i in made]
 
 
 def _settle(program: Program, number: int, round_: tuple[int, ...]) -> list[str]:
-    """Return the statements that settle it, behind those that set the results of the round."""
+    """Return the statements that compute them, after those that set the results of the round."""
     made, divisors = _made(program, number, round_)
     return [
         *(line.strip() for line in _statements(program, made, frozenset())),
@@ -164,7 +164,7 @@ def _combine(index: int, reduce: Reduce, other: str) -> str:
 
 
 def _accumulate(program: Program, index: int, reduce: Reduce) -> str:
-    """Add one element to a reduction; each thread meets its elements in order."""
+    """Emit the accumulation of one element; each thread visits its elements in order."""
     value = f"({_summed(program, reduce)})({_operand(program, reduce.arg, _known(program))})"
     if not _is_position(reduce):
         return _combine(index, reduce, value)
@@ -176,19 +176,19 @@ def _finished(index: int, reduce: Reduce) -> str:
     if _is_position(reduce):
         return f"math::position(r{index})"
     computed = element_types.computed(reduce.dtype)
-    # Divided, not multiplied: of equal elements the mean must be what they are, or a norm enlarges the difference.
+    # Division, not a reciprocal: the mean of equal elements must be exact, or a norm amplifies the error.
     total = f"r{index} / ({_word(reduce.dtype)})columns" if reduce.kind == "mean" else f"r{index}"
     return f"({computed})({total})"
 
 
 def accumulator(program: Program, reduce: Reduce) -> str:
-    """Return the C++ type of a partial result; for positions, of the value found so far and where it was."""
+    """Return the C++ type of a partial result; for arg reductions, of the value found so far and its index."""
     word = _summed(program, reduce)
     return f"math::Found<{word}, Index>" if _is_position(reduce) else word
 
 
 def accumulator_bytes(program: Program, bits: int) -> int:
-    """Return the greatest size of what one round of reductions keeps for an element of the result."""
+    """Return the maximum bytes of accumulators in one round of reductions, per result element."""
 
     def size(index: int) -> int:
         reduce = _reduction(program, index)
@@ -196,7 +196,7 @@ def accumulator_bytes(program: Program, bits: int) -> int:
         return 2 * max(value, bits // 8) if _is_position(reduce) else value
 
     def struct(sizes: list[int]) -> int:
-        # Beside one of 8 bytes each may begin on its boundary.
+        # With an 8-byte member, each may be aligned to 8 bytes.
         return sum(sizes) if max(sizes) == 4 else sum(-(-n // 8) * 8 for n in sizes)
 
     return max(struct([size(i) for i in round_]) for round_ in phases(program))
@@ -229,12 +229,12 @@ def _identity(program: Program, reduce: Reduce) -> str:
         least = element_types.literal(facts.low if upward else facts.high, dtype)
     if not _is_position(reduce):
         return least
-    # Behind every element in the order that decides between equals, and `nowhere`.
+    # Ordered after every element when breaking ties, and `nowhere`.
     return f"{{{least}, {'0' if reduce.kind.endswith('_last') else '(Index)-1'}}}"
 
 
 def _done(program: Program) -> Iterator[tuple[int, str]]:
-    """The fields of `Reduced`, with the value that gives each its type: results, what is settled, reciprocals."""
+    """The fields of `Reduced`, with the value that gives each its type: results, row invariants, reciprocals."""
     for round_ in phases(program):
         yield from ((i, f"r{i}") for i in round_)
     yield from ((i, f"v{i}") for i in settled(program))
@@ -246,16 +246,16 @@ def _known(program: Program) -> frozenset[str]:
 
 
 def reduced_bytes(program: Program) -> int:
-    """Return the size of `Reduced`, at most."""
+    """Return an upper bound of the size of `Reduced`."""
     sizes = [max(element_types.TYPES[program.values[i].dtype].size, 4) for i, _ in _done(program)]
     return len(sizes) * max(sizes)
 
 
 @lru_cache(maxsize=1024)
 def settled(program: Program) -> dict[int, int]:
-    """Return what is computed once for all elements of a row, with the round after which it can be.
+    """Return the row-invariant values that are computed once per row, with the round after which they are available.
 
-    The compiler does not see by itself that a root or a division, which has a slow path, is the same for every element.
+    The compiler does not see by itself that a root or a division, which has a slow path, is loop-invariant.
     """
     rounds = {i: number for number, round_ in enumerate(phases(program)) for i in round_}
     after: dict[int, int] = {}
@@ -270,7 +270,7 @@ def settled(program: Program) -> dict[int, int]:
 
 
 def _divisors(program: Program) -> tuple[int, ...]:
-    """Return the results and settled values whose reciprocals are settled, too: they divide 16-bit floats."""
+    """Return the row-invariant values whose reciprocals are precomputed, too: they divide 16-bit floats."""
     live = program.live()
     found = {
         v.args[1]
@@ -285,7 +285,7 @@ def _divisors(program: Program) -> tuple[int, ...]:
 
 
 def _statements(program: Program, targets: Iterable[int], done: frozenset[str] | None = None) -> list[str]:
-    """Return the statements that compute `targets` from the inputs, the reductions and what is settled (`done`)."""
+    """Return statements that compute `targets` from the inputs, the reductions and row-invariant values (`done`)."""
     done = _known(program) if done is None else done
     needed: set[int] = set()
     stack = list(targets)
@@ -309,14 +309,14 @@ def _statement(program: Program, index: int, done: frozenset[str]) -> str:
         if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
         if value.op == "div" and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
-            # One division for all elements of a row, and a product for each: float32 has digits to spare.
+            # One division per row, and a multiplication per element: float32 has sufficient precision.
             once = f"q{value.args[1]}"
             expression = f"{args[0]} * " + (f"done.{once}" if once in done else f"(1 / {args[1]})")
         elif value.op == "reciprocal" and value.dtype == TensorProto.FLOAT16:
-            # Of numbers that float16 holds, none is below 2^-24.
+            # No float16 number is below 2^-24.
             expression = f"reciprocal_fast({args[0]})"
         elif value.op == "div" and value.dtype == TensorProto.FLOAT16:
-            # What float16 holds is no more than 65504: far from 2^126, where the short division ends.
+            # float16 ends at 65504, far from 2^126, the limit of the fast division.
             expression = f"math::divide_fast({', '.join(args)})"
         if element_types.is_integer(value.dtype):
             # C++ computes small integers as int; ONNX wraps them around in their own type.
@@ -326,7 +326,7 @@ def _statement(program: Program, index: int, done: frozenset[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _shared(program: Program) -> frozenset[int]:
-    """Return the values that are the same for all elements of a row: made of reductions, and constants."""
+    """Return the row-invariant values: computed from reductions, and constants."""
     found: set[int] = set()
     constants: set[int] = set()
     for index, value in enumerate(program.values):

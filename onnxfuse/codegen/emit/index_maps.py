@@ -1,6 +1,6 @@
-"""Index maps as C++: positions, bounds, and how they change along one dimension.
+"""Emit index maps as C++: offsets, bounds checks, and strides along one dimension.
 
-Numbers are parameters of the kernel, not part of its text: other extents with the same structure are the same kernel.
+Extents are kernel parameters, not literals: other extents with the same structure share one kernel.
 """
 
 import math
@@ -15,7 +15,7 @@ from onnxfuse.symbolic.branching import gcd
 
 @dataclass
 class MapScalars:
-    """The numbers of a kernel's maps; each one is held once, so that the compiler sees equal conditions as equal."""
+    """Scalar parameters of a kernel's maps; equal values share one, so that the compiler merges equal conditions."""
 
     bits: int
     """Width of the index type."""
@@ -23,17 +23,17 @@ class MapScalars:
     divisors: list[int] = field(default_factory=list)
 
     def number(self, value: int) -> str:
-        """Return C++ for `value`; negative numbers wrap around, as the arithmetic of the index type does."""
+        """Return C++ for `value`; negative values wrap around, like the index type's arithmetic."""
         if value in (0, 1):
             return str(value)
         return f"p.number[{_place(self.numbers, value % (1 << self.bits))}]"
 
     def divisor(self, value: int) -> str:
-        """Return C++ for a number that is divided by."""
+        """Return C++ for a divisor."""
         return f"p.divisor[{_place(self.divisors, value)}]"
 
     def words(self) -> list[int]:
-        """Return the numbers as the words of `Parameters`: divisors, then plain numbers; one of each at least."""
+        """Return the words of `Parameters`: divisors, then plain numbers; at least one of each."""
         return [*strides.divisors(self.divisors or [1], self.bits), *(self.numbers or [0])]
 
 
@@ -44,7 +44,7 @@ def _place(held: list[int], value: int) -> int:
 
 
 def cpp(index: Index, numbers: MapScalars) -> str:
-    """Return `index` as C++ over the coordinates `c` of a place."""
+    """Return `index` as C++ over the coordinates `c` of an element."""
     parts = [] if index.constant == 0 and index.terms else [numbers.number(index.constant)]
     for atom, factor in index.terms:
         if isinstance(atom, Digit):
@@ -57,19 +57,19 @@ def cpp(index: Index, numbers: MapScalars) -> str:
 
 
 def condition(bound: Bound, space: Space, numbers: MapScalars) -> str:
-    """Return `bound` as C++, without the half of it that holds anyhow."""
+    """Return `bound` as C++, without a side that always holds."""
     least, greatest = space.range(bound.index)
     text = cpp(bound.index, numbers)
     if least >= max(bound.low, 0):
         return f"({text}) < {numbers.number(bound.high)}"
     if least >= 0 and greatest < bound.high:
         return f"({text}) >= {numbers.number(bound.low)}"
-    # Below `low` the difference wraps around to a great number.
+    # Below `low` the unsigned difference wraps around to a large number.
     return f"({text}) - {numbers.number(bound.low)} < {numbers.number(bound.high - bound.low)}"
 
 
 def finder(name: str, source: Source, space: Space, numbers: MapScalars) -> str:
-    """Return the struct of a source: `find` of a read, and `input` where it is of several; `holds` of a guard."""
+    """Return the struct of a source: `find` of a read, and `input` if it has several; `holds` of a guard."""
     if isinstance(source, Guard):
         holds = " && ".join(condition(b, space, numbers) for b in source.bounds)
         return (
@@ -93,7 +93,7 @@ def finder(name: str, source: Source, space: Space, numbers: MapScalars) -> str:
     )
 
 
-# ---- along neighbours
+# ---- contiguous runs
 
 
 def varies(index: Index, dimension: int) -> bool:
@@ -102,20 +102,20 @@ def varies(index: Index, dimension: int) -> bool:
 
 
 def fixed(source: Source, dimensions: Iterable[int]) -> bool:
-    """Return whether nothing of a source depends on the coordinates of these dimensions."""
+    """Return whether a source is independent of the coordinates of these dimensions."""
     return not any(varies(i, d) for d in dimensions for i in source.indices)
 
 
 def tail(extents: Shape, width: int) -> int:
-    """Return how many of the last dimensions a vector may run through: as few as it cuts evenly, else all."""
+    """Return the number of trailing dimensions that a vector may span: as few as it divides evenly, else all."""
     fitting = (k for k in range(1, len(extents)) if math.prod(extents[-k:]) % width == 0)
     return next(fitting, len(extents))
 
 
 def run(source: Source, extents: Shape, width: int) -> int:
-    """Return how many neighbours of the output lie side by side in one piece, from each multiple of it: 1..`width`.
+    """Return how many adjacent output elements are contiguous in the input, from each multiple of it: 1..`width`.
 
-    `width` is a power of 2. They also begin at a multiple of that number in the input: one access fetches them.
+    `width` is a power of 2. The input runs are aligned to that number as well: one access loads each.
     """
     best = 1
     for k in range(1, len(extents) + 1):
@@ -128,13 +128,13 @@ def run(source: Source, extents: Shape, width: int) -> int:
 
 
 def _dense(index: Index, extents: Shape, first: int) -> bool:
-    """Return whether the index runs through the dimensions from `first` on as through one."""
+    """Return whether the index traverses the dimensions from `first` on like a single one."""
     inner = index.factor(len(extents) - 1)
     return all(index.factor(d) == inner * math.prod(extents[d + 1 :]) for d in range(first, len(extents)))
 
 
 def granularity(source: Source, dimensions: tuple[int, ...], width: int) -> int:
-    """Return `run` along these dimensions alone, which the source runs through as through one."""
+    """Return `run` along these dimensions alone, which the source traverses like a single one."""
     common = width
     for index in _positions(source):
         if index.factor(dimensions[-1]) != 1 or any(index.divides_by_digit(d) for d in dimensions):

@@ -1,7 +1,7 @@
-"""A program with data movement as a plain program over reads: each read is an input through an index map.
+"""Lower data movement: rewrite a program with moves as a program over reads, each an input through an index map.
 
-Every output element is computed from elements of the inputs; where they lie follows from composing the movements
-between. A value that is reached at two places (RoPE: at i and at i + 32) is two values of the plain program.
+Every output element is computed from elements of the inputs, and their offsets follow by composing the movements in
+between. A value that is read at two indices (RoPE: at i and at i + 32) becomes two values of the lowered program.
 """
 
 import math
@@ -20,42 +20,42 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 MAX_CASES = 16
-"""Places in an input that one read may choose from: each costs a comparison and an address per vector. More are several
-reads."""
+"""Maximum cases of one read: each costs a comparison and an address per vector. Beyond that, several reads are used."""
 
 SEVERAL = range(3, 33)
-"""Inputs side by side that one read may choose from: a comparison and a pointer each per vector. By reads of their own
-each is a vector in registers, too, and a choice for each element."""
+"""Maximum concatenated inputs of one read: a comparison and a pointer each per vector. With separate reads, each also
+occupies a vector of registers, and needs a select per element.
+"""
 
 MAX_PLACES = 2048
-"""Values at a place of their own: each copy of a value that is put beside itself again doubles them."""
+"""Maximum values with indices of their own: each time a value is concatenated with itself they double."""
 
 MAX_CONDITIONS = 256
-"""Conditions under which one value may be wanted: beyond that the text would take too long to compile."""
+"""Maximum conditions under which one value is needed: beyond that the text would take too long to compile."""
 
 Bounds = tuple[Bound, ...]
 
 
 @dataclass(frozen=True)
 class ConditionalRead:
-    """Where an element lies, as long as all bounds hold."""
+    """An element's offset, valid while all bounds hold."""
 
     bounds: Bounds
     input: int
-    """Of the op."""
+    """Input index of the op."""
     position: Index
-    """In the input, row-major, in elements."""
+    """Row-major offset in the input, in elements."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """An element of an input: by the first case that holds; where none holds, nothing is read and it is 0."""
+    """An input element, by the first case that holds; if none holds, nothing is read and the value is 0."""
 
     cases: tuple[ConditionalRead, ...]
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The inputs of the op that it chooses from."""
+        """The op's inputs that it selects from."""
         return tuple(dict.fromkeys(c.input for c in self.cases))
 
     @property
@@ -81,23 +81,23 @@ Source = Read | Guard
 
 @dataclass(frozen=True)
 class LoweredProgram:
-    """The op over a space of as few dimensions as possible, all its outputs dense in it."""
+    """The op over an iteration space of minimal rank, in which all its outputs are dense."""
 
     program: Program
-    """Without movement; its inputs are the sources."""
+    """The program without movement; its inputs are the sources."""
     sources: dict[int, Source]
-    """By the input of `program`; those that no output depends on are left out."""
+    """Source of each input of `program`; dead ones are removed."""
     extents: Shape
-    """Of the dimensions, outermost first, at least one."""
+    """Extents of the dimensions, outermost first, at least one."""
 
     @property
     def space(self) -> Space:
-        """The dimensions as digits, to ask for ranges."""
+        """The dimensions as digits, for range queries."""
         return Space(dict(enumerate(self.extents)))
 
 
 def check(program: Program) -> None:
-    """Raise `UnsupportedError` where data moves in a way that is no index map."""
+    """Raise `UnsupportedError` if a movement is not an index map."""
     if any(isinstance(v, Move) and isinstance(v.how, LookedUp) for v in program.values):
         raise UnsupportedError("Gather by computed numbers, which only a kernel that reduces rows does by the way")
 
@@ -105,7 +105,7 @@ def check(program: Program) -> None:
 def lower(program: Program, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
     """Return `program` on inputs of these shapes with its movements as index maps; no extent may be 0.
 
-    Raises `UnsupportedError` where the outputs have different shapes.
+    Raises `UnsupportedError` if the outputs have different shapes.
     """
     shapes = program.shapes(input_shapes)
     full = shapes[program.outputs[0].value]
@@ -124,12 +124,12 @@ def lower(program: Program, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
             raise UnsupportedError(f"a chain of movements through {plural(program.values, 'value')}") from None
         if len(space.cuts) == cuts:
             return _finished(walk, outputs)
-        # A Reshape has cut a digit: what was written in it before is written again.
+        # A Reshape split a digit: indices in terms of it are rewritten.
 
 
 @dataclass
 class _Walk:
-    """From the outputs to the inputs, once for each place at which a value is wanted."""
+    """Traversal from the outputs to the inputs, visiting each value once per index."""
 
     program: Program
     shapes: tuple[Shape, ...]
@@ -137,10 +137,12 @@ class _Walk:
     builder: Builder = field(default_factory=Builder)
     sources: list[Source] = field(default_factory=list)
     numbers: dict[Source, int] = field(default_factory=dict)
-    """The place of each in `sources`."""
+    """Index of each source in `sources`."""
     types: list[int] = field(default_factory=list)
     choices: dict[int, tuple[Bounds, Bounds]] = field(default_factory=dict)
-    """For each choice, by its index in the plain program: where its second and where its third operand is wanted."""
+    """For each select, by its index in the plain program: the bounds under which its second and third operands are
+    needed.
+    """
     known: dict[tuple[int, tuple[Index, ...]], Term] = field(default_factory=dict)
 
     def at(self, value: int, places: tuple[Index, ...]) -> Term:
@@ -169,7 +171,7 @@ class _Walk:
                 raise AssertionError(f"{value}, which `refuse_cores` keeps out")
 
     def source(self, source: Source, dtype: int) -> Term:
-        """Return the term for a source, a new one only if no equal one is there."""
+        """Return the term for a source, a new one only if no equal one exists."""
         if source not in self.numbers:
             self.numbers[source] = len(self.sources)
             self.sources.append(source)
@@ -187,13 +189,13 @@ class _Walk:
         if isinstance(move.how, Padded):
             return self.padded(found, self.at(move.args[1], (Index(),) * len(shapes[1])))
         if not found:
-            # Within bounds that exclude each other: no element is ever wanted here.
+            # The bounds are contradictory: no element is ever read here.
             return self.builder.constant(0, move.dtype)
         one = self.together(found) or self.but_for_one_step(found)
         return one or self.chosen(found[:-1], found[-1][1], found[-1][0])
 
     def open(self, bounds: Bounds) -> Bounds | None:
-        """Return the bounds that are not always true; None where one never is."""
+        """Return the bounds that are not always true; None if one is always false."""
         kept = []
         for bound in bounds:
             least, greatest = self.space.range(self.space.resolved(bound.index))
@@ -204,11 +206,11 @@ class _Walk:
         return tuple(kept)
 
     def padded(self, found: list[tuple[Bounds, Term]], number: Term) -> Term:
-        """Return the one piece, `number` where its bounds do not hold."""
+        """Return the single piece, with `number` where its bounds do not hold."""
         if not found:
             return number
         ((bounds, term),) = found
-        # What is not read is 0 anyhow.
+        # Elements that are not read are 0 anyway.
         zero = number.constant is not None and number.constant.value == 0
         positive = number.constant is not None and math.copysign(1, number.constant.value) > 0
         if zero and positive and (read := self.one_read(found)) is not None:
@@ -216,9 +218,9 @@ class _Walk:
         return self.chosen([(bounds, term)], number, ()) if bounds else term
 
     def together(self, found: list[tuple[Bounds, Term]]) -> Term | None:
-        """Return the pieces as one computation on reads of several places, None where they are not alike.
+        """Return the pieces as one computation on a read with several cases, None if they differ in structure.
 
-        A bias and its input on both sides of a Concat are added once, at the place that is wanted.
+        A bias and its input on both sides of a Concat are added once, at the requested index.
         """
         values = [self.builder.values[t.index] for _, t in found]
         if all(v == values[0] for v in values) and not isinstance(values[0], Input):
@@ -241,7 +243,7 @@ class _Walk:
         return self.builder.term(Apply(first.op, tuple(args), first.dtype))
 
     def but_for_one_step(self, found: list[tuple[Bounds, Term]]) -> Term | None:
-        """Return two pieces that are alike but for one operation on one of them: -a and b of RoPE, a read once."""
+        """Return two pieces that differ in one extra operation: -a and b of RoPE become a single read."""
         if len(found) != 2:
             return None
         for number, (bounds, term) in enumerate(found):
@@ -257,7 +259,7 @@ class _Walk:
         return None
 
     def one_read(self, found: list[tuple[Bounds, Term]]) -> Term | None:
-        """Return the pieces as one read, None where they are more than that."""
+        """Return the pieces as one read, None if they are more than reads."""
         reads = [r for _, term in found if (r := self.read(term)) is not None]
         if len(reads) < len(found):
             return None
@@ -272,19 +274,19 @@ class _Walk:
         return self.source(one, found[0][1].dtype) if within else None
 
     def side_by_side(self, read: Read) -> bool:
-        """Return whether a read may choose from its inputs: not many, each at one place, neighbours lie together."""
+        """Return whether a read may select among its inputs: few, one index each, adjacent elements contiguous."""
         inner = next(reversed(self.space.extents), -1)
         together = all(self.space.resolved(c.position).factor(inner) == 1 for c in read.cases)
         return together and len(read.cases) in SEVERAL
 
     def read(self, term: Term) -> Read | None:
-        """Return the read that a term is, if it is one."""
+        """Return the read of a term, if it is one."""
         value = self.builder.values[term.index]
         source = self.sources[value.index] if isinstance(value, Input) else None
         return source if isinstance(source, Read) else None
 
     def chosen(self, found: list[tuple[Bounds, Term]], otherwise: Term, rest: Bounds) -> Term:
-        """Return the first piece whose bounds hold, else `otherwise`, which is wanted within `rest` alone."""
+        """Return the first piece whose bounds hold, else `otherwise`, which is needed only within `rest`."""
         result = otherwise
         for bounds, term in reversed(found):
             guard = self.source(Guard(bounds), TensorProto.BOOL)
@@ -296,7 +298,7 @@ class _Walk:
 
 
 def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
-    """Return the plain program, each read only where it is wanted, over merged dimensions."""
+    """Return the plain program over merged dimensions, with each read restricted to where it is needed."""
     plain = Program(tuple(walk.builder.values), outputs, tuple(walk.types))
     sources: dict[int, Source] = {}
     values = list(plain.values)
@@ -305,7 +307,7 @@ def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
         if isinstance(read, Input):
             source = walk.sources[read.index]
             sources[read.index] = _within(source, where) if isinstance(source, Read) else source
-            if sources[read.index] == Read(()):  # no element of it is wanted: of a token and an image, the token alone
+            if sources[read.index] == Read(()):  # no element is needed, such as all but a class token
                 del sources[read.index]
                 values[value] = Constant(element_types.as_python(0, read.dtype), read.dtype, ())
     plain = replace(plain, values=tuple(values))
@@ -331,11 +333,11 @@ def _in_dimensions(source: Source, dimensions: Dimensions) -> Source:
 
 
 Wanted = frozenset[frozenset[Bound]]
-"""Conditions, one of which holds; each one is bounds that all hold."""
+"""A disjunction of conditions; each is a conjunction of bounds."""
 
 
 def _wanted(plain: Program, choices: dict[int, tuple[Bounds, Bounds]]) -> dict[int, Wanted]:
-    """Return for each value in use where it is wanted."""
+    """Return for each live value where it is needed."""
     wanted: dict[int, Wanted] = {o.value: frozenset({frozenset()}) for o in plain.outputs}
     for index in reversed(range(len(plain.values))):
         value = plain.values[index]
@@ -351,13 +353,13 @@ def _wanted(plain: Program, choices: dict[int, tuple[Bounds, Bounds]]) -> dict[i
 
 
 def _and(one: frozenset[Bound], other: Bounds) -> frozenset[Bound] | None:
-    """Return both; None where they exclude each other."""
+    """Return the conjunction; None if it is contradictory."""
     both = one | frozenset(other)
     return None if any(a.excludes(b) for a in one for b in other) else both
 
 
 def _simplest(conditions: frozenset[frozenset[Bound]]) -> Wanted:
-    """Return the conditions without those that another one covers."""
+    """Return the conditions without those implied by another one."""
     kept = frozenset(c for c in conditions if not any(d < c for d in conditions))
     if len(kept) > MAX_CONDITIONS:
         raise UnsupportedError(f"a value wanted under {plural(kept, 'condition')}, expected at most {MAX_CONDITIONS}")
@@ -365,7 +367,7 @@ def _simplest(conditions: frozenset[frozenset[Bound]]) -> Wanted:
 
 
 def _within(read: Read, wanted: Wanted) -> Read:
-    """Return the read only where it is wanted."""
+    """Return the read restricted to where it is needed."""
     cases: list[ConditionalRead] = []
     for case in read.cases:
         limits = {both for w in wanted if (both := _and(frozenset(case.bounds), tuple(w))) is not None}
@@ -383,6 +385,6 @@ def _ordered(conditions: Wanted) -> list[frozenset[Bound]]:
 
 
 def _in_order(bounds: frozenset[Bound], first: Bounds) -> Bounds:
-    """Return the bounds in an order that does not depend on hashes: the same op gives the same text."""
+    """Return the bounds in an order independent of hashes, so that an op always gives the same text."""
     rest = bounds - set(first)
     return (*dict.fromkeys(first), *(sorted(rest, key=repr) if len(rest) > 1 else rest))

@@ -1,4 +1,4 @@
-"""What each scalar operation, rounding and reduction is in C++, over the names of templates/cuda/math.cuh."""
+"""C++ spelling of each scalar operation, rounding and reduction, over the names of templates/cuda/math.cuh."""
 
 from onnx import TensorProto
 
@@ -79,7 +79,7 @@ EXPRESSIONS: dict[str, str] = {
 }
 
 
-# Operations with a shorter form for 16-bit floats, in namespace math16.
+# Operations with a cheaper form for 16-bit floats, in namespace math16.
 SHORTER = frozenset(
     {"exp", "sqrt", "sigmoid", "mish", "one_plus_erf", "gelu", "erf_gelu", "erf_gelu_over", "gelu_tanh"}
 )
@@ -91,8 +91,8 @@ SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}
 
 
-# How two partial results of a reduction become one; a mean is a sum until it is finished. A position is compared with
-# what was found there.
+# Combination of two partial results of a reduction; a mean stays a sum until the end. An index is combined with its
+# value.
 COMBINE = {
     "sum": "{0} + {1}",
     "mean": "{0} + {1}",

@@ -1,4 +1,4 @@
-"""The text of a kernel: the template files, with the generated functor and constants between them."""
+"""Assemble a kernel's source: the template files, with the generated functor and constants inserted."""
 
 import re
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ DEVICE = "cuda/device.cuh"
 CLUSTER = "cuda/cluster.cuh"
 AMPERE = "cuda/sm80.cuh"
 HOPPER = "cuda/sm90.cuh"
-"""The sections that only NVRTC can read; the tests put a CPU twin in their place."""
+"""Sections that only NVRTC can compile; the tests substitute a CPU twin."""
 
 NAME_LENGTH = 200
-"""Of a kernel: the end of its op's name, which holds the hash."""
+"""Maximum length of a kernel's name: the end of its op's name, which contains the hash."""
 
 # Flags for every kernel: none relaxes floating point.
 FLAGS = ("-std=c++17", "-default-device")
@@ -23,16 +23,16 @@ FLAGS = ("-std=c++17", "-default-device")
 
 @dataclass(frozen=True)
 class Section:
-    """A piece of a kernel's text."""
+    """A section of a kernel's source text."""
 
     file: str
-    """The template file, or `<op> (generated)`: where compile errors point to."""
+    """The template file, or `<op> (generated)`: the location that compile errors name."""
     text: str
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel to compile. Equal sources are one kernel."""
+    """Source of a kernel. Equal sources are one kernel."""
 
     entry: str
     """Name of the kernel function."""
@@ -41,13 +41,13 @@ class KernelSource:
 
     @property
     def text(self) -> str:
-        """The whole translation unit; `#line` lets a compile error name the section's file and line."""
+        """The whole translation unit; with `#line`, compile errors name the section's file and line."""
         return "".join(f'#line 1 "{s.file}"\n{s.text}\n' for s in self.sections)
 
 
 @cache
 def template(file: str) -> Section:
-    """Return a template file."""
+    """Return a template file as a section."""
     return Section(file, (resources.files("onnxfuse.cuda") / "templates" / file).read_text(encoding="utf-8"))
 
 
@@ -57,7 +57,7 @@ def generated(entry: str, text: str) -> Section:
 
 
 def constants(facts: Mapping[str, bool | int], number: str = "int") -> str:
-    """Return the constants of a template as C++: flags, and numbers of this type."""
+    """Return a template's constants as C++: flags, and numbers of this type."""
     return "".join(
         f"constexpr bool {name} = {str(bool(value)).lower()};\n" if is_bool(value)
         else f"constexpr {number} {name} = {value};\n"
@@ -66,7 +66,7 @@ def constants(facts: Mapping[str, bool | int], number: str = "int") -> str:
 
 
 def identifier(name: str) -> str:
-    """Return `name` as a C identifier that no keyword and no name of the templates is: what optimize made ends so."""
+    """Return `name` as a C identifier that is neither a keyword nor a name in the templates."""
     text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[-NAME_LENGTH:]
     text = text if text and not text[0].isdigit() else f"k{text}"
     return text if re.search(r"_[0-9a-f]{10}$", text) else f"{text}_kernel"

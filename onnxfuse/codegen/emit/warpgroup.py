@@ -1,14 +1,14 @@
-"""Hopper's warpgroup products, as C++: a function around a `wgmma` instruction."""
+"""Emit C++ wrappers of Hopper's warpgroup matrix instruction, `wgmma`."""
 
 WIDEST = 256
-"""Columns of an instruction, at most."""
+"""Maximum columns of one instruction."""
 
 
 def product(name: str, columns: int, dtype: str, *, right_rows: bool, held: bool = False, fours: bool = False) -> str:
-    """Return the function `name` that adds a product of 64 x columns x 32 bytes to sums in registers.
+    """Return the function `name` that accumulates a product of 64 x columns x 32 bytes in registers.
 
-    `right_rows`: the right factor lies [k, n]. `held`: the left one is in registers, not in shared memory.
-    `fours`: sums are arrays [columns / 8][4]; else they are flat. More columns than WIDEST take two instructions.
+    `right_rows`: the right factor is stored [k, n]. `held`: the left factor is in registers, not in shared memory.
+    `fours`: accumulators are arrays [columns / 8][4]; else flat. More columns than WIDEST take two instructions.
     """
     first = columns if columns <= WIDEST else -(-columns // 128) * 64
     parts = [(begin, end) for begin, end in ((0, first), (first, columns)) if begin < end]
@@ -22,7 +22,7 @@ def product(name: str, columns: int, dtype: str, *, right_rows: bool, held: bool
 
 
 def _instruction(begin: int, end: int, dtype: str, right_rows: bool, held: bool, fours: bool) -> str:
-    """Return the one for the columns from `begin` to `end`, 128 bytes of the right factor each, 16 of an address."""
+    """Return the instruction for columns `begin` to `end`: 128 bytes of the right factor each, in 16-byte units."""
     count, terms = (end - begin) // 2, "8" if dtype == "tf32" else "16"
     sums = [f"d[{i // 4}][{i % 4}]" if fours else f"d[{i}]" for i in range(begin // 2, end // 2)]
     left = [f"a[{i}]" for i in range(4)] if held else ["a"]

@@ -1,1 +1,1 @@
-"""What each ONNX operator means in the typed program."""
+"""Semantics of ONNX operators in the typed program."""

@@ -1,4 +1,4 @@
-"""The body language of attention: what the library's op means, by (domain, op type)."""
+"""Attention operators in the body language: semantics by (domain, op type)."""
 
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.operators.reduction_ops import MICROSOFT

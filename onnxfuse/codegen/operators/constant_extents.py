@@ -1,4 +1,4 @@
-"""Numbers that say where data goes: constants put together, and extents of values picked, divided and put together."""
+"""Constant integer operands of data movement: concatenated constants, and selected or divided extents."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from onnxfuse.codegen.program.movement import Extent
 
 
 def folded(node: BodyNode) -> Known | None:
-    """Return what a node makes of known numbers and of extents alone; None where it computes anything else."""
+    """Return a node's result from known integers and extents alone; None if it computes anything else."""
     match node.op_type, node.operands:
         case "Gather", (ShapeOf(of=of), np.ndarray() as axes):
             return Extents(tuple(Extent(0, int(axis)) for axis in axes.reshape(-1)), (of,))

@@ -1,4 +1,4 @@
-"""The body language of contractions: what each matrix product means, by (domain, op type)."""
+"""Contractions in the body language: semantics of each matrix product, by (domain, op type)."""
 
 from onnx import TensorProto
 
@@ -10,7 +10,7 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 
 
 def accumulator(dtype: int) -> int:
-    """Return the element type in which products of this one are summed."""
+    """Return the accumulator type for products of this element type."""
     return int(TensorProto.FLOAT) if element_types.computed(dtype) == "float" else dtype
 
 
@@ -27,7 +27,7 @@ def _matmul(node: BodyNode) -> tuple[Term, ...]:
 
 
 def _gemm(node: BodyNode) -> tuple[Term, ...]:
-    """The product, then what alpha, beta and the bias make of it: in float32, rounded once."""
+    """The product, then alpha, beta and the bias: in float32, rounded once."""
     product = _product(node, -2 if node.number("transA", 0) else -1, -1 if node.number("transB", 0) else -2)
     alpha, beta, bias = node.number("alpha", 1.0), node.number("beta", 1.0), node.optional(2)
     if alpha == 1.0 and bias is None:

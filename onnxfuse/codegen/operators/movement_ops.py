@@ -1,4 +1,4 @@
-"""The body language of data movement: what each ONNX op that moves data means, by (domain, op type)."""
+"""Data movement in the body language: semantics of each operator that moves data, by (domain, op type)."""
 
 import math
 from collections.abc import Callable
@@ -39,14 +39,16 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 MOVEMENT: dict[tuple[str, str], Handler] = {}
 
 FREE = named(Trait.VIEW)
-"""Ops for which ONNX Runtime launches nothing: the result is the operand's memory under another shape."""
+"""Operators for which ONNX Runtime launches nothing: the result aliases the operand's memory with another shape."""
 
 MAX_RUNS = 8
-"""Pieces of one Gather: each is a comparison and an address in the kernel."""
+"""Maximum runs of one Gather: each is a comparison and an address in the kernel."""
 
 
 MAX_EDGE = 2
-"""Elements that a Pad by edges adds on a side: each is a piece by itself, and pieces of several axes multiply."""
+"""Maximum elements that an edge-mode Pad adds on a side: each is a separate piece, and pieces of several axes
+multiply.
+"""
 
 
 def _moves(*names: str) -> Callable[[Callable[[BodyNode], Movement]], Callable[[BodyNode], Movement]]:
@@ -81,7 +83,7 @@ def _expand(node: BodyNode) -> tuple[Term, ...]:
     x, target = node.term(0), node.operands[1] if len(node.operands) > 1 else None
     if not isinstance(target, Extents):
         return (x.builder.move(Expanded(_wanted(node, "shape", 1)), x),)
-    # Operand 0 is what is expanded.
+    # Operand 0 is the data.
     numbers = tuple(replace(n, operand=n.operand + 1) if isinstance(n, Extent) else n for n in target.numbers)
     return (x.builder.term(Move(Expanded(numbers), (x.index, *(t.index for t in target.of)), x.dtype)),)
 
@@ -138,11 +140,11 @@ def _picks(node: BodyNode) -> Movement:
 
 @_moves("Resize")
 def _resize(node: BodyNode) -> Movement:
-    """Nearest by whole numbers: element i comes from i / factor, rounded down, however the centre is defined."""
+    """Nearest Resize by integer factors: element i comes from floor(i / factor), for any coordinate mode."""
     mode = node.text("mode", "nearest")
     centre = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
     rounding = node.text("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
-    # Between half pixels the source lies less than half an element from i // factor: any rounding to nearest finds it.
+    # With half-pixel centres the source is less than half an element from i // factor: any rounding mode selects that.
     nearest = centre in ("half_pixel", "pytorch_half_pixel") and rounding.startswith("round_")
     if mode != "nearest" or not (nearest or (centre == "asymmetric" and rounding == "floor")):
         raise UnsupportedError(f"Resize by {mode}, {centre}, {rounding}")
@@ -205,7 +207,7 @@ def _pad(node: BodyNode) -> tuple[Term, ...]:
 def _padded_by_itself(
     x: Term, mode: str, before: tuple[int, ...], after: tuple[int, ...], axes: tuple[int, ...]
 ) -> Term:
-    """Return x between pieces of itself: one axis after the other, so that corners come out as they should."""
+    """Return x concatenated with slices of itself: one axis after the other, so that corners are correct."""
     if (
         mode not in _BESIDE
         or min((*before, *after), default=0) < 0
@@ -229,7 +231,7 @@ _BESIDE: dict[str, Callable[[int, int], tuple[list[tuple[int, int, int]], list[t
     "edge": lambda low, high: ([(0, 1, 1)] * low, [(-1, _END, 1)] * high),
     "wrap": lambda low, high: ([(-low, _END, 1)] * (low > 0), [(0, high, 1)] * (high > 0)),
 }
-"""By the mode of a Pad and how many elements it adds: what stands before and behind, as slices (start, end, step)."""
+"""The slices (start, end, step) before and after the data, by a Pad's mode and number of added elements."""
 
 
 def _tile(node: BodyNode) -> tuple[Term, ...]:
@@ -255,7 +257,7 @@ def _listed(node: BodyNode, attribute: str) -> tuple[int, ...] | None:
 
 
 def _given(node: BodyNode, name: str, position: int) -> tuple[int, ...] | None:
-    """A list of integers that was an attribute in older versions of the op; None where it is left out."""
+    """Return a list of integers that was an attribute in older versions of the op; None if absent."""
     listed = _listed(node, name)
     return node.integers(position) if listed is None else listed
 
@@ -268,7 +270,7 @@ def _wanted(node: BodyNode, name: str, position: int) -> tuple[int, ...]:
 
 
 def _runs(numbers: tuple[int, ...]) -> tuple[Run, ...]:
-    """Return the numbers as few runs of equal steps.
+    """Return the numbers as a minimal list of arithmetic runs.
 
     >>> _runs((0, 1, 2, 7, 5, 3))
     (Run(start=0, step=1, length=3), Run(start=7, step=-2, length=3))

@@ -1,4 +1,4 @@
-"""A node of a body with its operands resolved, as the tables of ops read it."""
+"""A body node with resolved operands, the input of the operator tables."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 
 @dataclass(frozen=True)
 class ShapeOf:
-    """The extents of a value: what a Reshape may take as its target."""
+    """The shape of a value: a possible target of a Reshape."""
 
     of: Term
 
 
 @dataclass(frozen=True)
 class Extents:
-    """A list of numbers of which some are extents of values: what an Expand may take as its target."""
+    """An integer list, some elements of which are extents of values: a possible target of an Expand."""
 
     numbers: tuple[int | Extent, ...]
-    """Extents of `of`, by its number."""
+    """The integers, with references to extents of `of`."""
     of: tuple[Term, ...]
 
 
@@ -37,7 +37,7 @@ Known = Term | Array | ShapeOf | Extents
 
 @dataclass(frozen=True)
 class BodyNode:
-    """A node of the body with its operands resolved, as the tables of ops read it."""
+    """A node of the body with resolved operands, the input of the operator tables."""
 
     op_type: str
     opset: int
@@ -45,24 +45,24 @@ class BodyNode:
     operands: tuple[Known | None, ...]
     attributes: dict[str, object]
     outputs: int = 1
-    """How many outputs the node lists."""
+    """Number of outputs that the node lists."""
 
     def term(self, position: int) -> Term:
-        """Return the operand at `position` as a term; it must be there."""
+        """Return the operand at `position` as a term; it must be present."""
         found = self.optional(position)
         if found is None:
             raise UnsupportedError(f"{self.op_type} without its input {position}")
         return found
 
     def optional(self, position: int) -> Term | None:
-        """Return the operand at `position` as a term, or None where it is left out."""
+        """Return the operand at `position` as a term, None if absent."""
         operand = self.operands[position] if position < len(self.operands) else None
         if isinstance(operand, ShapeOf | Extents):
             raise UnsupportedError(f"{self.op_type} of a shape")
         return self._as_term(operand) if isinstance(operand, np.ndarray) else operand
 
     def shape_of(self, position: int) -> Term | None:
-        """Return the value whose shape the operand at `position` is, or None where it is something else."""
+        """Return the value whose shape the operand at `position` is, None for other operands."""
         operand = self.operands[position] if position < len(self.operands) else None
         return operand.of if isinstance(operand, ShapeOf) else None
 
@@ -78,7 +78,7 @@ class BodyNode:
         return tuple(self.term(i) for i in range(len(self.operands)))
 
     def integers(self, position: int) -> tuple[int, ...] | None:
-        """Return a constant operand, which must be of integers, or None where it is left out."""
+        """Return a constant integer operand, None if absent."""
         operand = self.operands[position] if position < len(self.operands) else None
         if operand is None:
             return None
@@ -95,7 +95,7 @@ class BodyNode:
         return operand
 
     def number(self, attribute: str, default: float) -> float:
-        """Return a number attribute. Attributes are float32 in ONNX, and so are their defaults."""
+        """Return a numeric attribute. Attributes are float32 in ONNX, and so are their defaults."""
         value = self.attributes.get(attribute, default if isinstance(default, int) else float(np.float32(default)))
         if not isinstance(value, int | float):
             raise UnsupportedError(f"{self.op_type} with {attribute}={value!r}, expected a number")

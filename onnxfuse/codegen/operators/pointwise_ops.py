@@ -1,6 +1,6 @@
-"""The body language: what each elementwise ONNX op means in scalar operations.
+"""Elementwise operators in the body language: semantics of each in scalar operations.
 
-`POINTWISE` by (domain, op type).
+`POINTWISE` is indexed by (domain, op type).
 """
 
 import math
@@ -97,7 +97,7 @@ def _erf_gelu(a: Term, b: Term) -> Term | None:
             scale = scaled.args[1 - scaled.args.index(x)]
             known = values[scale]
             if isinstance(known, Constant) and known.value > 0 and (op == "mul" or scaled.args[0] == x):
-                # The constants stay arguments: they take part in broadcasting.
+                # The constants stay operands, as they participate in broadcasting.
                 return a.builder.term(Apply(name, (x, scale, one, half), a.dtype))
     return None
 
@@ -107,12 +107,12 @@ def _is(value: Value, op: str) -> TypeGuard[Apply]:
 
 
 def _one_plus_erf(a: Term, b: Term) -> Term | None:
-    """1 + erf(x) -> erfc(-x): the form of GELU before opset 20, without its cancellation left of 0."""
+    """1 + erf(x) -> erfc(-x): the form of GELU before opset 20, without cancellation for negative x."""
     erf = a.builder.values[a.index]
     one = b.constant is not None and b.constant.value == 1
     if not (one and isinstance(erf, Apply) and erf.op == "erf"):
         return None
-    # The constant stays an argument: it takes part in broadcasting.
+    # The constant stays an operand, as it participates in broadcasting.
     return a.builder.term(Apply("one_plus_erf", (erf.args[0], b.index), a.dtype))
 
 
@@ -195,7 +195,7 @@ SPECIAL_REAL_POWERS = {**SPECIAL_POWERS, 0.5: "pow_half", -0.5: "pow_minus_half"
 
 @_pointwise("Pow")
 def _pow(node: BodyNode) -> Term:
-    """The result has the type of the base; a base and an exponent of unlike types meet in float or double."""
+    """The result has the base's type; a base and an exponent of different types compute in float or double."""
     x, y = node.term(0), node.term(1)
     special = SPECIAL_REAL_POWERS if element_types.is_real(x.dtype) else {2.0: "pow_2", 3.0: "pow_3"}
     if y.constant is not None and float(y.constant.value) in special:

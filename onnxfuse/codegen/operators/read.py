@@ -1,4 +1,4 @@
-"""From a fused op to its program: the walk over the nodes of the body, each spelled out by the table of its kind."""
+"""Build the program of a fused op: walk the nodes of its body, and expand each by the operator table of its kind."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Handlers = Mapping[tuple[str, str], Handler]
 HANDLERS: Handlers = {
     **POINTWISE, **REDUCTIONS, **MOVEMENT, **CONTRACTION, **WINDOW, **ATTENTION,
 }  # fmt: skip
-"""What each op means, by domain and op type."""
+"""Semantics of each op, by domain and op type."""
 
 
 @dataclass(frozen=True)
 class SubOp(FusedOp):
-    """An op that is part of another one, whose name and body it has."""
+    """A part of another op, with that op's name and body."""
 
     program: Program | None = None
-    """What it computes itself."""
+    """The part's own program."""
 
 
 def program(op: FusedOp) -> Program:
-    """Return the program of the body of `op`, made once for each distinct body and its element types.
+    """Return the program of the body of `op`, cached by body and element types.
 
-    Raises `UnsupportedError` with the reason where the body holds something that no kernel can be made for.
+    Raises `UnsupportedError` with the reason if the body contains an operation for which no kernel can be generated.
     """
     if isinstance(op, SubOp) and op.program is not None:
         return op.program
@@ -52,7 +52,7 @@ def program(op: FusedOp) -> Program:
 
 
 def library_program(op: FusedOp) -> Program:
-    """Return the program of the form of `op` through the library's ops; raises `UnsupportedError` like `program`."""
+    """Return the program of the library form of `op`; raises `UnsupportedError` like `program`."""
     if op.library is None:
         raise UnsupportedError("the op has no form through the library's own ops")
     return _program(replace(op, body=op.library).meaning)
@@ -64,7 +64,7 @@ def _program(meaning: Meaning) -> Program:
 
 
 def program_by(meaning: Meaning, handlers: Handlers) -> Program:
-    """Return the program of a body whose ops mean what `handlers` say: a template's own, for one."""
+    """Return the program of a body with the given handlers, such as a template's own."""
     inputs, outputs, function = meaning.inputs, meaning.outputs, meaning.op().body
     for dtype in (*inputs, *outputs):
         element_types.require(dtype)

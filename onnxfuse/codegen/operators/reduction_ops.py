@@ -1,4 +1,4 @@
-"""The body language of reductions: what each norm, softmax and sum over any axes means, by (domain, op type)."""
+"""Reductions in the body language: semantics of each norm, softmax and sum over any axes, by (domain, op type)."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def _reduction(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
 
 @_reduction("LayerNormalization")
 def _layer_normalization(node: BodyNode) -> tuple[Term, ...]:
-    """Two passes over the row in registers: the mean, then the sum of squared differences. Nothing cancels."""
+    """Two passes over the row in registers: the mean, then the sum of squared differences. No cancellation."""
     return _normalized(node, node.term(0), node.term(1), node.optional(2))
 
 
@@ -70,13 +70,13 @@ def _softmax(node: BodyNode) -> tuple[Term, ...]:
 
 
 def softmax(x: Term, axis: int, *, onward: bool) -> Term:
-    """Return e^x over its sum along an axis; `onward`: along that axis and all after it."""
+    """Return e^x divided by its sum along an axis; `onward`: along that axis and all after it."""
     exponential = x.builder.apply("exp", x - _reduced("max", x, (axis,), onward))
     return exponential * x.builder.apply("reciprocal", _reduced("sum", exponential, (axis,), onward))
 
 
 Reduction = Callable[[str, Term], Term]
-"""A kind of reduction and what it reduces -> the result, with length 1 on the axes of the node."""
+"""Maps a kind of reduction and its operand to the result, with length 1 on the node's axes."""
 
 
 def _square(x: Term) -> Term:
@@ -84,7 +84,7 @@ def _square(x: Term) -> Term:
 
 
 def _log_sum_exp(x: Term, over: Reduction) -> Term:
-    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = the greatest x, or 0 where that is infinite."""
+    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = max(x), or 0 where that is infinite."""
     b = x.builder
     greatest = over("max", x)
     zero = b.constant(0, x.dtype)
@@ -116,7 +116,7 @@ def _reduce(node: BodyNode) -> tuple[Term, ...]:
         raise UnsupportedError(f"{node.op_type} of {element_types.name(x.dtype)}")
     found = _axes(node)
     if found is None:
-        # No axes and noop_with_empty_axes: each element by itself, so all but the reduction.
+        # No axes and noop_with_empty_axes: elementwise, everything but the reduction.
         return (REDUCE[node.op_type](x, lambda _, term: term),)
     axes, all_ = found
     result = REDUCE[node.op_type](x, lambda kind, term: _reduced(kind, term, axes, onward=all_))
@@ -142,7 +142,7 @@ def _arg(node: BodyNode) -> tuple[Term, ...]:
 
 @_reduction("InstanceNormalization")
 def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
-    """Over all axes behind the channels, the scale and the bias by channel."""
+    """Over all axes after the channels, with scale and bias per channel."""
     x = node.real(0)
     scale, bias = (_moved(node.term(i), Channelled(), like=x) for i in (1, 2))
     return (_standard(node, x, (2,), onward=True) * scale + bias,)
@@ -150,7 +150,7 @@ def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
 
 @_reduction("GroupNormalization")
 def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
-    """Over the channels of a group and all axes behind them; scale and bias by channel, before opset 21 by group."""
+    """Over the channels of a group and all axes after them; scale and bias per channel, before opset 21 per group."""
     x, groups = node.real(0), int(node.number("num_groups", 0))
     if groups < 1:
         raise UnsupportedError("GroupNormalization without num_groups")
@@ -191,7 +191,7 @@ def _normalized(
 def _root_mean_square(node: BodyNode, x: Term, scale: Term, epsilon: float) -> tuple[Term, Term]:
     inverse = _inverse_root(node, _over_norm_axes(node, x * x), epsilon)
     y = x * inverse * scale
-    # The result has the type of the scale, which may be another one than that of the input.
+    # The result has the type of the scale, which may differ from the input's.
     y = y if y.dtype == scale.dtype else y.builder.apply("retype", y, dtype=scale.dtype)
     return y, _stashed(inverse, int(node.number("stash_type", TensorProto.FLOAT)))
 
@@ -206,7 +206,7 @@ def _inverse_root(node: BodyNode, x: Term, epsilon: float) -> Term:
 
 
 def _stashed(x: Term, stash: int) -> Term:
-    """The statistics are in the stash type whatever the type of the input; the values stay as they are."""
+    """The statistics use the stash type for any input type; the values keep theirs."""
     return (
         x
         if element_types.computed(x.dtype) != element_types.computed(stash)
@@ -236,7 +236,7 @@ def _listed_axes(node: BodyNode) -> tuple[int, ...] | None:
 
 
 def _axes(node: BodyNode) -> tuple[tuple[int, ...], bool] | None:
-    """Return (axes, all of them?), or None where nothing is reduced."""
+    """Return (axes, whether they are all), or None if nothing is reduced."""
     axes = _listed_axes(node)
     if axes:
         return axes, False

@@ -1,4 +1,4 @@
-"""The body language of windows: what each convolution, pooling and linear Resize means, by (domain, op type)."""
+"""Sliding windows in the body language: semantics of convolutions, pooling and linear Resize, by (domain, op type)."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def _pool(node: BodyNode) -> tuple[Term, ...]:
     if not kernel:
         raise UnsupportedError(f"{node.op_type} without kernel_shape")
     if sliding.auto_pad != "NOTSET" and sliding.dilations != (1, 1):
-        # ONNX Runtime 1.31 pads as if the window had no gaps, onnx's shape inference as it is.
+        # ONNX Runtime 1.31 pads for the undilated window, onnx's shape inference for the dilated one.
         raise UnsupportedError("a pooling with dilations and pads that follow from the size")
     if mean and padded and sliding.ceil:
         raise UnsupportedError("a mean over padding in windows that pass it")
@@ -42,7 +42,7 @@ def _pool(node: BodyNode) -> tuple[Term, ...]:
 
 
 def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
-    """Return the reduction of what a window sees of images [batch, channels, space...] with `dims` dimensions."""
+    """Return the reduction over the windows of images [batch, channels, space...] with `dims` dimensions."""
     taps = tuple(range(-dims, 0))
     seen = x.builder.term(Window((x.index,), kernel, sliding, dims, padded, x.dtype))
     found = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
@@ -50,7 +50,7 @@ def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, pa
 
 
 def _resize(node: BodyNode) -> tuple[Known, ...]:
-    """Linear: between the pixels that are there; any other mode moves pixels."""
+    """Linear Resize: interpolates between adjacent pixels; all other modes are data movement."""
     mode = node.text("mode", "nearest")
     if mode != "linear":
         return movement_ops.MOVEMENT["", "Resize"](node)
@@ -79,7 +79,7 @@ def _list(node: BodyNode, attribute: str) -> tuple[int, ...]:
 
 
 def _dims(node: BodyNode) -> int:
-    """Return the dimensions that the window slides along as the attributes tell it, 0 where they do not."""
+    """Return the number of spatial dimensions by the attributes, 0 if they do not determine it."""
     sizes = {len(_list(node, k)) // (2 if k == "pads" else 1) for k in _LISTS if k in node.attributes}
     if len(sizes) > 1 or not sizes <= {1, 2, 3}:
         raise UnsupportedError(f"a convolution over {', '.join(map(str, sorted(sizes)))} dimensions, expected 1 to 3")
@@ -99,7 +99,7 @@ def _sliding(node: BodyNode) -> Sliding:
 
 
 def _along(values: Sequence[int], default: int, dims: int = 2) -> Along:
-    """Return a value for each dimension, at least for rows and columns; one alone is for the columns of a row."""
+    """Return a value for each dimension, at least for rows and columns; a single one applies to columns."""
     return (default,) * (max(dims, 2) - len(values)) + tuple(int(v) for v in values)
 
 

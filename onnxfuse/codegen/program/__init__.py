@@ -1,1 +1,1 @@
-"""The typed program of a body, its index maps, and the transformations of it."""
+"""The typed program of a body, its index maps, and program transformations."""

@@ -1,4 +1,4 @@
-"""Programs under construction: values are collected, and terms have arithmetic."""
+"""Program builder: collects values, with operator overloading on terms."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 
 @dataclass
 class Builder:
-    """Collects the values of a program; equal values are one value, but for contractions.
+    """Collects the values of a program; equal values are merged, except contractions.
 
-    A product that a body writes twice is two products side by side, each with an epilogue of its own.
+    A product that a body contains twice becomes two products in one launch, each with its own epilogue.
     """
 
     values: list[Value] = field(default_factory=list)
     known: dict[Value, int] = field(default_factory=dict)
 
     def term(self, value: Value) -> Term:
-        """Return the term for `value`, a new one only if no equal one is there."""
+        """Return the term for `value`, a new one only if no equal one exists."""
         if value not in self.known or isinstance(value, Contract):
             self.known[value] = len(self.values)
             self.values.append(value)
         return Term(self, self.known[value])
 
     def constant(self, value: float | int | bool, dtype: int, shape: Shape = ()) -> Term:
-        """Return a number as a term of element type `dtype`."""
+        """Return a literal as a term of element type `dtype`."""
         return self.term(Constant(element_types.as_python(value, dtype), dtype, shape))
 
     def apply(self, op: str, *args: Term | float, dtype: int | None = None) -> Term:
-        """Return `op` applied to terms; plain numbers take the element type of the first term."""
+        """Return `op` applied to terms; Python numbers get the element type of the first term."""
         first = next(a for a in args if isinstance(a, Term))
         terms = [a if isinstance(a, Term) else self.constant(a, first.dtype) for a in args]
         return self.term(Apply(op, tuple(t.index for t in terms), first.dtype if dtype is None else dtype))
 
     def move(self, how: Movement, *args: Term) -> Term:
-        """Return data of terms of one element type at other places."""
+        """Return a movement of terms of one element type."""
         if len({t.dtype for t in args}) != 1:
             raise UnsupportedError(
                 f"data of types {' and '.join(element_types.name(t.dtype) for t in args)} moved together"
@@ -48,7 +48,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Term:
-    """A value under construction, with arithmetic."""
+    """A value under construction, with overloaded operators."""
 
     builder: Builder
     index: int
@@ -59,7 +59,7 @@ class Term:
 
     @property
     def constant(self) -> Constant | None:
-        """The constant that this term is, or None."""
+        """The constant behind this term, or None."""
         value = self.builder.values[self.index]
         return value if isinstance(value, Constant) else None
 

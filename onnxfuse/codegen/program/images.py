@@ -1,7 +1,7 @@
-"""Work on images as programs say it: a convolution, pooling or resizing with the Transposes around it.
+"""Image programs: recognize a convolution, pooling or resize together with the Transposes around it.
 
-ONNX's images have their channels first. Kernels like them last: then a Transpose stands before the work and one after
-it. This is the one place that tells such layouts.
+ONNX's images are channels first, and kernels prefer channels last: then one Transpose precedes the operation and one
+follows it. Layout detection happens only here.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ LAST: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     4: ((0, 3, 1, 2), (2, 3, 0, 1), (0, 2, 3, 1)), 3: ((0, 2, 1), (1, 2, 0), (0, 2, 1)),
     5: ((0, 4, 1, 2, 3), (2, 3, 4, 0, 1), (0, 2, 3, 4, 1)),
 }  # fmt: skip
-"""How images with their channels last, and weights packed by pixel, are transposed, and the result back; by rank."""
+"""Permutations to channels-last images, and of weights packed by pixel, and back; by rank."""
 
 
 @dataclass(frozen=True)
 class ImageProblem:
-    """A convolution, pooling or resizing, and how its images and filters lie."""
+    """A convolution, pooling or resize, with the layouts of its images and filters."""
 
     core: Contract | Reduce | Resample
     window: Window | None
-    """What the core contracts or reduces; None for a resizing."""
+    """The window that the core contracts or reduces; None for a resize."""
     x: int
-    """Index of the images as they lie before the Transposes."""
+    """Index of the images, before Transposes."""
     w: int | None
-    """Of the filters of a convolution."""
+    """Index of a convolution's filters, before Transposes."""
     images_last: bool
-    """Whether images lie [N, ..., C]; else [N, C, ...]."""
+    """Whether images are stored [N, ..., C]; else [N, C, ...]."""
     channels_last: bool
-    """Whether results do."""
+    """Whether results are stored channels last."""
     packing: tuple[int, ...]
-    """How the filters are turned to [F, C, ...] as ONNX has them, a permutation; empty where they lie so."""
+    """Permutation of the stored filters to ONNX's [F, C, ...]; empty for the identity."""
     rank: int
-    """Dimensions of the images, 3 to 5; 0 where the body does not tell."""
+    """Rank of the images, 3 to 5; 0 if the body does not determine it."""
     result: int
-    """Index of the value that all of this gives."""
+    """Index of the final value."""
     inside: frozenset[int]
-    """Indices of the values on the way from `x` and `w` to it."""
+    """Indices of the values between `x`, `w` and the result."""
 
 
 def image_works(program: Program) -> tuple[int, ...]:
-    """Return the indices of the convolutions, poolings and resizings that some output depends on, in order."""
+    """Return the indices of live convolutions, poolings and resizes, in order."""
     return tuple(i for i in sorted(program.live()) if _parts(program, i) is not None)
 
 
 def image_problem(program: Program, index: int) -> ImageProblem:
-    """Return a convolution, pooling or resizing with its layout; raises `UnsupportedError` where it is none of these.
+    """Return a convolution, pooling or resize with its layout; raises `UnsupportedError` if the value is none of these.
 
-    Images may be turned twice: channels first in memory, where the result alone has its channels last.
+    Images may be transposed twice: stored channels first, where only the result is channels last.
     """
     parts = _parts(program, index)
     if parts is None:
@@ -82,7 +82,7 @@ Parts = tuple[Contract | Reduce | Resample, Window | None, tuple[int, ...]]
 
 
 def _parts(program: Program, index: int) -> Parts | None:
-    """Return the core whose result a value is, its window, and the images and filters that it reads."""
+    """Return the core that computes a value, its window, and its images and filters."""
     value = program.values[index]
     match value:
         case Contract(args=(seen, filters)) if isinstance(window := program.values[seen], Window):
@@ -97,7 +97,7 @@ def _parts(program: Program, index: int) -> Parts | None:
 
 
 def _turns(program: Program, index: int) -> list[int]:
-    """Return a value and the Transposes that come between it and another value, which it is read as."""
+    """Return the value behind a chain of Transposes, and these."""
     found: list[int] = []
     while index >= 0 and isinstance(move := program.values[index], Move) and isinstance(move.how, Transposed):
         found.insert(0, index)
@@ -106,7 +106,7 @@ def _turns(program: Program, index: int) -> list[int]:
 
 
 def _perm(program: Program, index: int) -> tuple[int, ...]:
-    """Return the permutation that a Transpose writes, empty for another value."""
+    """Return the permutation of a Transpose, empty for another value."""
     match program.values[index]:
         case Move(how=Transposed(perm=tuple(perm))):
             return perm

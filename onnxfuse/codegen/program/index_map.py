@@ -1,9 +1,9 @@
-"""Index maps: where an element of the output lies in an operand, as sums over the digits of the output's coordinates.
+"""Index maps: operand indices as linear expressions over the digits of the output's coordinates.
 
-An output element has a place in a space of digits (a mixed radix number, outermost digit first). The coordinate of a
-value that is reached through Transpose, Slice, Reshape, ... is an `Index`: a constant plus multiples of digits. A
-Reshape that cuts a dimension cuts digits; where that does not come out even, a quotient or remainder stays in the index
-and is computed by the kernel, so that every map can be written.
+An output element has coordinates in a mixed-radix digit space (outermost digit first). The coordinate of a value that
+is read through Transpose, Slice, Reshape, ... is an `Index`: a constant plus multiples of digits. A Reshape that splits
+a dimension splits digits; where it does not divide evenly, a quotient or remainder stays in the index and the kernel
+computes it, so that every map can be expressed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Digit:
-    """A digit of the space, by its number."""
+    """A digit of the space, by its index."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Divided:
-    """The quotient or the remainder of an index that does not come out even in digits."""
+    """Quotient or remainder of an index that does not divide evenly into digits."""
 
     index: Index
     by: int
     rest: bool
-    """True: the remainder."""
+    """Whether it is the remainder."""
 
     def __hash__(self) -> int:
         return hash((self.index, self.rest))
@@ -46,7 +46,7 @@ class Index:
     constant: int = 0
 
     def __hash__(self) -> int:
-        # Its digits alone: a launch program asks nothing about the numbers where maps are told apart by their digits.
+        # Hash the digits alone, so that recording a launch program does not branch on the numbers.
         return hash(tuple(a.number if isinstance(a, Digit) else -1 for a, _ in self.terms))
 
     def __add__(self, other: Index | int) -> Index:
@@ -58,7 +58,7 @@ class Index:
         return _index(((a, f * factor) for a, f in self.terms), self.constant * factor)
 
     def factor(self, number: int) -> int:
-        """Return the factor of a digit."""
+        """Return the coefficient of a digit."""
         return next((f for a, f in self.terms if a == Digit(number)), 0)
 
     def inner(self) -> Iterator[Index]:
@@ -69,7 +69,7 @@ class Index:
                 yield from atom.index.inner()
 
     def divides_by_digit(self, number: int) -> bool:
-        """Return whether the digit stands inside a quotient or a remainder."""
+        """Return whether the digit occurs inside a quotient or a remainder."""
         return any(i.factor(number) for i in self.inner() if i is not self)
 
 
@@ -105,18 +105,18 @@ class Bound:
         return hash(self.index)
 
     def excludes(self, other: Bound) -> bool:
-        """Return whether the two never hold at once."""
+        """Return whether the two are mutually exclusive."""
         return self.index == other.index and (self.high <= other.low or other.high <= self.low)
 
 
 @dataclass
 class Space:
-    """The digits of the output's coordinates; `divide` cuts them where a map needs it."""
+    """Digits of the output's coordinates; `divide` splits them where a map requires it."""
 
     extents: dict[int, int] = field(default_factory=dict)
-    """Of each digit that is there, by its number; in order, outermost first."""
+    """Extents of current digits, by index, outermost first."""
     cuts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Digits that are gone: the outer and the inner one in their place."""
+    """Split digits, each with its outer and inner replacement."""
 
     def axis(self, extent: int) -> Index:
         """Return the coordinate along a new innermost axis of the space."""
@@ -127,7 +127,7 @@ class Space:
         return Index(((Digit(number), 1),))
 
     def resolved(self, index: Index) -> Index:
-        """Return `index` in the digits that are there."""
+        """Return `index` in terms of current digits."""
         if not any(isinstance(a, Divided) or a.number in self.cuts for a, _ in index.terms):
             return index
         result = Index((), index.constant)
@@ -143,15 +143,15 @@ class Space:
         return result
 
     def extents_of(self, number: int) -> int:
-        """Return the extent of a digit, there or cut."""
+        """Return the extent of a digit, current or split."""
         if number not in self.cuts:
             return self.extents[number]
         return math.prod(self.extents_of(n) for n in self.cuts[number])
 
     def range(self, index: Index, within: tuple[Bound, ...] = ()) -> tuple[int, int]:
-        """Return the least and the greatest number that `index` can be, each digit on its own.
+        """Return the minimum and maximum of `index`, with each digit varying independently.
 
-        `within`: of these bounds those on a digit alone limit it.
+        `within`: bounds, of which those on a single digit narrow the range.
         """
         low = high = index.constant
         for atom, factor in index.terms:
@@ -174,7 +174,7 @@ class Space:
         """Return quotient and remainder of `index`, which is not negative where it is used.
 
         >>> space = Space()
-        >>> space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
+        >>> outer, inner = space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
         """
         return self._part(index, by, rest=False), self._part(index, by, rest=True)
 
@@ -192,7 +192,7 @@ class Space:
             index = self.resolved(index)
 
     def _cut(self, atom: Atom, factor: int, by: int) -> int | None:
-        """Cut a digit so that factor * (its outer part) is a multiple of `by`; None where that does not come out."""
+        """Split a digit so that factor * (its outer part) is a multiple of `by`; None if that is impossible."""
         if not isinstance(atom, Digit) or factor <= 0 or by % factor:
             return None
         inner, extent = by // factor, self.extents[atom.number]
@@ -202,13 +202,13 @@ class Space:
         self.cuts[atom.number] = (number, number + 1)
         parts = {number: extent // inner, number + 1: inner}
         items = [p for n, e in self.extents.items() for p in (parts.items() if n == atom.number else [(n, e)])]
-        # The numbers of digits are never used again: `extents` and `cuts` together count them.
+        # Digit indices are never reused: `extents` and `cuts` together count them.
         self.extents = dict(items)
         return atom.number
 
 
 def linear(coordinates: tuple[Index, ...], shape: Shape) -> Index:
-    """Return the row-major position of an element of a dense tensor."""
+    """Return the row-major offset of an element of a dense tensor."""
     total = Index()
     for coordinate, extent in zip(coordinates, shape, strict=True):
         total = total * extent + coordinate
@@ -216,9 +216,9 @@ def linear(coordinates: tuple[Index, ...], shape: Shape) -> Index:
 
 
 def reshaped(space: Space, coordinates: tuple[Index, ...], shape: Shape, to: Shape) -> tuple[Index, ...]:
-    """Return the coordinates in a tensor of shape `to` of the element at `coordinates` in the same data as `shape`.
+    """Return the coordinates in shape `to` of the element at `coordinates` in `shape`, with the same row-major data.
 
-    Only dimensions that belong together are put together and cut: (6, 4) as (2, 3, 4) leaves the 4 alone.
+    Only dimensions that correspond are merged and split: (6, 4) as (2, 3, 4) does not touch the 4.
     """
     found: list[Index] = []
     source = [(c, n) for c, n in zip(coordinates, shape, strict=True) if n != 1]
@@ -246,17 +246,17 @@ def scaled(bound: Bound, digit: int, extent: int) -> Bound:
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The digits of a space, neighbours put together where everything runs through both alike."""
+    """The digits of a space, with adjacent ones merged where everything traverses both alike."""
 
     extents: Shape
     """Outermost first, at least one."""
     number: dict[int, int]
-    """The dimension of each digit that counts; the outer digits of a dimension are left out."""
+    """The dimension of each relevant digit; the outer digits of a dimension are omitted."""
     inner: dict[int, tuple[tuple[int, int], ...]]
-    """For a digit that was put together with digits inside of it: these, with their extents, outermost first."""
+    """For a digit merged with digits inside it: these, with their extents, outermost first."""
 
     def of(self, index: Index) -> Index:
-        """Return `index` with dimensions for digits."""
+        """Return `index` in terms of dimensions."""
         terms: list[tuple[Atom, int]] = []
         for atom, factor in index.terms:
             if isinstance(atom, Divided):
@@ -266,7 +266,7 @@ class Dimensions:
         return _index(terms, index.constant)
 
     def bound(self, bound: Bound) -> Bound:
-        """Return `bound` with dimensions for digits."""
+        """Return `bound` in terms of dimensions."""
         for outer, inside in self.inner.items():
             for number, extent in inside:
                 if bound.index.factor(outer) and not bound.index.factor(number):
@@ -275,9 +275,9 @@ class Dimensions:
 
 
 def merged(space: Space, indices: Iterable[Index], bounds: Iterable[Bound]) -> Dimensions:
-    """Return the fewest dimensions that all `indices` and `bounds` can be written in.
+    """Return the fewest dimensions in which all `indices` and `bounds` can be expressed.
 
-    A bound on the outer one of two digits is as good as one on both: it stands in no merger's way.
+    A bound on the outer one of two digits is equivalent to one on both: it does not prevent merging.
     """
     all_of = [i for index in indices for i in index.inner()]
     limits = list(bounds)
@@ -307,7 +307,7 @@ def merged(space: Space, indices: Iterable[Index], bounds: Iterable[Bound]) -> D
 
 
 def _fitted(bound: Bound, outer: int, inner: int, extent: int) -> Bound | None:
-    """Return the bound as it can be written where the two digits are one; None where it cannot."""
+    """Return the bound in terms of the merged digit; None if it is not expressible."""
     parts = list(bound.index.inner())
     if all(i.factor(outer) == i.factor(inner) * extent for i in parts):
         return bound

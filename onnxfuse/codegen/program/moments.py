@@ -1,4 +1,4 @@
-"""Norms: programs whose reductions are the mean of a value and the mean of its squared differences from that."""
+"""Recognize norms: programs whose reductions are the mean and the variance of a value."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ class Moments:
     """The reductions of a norm, as indices of values."""
 
     value: int
-    """What is normalized: it depends on no reduction."""
+    """The normalized value; it depends on no reduction."""
     mean: int
     variances: tuple[int, ...]
     """Means of squared differences from the mean."""
     rests: tuple[int, ...]
-    """Means of these differences: what the rounding of the mean leaves, see `recentre`."""
+    """Means of these differences: the rounding error of the mean, see `recentre`."""
 
 
 def moments(program: Program) -> Moments | None:
-    """Return the mean and the variance that all reductions of a program without moves are; None where others are.
+    """Return mean and variance if all reductions of a movement-free program are these; else None.
 
-    Both can be known after one pass over the values, in float32 arithmetic.
+    Both can be computed in one pass over the values, in float32 arithmetic.
     """
     levels, reductions = program.levels(), program.reductions()
     of = {i: v for i in reductions if isinstance(v := program.values[i], Reduce)}

@@ -1,4 +1,4 @@
-"""Data movement as facts: what moves where. `movement_maps` tells the shapes and places that follow."""
+"""Data movement operations as plain data; `movement_maps` derives their shapes and indices."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from onnxfuse.codegen.program.index_map import Shape
 @dataclass(frozen=True)
 class Transposed:
     perm: tuple[int, ...] | None
-    """None: all axes in reverse."""
+    """None: all axes reversed."""
 
 
 @dataclass(frozen=True)
 class Reshaped:
     target: Shape
-    """One extent may be -1: what is left."""
+    """One extent may be -1: the remaining one."""
     zero_copies: bool
-    """True: 0 stands for the operand's extent at the same axis."""
+    """Whether 0 copies the operand's extent at the same axis."""
 
 
 @dataclass(frozen=True)
 class Alike:
-    """Reshaped to the shape of the second operand, whose elements nobody reads."""
+    """Reshaped to the shape of the second operand, whose elements are not read."""
 
 
 @dataclass(frozen=True)
 class Channelled:
-    """A vector laid along the channels, axis 1, of the second operand, whose elements nobody reads."""
+    """A vector broadcast along the channels, axis 1, of the second operand, whose elements are not read."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Unsqueezed:
 
 @dataclass(frozen=True)
 class Extent:
-    """The extent of an axis of an operand, whose elements nobody reads; or a part of it."""
+    """The extent of an operand's axis, or a quotient of it; the operand's elements are not read."""
 
     operand: int
     axis: int
     by: int = 1
-    """Divided by, the quotient rounded down."""
+    """Divisor; the quotient is rounded down."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Expanded:
 
 @dataclass(frozen=True)
 class SliceRange:
-    """A slice along one axis, with ONNX's meaning of negative and too large numbers."""
+    """A slice along one axis, with ONNX's semantics of negative and out-of-range indices."""
 
     axis: int
     start: int
@@ -92,12 +92,12 @@ class SplitOutput:
     number: int
     parts: int
     sizes: tuple[int, ...]
-    """Empty: as equal as can be, the last one smaller."""
+    """Empty: equal parts, the last one smaller if necessary."""
 
 
 @dataclass(frozen=True)
 class Picked:
-    """The element number `at` of an axis, which goes away."""
+    """Element `at` of an axis, which is removed."""
 
     axis: int
     at: int
@@ -114,16 +114,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Elements of one axis by constant numbers, which are not negative."""
+    """Elements of one axis by constant, non-negative indices."""
 
     axis: int
     runs: tuple[Run, ...]
-    """One after the other."""
+    """The runs of indices, in order."""
 
 
 @dataclass(frozen=True)
 class LookedUp:
-    """Rows of the first operand, a table, by the numbers in the second, which are known when the kernel runs."""
+    """Rows of the first operand, a table, by the indices in the second, which are known only at run time."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Concatenated:
 
 @dataclass(frozen=True)
 class Padded:
-    """The second operand is the number that stands around the first one."""
+    """The second operand is the padding value."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -143,14 +143,14 @@ class Padded:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Every element this often along each axis: nearest Resize by whole numbers."""
+    """Every element repeated this often along each axis: nearest Resize by integer factors."""
 
     factors: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Enlarged:
-    """The same by the extents of the result, multiples of the operand's."""
+    """The same, by the extents of the result, which are multiples of the operand's."""
 
     sizes: Shape
 
@@ -159,7 +159,7 @@ class Enlarged:
 class DepthToSpace:
     block: int
     columns_first: bool
-    """True: mode CRD, the channel is the outer part."""
+    """Whether the mode is CRD: the channel is the outer part."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What follows from a movement: the shape that it gives, and where an element of its result lies in its operands."""
+"""Shape inference and index maps of movements: the result's shape, and the operand index of each result element."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 
 @dataclass(frozen=True)
 class Piece:
-    """Where a result's element comes from: operand number `operand` at `coordinates`, where all `bounds` hold."""
+    """Source of a result's element: `operand` at `coordinates`, where all `bounds` hold."""
 
     operand: int
     coordinates: tuple[Index, ...]
@@ -50,26 +50,26 @@ class Piece:
 
 
 MOST = 2**62
-"""Elements of a value at most: no place in it, and no product on the way to one, passes 64 bits."""
+"""Maximum elements of a value: no offset in it, and no intermediate product, exceeds 64 bits."""
 
 
 @remembered(4096)
 def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
     """Return the shape of the result for these shapes of the operands.
 
-    Raises `UnsupportedError` where there is none, and where an element of the result would lie beside its operand:
-    every place that a kernel reads by way of `pieces` is so known to lie inside.
+    Raises `UnsupportedError` if there is none, or if an element of the result would come from outside its operand: so
+    every index that a kernel reads by `pieces` is in bounds.
     """
     made = _shape(how, shapes)
     if any(n < 0 for n in made) or math.prod(made) > MOST:
         raise UnsupportedError(f"a value of shape {made}")
-    if not isinstance(how, LookedUp):  # its numbers are known when the kernel runs, which looks at each of them
+    if not isinstance(how, LookedUp):  # its indices are known at run time, where the kernel checks each of them
         _want_inside(how, shapes, made)
     return made
 
 
 def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
-    """Raise `UnsupportedError` unless each element of the result lies inside the operand that it comes from."""
+    """Raise `UnsupportedError` unless each element of the result comes from within its operand."""
     if 0 in made:
         return
     space = Space()
@@ -77,7 +77,7 @@ def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
     for piece in pieces(how, space, places, shapes):
         ranges = [(b, *space.range(b.index)) for b in piece.bounds]
         if any(max(b.low, least) > min(b.high - 1, greatest) for b, least, greatest in ranges):
-            continue  # no element comes from there
+            continue  # no elements
         for axis, (coordinate, extent) in enumerate(zip(piece.coordinates, shapes[piece.operand], strict=True)):
             low, high = space.range(space.resolved(coordinate), piece.bounds)
             if low < 0 or high >= extent:
@@ -92,7 +92,7 @@ def _shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
 
 @singledispatch
 def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
-    """Return where the element of the result at the coordinates `at` comes from; at most one piece holds at a time.
+    """Return the sources of the result's element at coordinates `at`; at most one piece holds at a time.
 
     For `Padded` no piece holds in the margin.
     """
@@ -372,7 +372,7 @@ def _(how: SpaceToDepth, space: Space, at: tuple[Index, ...], shapes: tuple[Shap
 
 
 def broadcast(at: tuple[Index, ...], of: Shape) -> tuple[Index, ...]:
-    """Return the coordinates in an operand of shape `of` that is broadcast to where `at` are the coordinates."""
+    """Return the coordinates `at` mapped to an operand of shape `of` that is broadcast."""
     own = at[len(at) - len(of) :]
     return tuple(Index() if n == 1 else c for c, n in zip(own, of, strict=True))
 
@@ -390,7 +390,7 @@ def _axis(axis: int, rank: int) -> int:
 
 
 def _different(axes: Sequence[int], rank: int, what: str) -> tuple[int, ...]:
-    """Return the axes counted from 0; raises where one is named twice."""
+    """Return the non-negative axes; raises if one occurs twice."""
     found = tuple(_axis(a, rank) for a in axes)
     if len(set(found)) < len(found):
         raise UnsupportedError(f"{what} along axes {list(axes)} of a value of rank {rank}")
@@ -423,7 +423,7 @@ def _reshape(target: Shape, zero_copies: bool, of: Shape) -> Shape:
 
 
 def _steps(cut: SliceRange, extent: int) -> range:
-    """The elements that a slice takes: Python's meaning is ONNX's."""
+    """The elements that a slice selects: Python's semantics are ONNX's."""
     if not cut.step:
         raise UnsupportedError("Slice in steps of 0")
     return range(*slice(cut.start, cut.end, cut.step).indices(extent))

@@ -1,8 +1,8 @@
-"""A fused op's body as a small typed program: all that is computed, as values, each from earlier ones.
+"""A fused op's body as a small typed program in SSA form: every computed value, each from earlier ones.
 
-Composite ops (LayerNormalization, Softmax, Clip, ...) are spelled out in primitives by the tables of ops; `read` walks
-over the function of an op and builds the program. A matrix product is a contraction, a convolution the contraction of a
-window, a pooling the reduction of one.
+The operator tables expand composite ops (LayerNormalization, Softmax, Clip, ...) into primitives; `read` walks the
+function of an op and builds the program. A matrix product is a contraction, a convolution the contraction of a window,
+a pooling the reduction of a window.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class Input:
 
 @dataclass(frozen=True)
 class Constant:
-    """A number that stands in the body."""
+    """A literal in the body."""
 
     value: float | int | bool
     dtype: int
     shape: Shape
-    """Its shape in the model, all ones: it takes part in broadcasting."""
+    """Its shape in the model, all ones: it participates in broadcasting."""
 
 
 @dataclass(frozen=True)
 class Apply:
-    """A scalar operation on values that come before it."""
+    """A scalar operation on earlier values."""
 
     op: str
-    """A name of `emit.operations.EXPRESSIONS`."""
+    """A key of `emit.operations.EXPRESSIONS`."""
     args: tuple[int, ...]
     """Indices of earlier values."""
     dtype: int
@@ -52,23 +52,24 @@ class Apply:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction over some axes; the result has length 1 on these."""
+    """A reduction over some axes, to length 1."""
 
     kind: str
-    """`sum`, `mean`, `max`, `min`, `prod`; `argmax`, `argmin` and, of equals the last one, `argmax_last`,
-    `argmin_last`."""
+    """`sum`, `mean`, `max`, `min`, `prod`; `argmax`, `argmin` and, with ties resolved to the last one, `argmax_last`,
+    `argmin_last`.
+    """
     arg: int
     """Index of an earlier value."""
     axes: tuple[int, ...]
     """Axes of the argument, negative from the end."""
     onward: bool
-    """True: `axes` is one axis, and it and all axes after it are reduced."""
+    """Whether `axes` is one axis, and all axes after it are reduced as well."""
     dtype: int
 
 
 @dataclass(frozen=True)
 class Move:
-    """Elements of earlier values, unchanged, at other places."""
+    """Elements of earlier values at other indices, unchanged."""
 
     how: Movement
     args: tuple[int, ...]
@@ -78,44 +79,45 @@ class Move:
 
 @dataclass(frozen=True)
 class Window:
-    """What a window sees at each of its places: of images [batch, channels, space...], [batch, channels, places...,
-    taps...]."""
+    """Sliding windows (im2col): of images [batch, channels, space...], [batch, channels, places..., taps...]."""
 
     args: tuple[int, ...]
-    """Indices of earlier values: the images and, where no kernel is told, filters [..., taps...] of its extents."""
+    """Indices of earlier values: the images and, if `kernel` is None, filters [..., taps...] that determine its
+    extents.
+    """
     kernel: Along | None
-    """Its extents; None: those of the filters."""
+    """Extents of the window; None: those of the filters."""
     sliding: Sliding
-    """An image of one dimension is one row."""
+    """Strides, dilations and padding; an image of one dimension is one row."""
     dims: int
-    """Dimensions that it slides along, 1 to 3; 0 where the body does not tell, which are 1 or 2."""
+    """Number of spatial dimensions, 1 to 3; 0 if the body does not determine it, which means 1 or 2."""
     padded: bool
-    """Whether padding is seen as zeros; else nothing is seen there."""
+    """Whether padding is included as zeros; else it is excluded."""
     dtype: int
 
 
 @dataclass(frozen=True)
 class Contract:
-    """Sums of the products of two values along an axis that they share.
+    """Sums of products of two values along a shared axis.
 
-    Matrices: [batch..., m, k] and [batch..., k, n] give [batch..., m, n]. Of a `Window`, in groups: all channels of a
+    Matrices: [batch..., m, k] and [batch..., k, n] give [batch..., m, n]. For a `Window`, in groups: all channels of a
     group and all taps, with filters [n, channels, taps...], give [batch, n, places...].
     """
 
     args: tuple[int, int]
     """Indices of earlier values."""
     axes: tuple[int, int]
-    """The axis of each, negative from the end; of a window and its filters the channels, with all taps."""
+    """The contracted axis of each, negative from the end; for a window and its filters the channels, with all taps."""
     groups: int
-    """Of channels that are contracted by themselves; 1 for matrices."""
+    """Groups of channels that are contracted separately; 1 for matrices."""
     accumulator: int
-    """Element type in which is summed."""
+    """Element type of the accumulator."""
     dtype: int
 
 
 @dataclass(frozen=True)
 class Resample:
-    """Images [batch, channels, rows, columns] interpolated linearly at other places."""
+    """Images [batch, channels, rows, columns], interpolated linearly."""
 
     arg: int
     """Index of an earlier value."""
@@ -125,42 +127,43 @@ class Resample:
 
 @dataclass(frozen=True)
 class Attend:
-    """Values weighted by the softmax of queries contracted with keys: softmax(q k^T * scale + bias) v, head by head."""
+    """Attention: softmax(q k^T * scale + bias) v, per head."""
 
     args: tuple[int, ...]
-    """Indices of earlier values: queries, keys and values [batch, sequence, heads * size], and perhaps what is added to
-    the scores [batch, heads, queries, keys]."""
+    """Indices of earlier values: queries, keys and values [batch, sequence, heads * size], and optionally a bias for
+    the scores [batch, heads, queries, keys].
+    """
     heads: int
     scale: float
     """0 = 1 / sqrt(size)."""
     causal: bool
-    """Whether no query sees keys after its own place."""
+    """Whether queries are restricted to keys up to their own position."""
     dtype: int
 
 
 Value = Input | Constant | Apply | Reduce | Move | Window | Contract | Resample | Attend
 Core = Window | Contract | Resample | Attend
-"""What is more than scalar work, reductions and moves."""
+"""Values beyond scalar work, reductions and moves."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What an output of the op is."""
+    """An output of the op."""
 
     value: int
     """Index of the value."""
     dtype: int
-    """Element type that it is stored in."""
+    """Element type in memory."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """The body: values in an order in which each one comes after its arguments."""
+    """The body: values in topological order."""
 
     values: tuple[Value, ...]
     outputs: tuple[Output, ...]
     inputs: tuple[int, ...]
-    """Element type of each input of the op, read or not."""
+    """Element type of each input of the op, live or not."""
 
     def __hash__(self) -> int:
         return self._hash
@@ -170,7 +173,7 @@ class Program:
         return hash((self.values, self.outputs, self.inputs))
 
     def live(self) -> frozenset[int]:
-        """Return the indices of the values that some output depends on."""
+        """Return the indices of live values: those that some output depends on."""
         return self._live
 
     @cached_property
@@ -178,7 +181,7 @@ class Program:
         return self.reached(o.value for o in self.outputs)
 
     def reached(self, targets: Iterable[int], ends: Iterable[int] = ()) -> frozenset[int]:
-        """Return the indices of `targets` and of what they are computed from, as far as `ends` and no further."""
+        """Return the indices of `targets` and of the values that they depend on, stopping at `ends`."""
         seen, stack, closed = set[int](), list(targets), frozenset(ends)
         while stack:
             index = stack.pop()
@@ -188,11 +191,11 @@ class Program:
         return frozenset(seen)
 
     def readers(self, index: int) -> tuple[int, ...]:
-        """Return the indices of the values that read a value and that some output depends on."""
+        """Return the indices of the live values that read a value."""
         return tuple(i for i in sorted(self.live()) if index in arguments(self.values[i]))
 
     def input_at(self, index: int) -> int:
-        """Return which input of the op a value is, which must be one."""
+        """Return the op's input index of a value, which must be an input."""
         value = self.values[index]
         assert isinstance(value, Input)
         return value.index
@@ -202,12 +205,12 @@ class Program:
         return any(o.value == index for o in self.outputs)
 
     def reductions(self) -> tuple[int, ...]:
-        """Return the indices of the reductions that some output depends on, in order."""
+        """Return the indices of live reductions, in order."""
         live = self.live()
         return tuple(i for i, v in enumerate(self.values) if isinstance(v, Reduce) and i in live)
 
     def is_pointwise(self) -> bool:
-        """Return whether all of it is scalar work on inputs and constants."""
+        """Return whether it consists of scalar work on inputs and constants only."""
         return all(isinstance(v, Input | Constant | Apply) for v in self.values)
 
     def moves(self) -> bool:
@@ -215,7 +218,7 @@ class Program:
         return any(isinstance(self.values[i], Move) for i in self.live())
 
     def levels(self) -> tuple[int, ...]:
-        """Return for each value how many reductions, one after the other, must be done before it is known."""
+        """Return for each value the number of dependent reductions, in sequence, that precede it."""
         levels: list[int] = []
         for value in self.values:
             before = max((levels[a] for a in arguments(value)), default=0)
@@ -252,7 +255,7 @@ class Program:
 
 
 def refuse_cores(program: Program, where: str) -> None:
-    """Raise `UnsupportedError` where the program holds more than scalar work, reductions and moves by known numbers."""
+    """Raise `UnsupportedError` if the program holds more than scalar work, reductions and moves by constant indices."""
     for value in program.values:
         match value:
             case Window() | Contract(axes=(1, 1)):
@@ -268,7 +271,7 @@ def refuse_cores(program: Program, where: str) -> None:
 
 
 def arguments(value: Value) -> tuple[int, ...]:
-    """Return the indices of the values that `value` is computed from."""
+    """Return the indices of a value's operands."""
     match value:
         case Apply(args=args) | Move(args=args) | Window(args=args) | Contract(args=args) | Attend(args=args):
             return args
@@ -279,7 +282,7 @@ def arguments(value: Value) -> tuple[int, ...]:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """Return the shape that these broadcast to by numpy's rule."""
+    """Return the broadcast shape by numpy's rules."""
     rank = max(map(len, shapes), default=0)
     found = [1] * rank
     for shape in shapes:
@@ -323,7 +326,7 @@ def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
 
 
 def reduced_axes(reduce: Reduce, rank: int) -> frozenset[int]:
-    """Return the axes, counted from 0, that `reduce` takes away from an argument of this rank."""
+    """Return the non-negative axes that `reduce` reduces in an argument of this rank."""
     axes = tuple(a + rank if a < 0 else a for a in reduce.axes)
     if any(not 0 <= a < max(rank, 1) for a in axes):
         raise UnsupportedError(f"a reduction over axes {list(reduce.axes)} of a value of rank {rank}")

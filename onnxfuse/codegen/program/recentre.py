@@ -1,4 +1,4 @@
-"""Differences from a mean: what the rounding of the mean leaves in them goes; of one element there is none."""
+"""Recentre deviations from a mean: remove the rounding error of the mean; deviations of a single element are zero."""
 
 from dataclasses import dataclass, field, replace
 
@@ -8,15 +8,15 @@ from onnxfuse.symbolic import element_types
 
 
 def centred(program: Program) -> Program:
-    """Return the same computation, in which the norms of a body are as exact as their differences from the mean.
+    """Return the program with norms that compensate the rounding error of the mean.
 
-    A mean in float32 is a rounding of its own size off: in rows far from 0 that is much beside their deviation. The
-    differences are exact but for that one number, which is their mean; it comes with the sums of the variance, so no
-    round more goes over the row, and is subtracted where the differences are read. The sums themselves read them as
-    they are: it enters the variance squared.
+    A mean in float32 has a rounding error relative to its own size: in rows far from 0 that is large compared to their
+    deviation. The differences are exact except for that one number, which is their mean; it is summed together with the
+    variance, so no further round over the row is needed, and is subtracted where the differences are read. The sums
+    themselves read them uncorrected: it enters the variance squared.
 
-    Not of 16-bit floats: where the rounding of the mean, 2^-24 of it, comes near to their own, 2^-11 of the deviation,
-    their values lie too close for the type to tell them apart. Two additions per element: norms across channels of NCHW
+    Not for 16-bit floats: where the rounding of the mean, 2^-24 of it, approaches their own, 2^-11 of the deviation,
+    their values are too close for the type to distinguish. Two additions per element: norms across channels of NCHW
     would take 45.4 us for 42.1, group norms 3% more (float16, 64 MB, H200, 2026-11).
     """
     live = program.live()
@@ -25,10 +25,10 @@ def centred(program: Program) -> Program:
 
 
 def alone(program: Program) -> Program:
-    """Return the same computation for rows of one element, in which the difference from their mean or maximum is 0.
+    """Return the program for rows of one element, in which the difference from their mean or maximum is 0.
 
-    A product less its own rounded value would be one fma: what the rounding left, and a norm divides that by the root
-    of its epsilon. Only here: in longer rows it is below the rounding of the mean, and costs nothing.
+    A product minus its own rounded value would be one fma: it yields the rounding error, and a norm divides that by the
+    root of its epsilon. Only here: in longer rows it is below the rounding of the mean, and costs nothing.
     """
     values = tuple(
         replace(v, op="minus") if isinstance(v, Apply) and v.op == "sub" and element_types.is_real(v.dtype) else v
@@ -38,7 +38,7 @@ def alone(program: Program) -> Program:
 
 
 def _mean_of_difference(program: Program, index: int) -> Reduce | None:
-    """Return the mean of x where the value is x - mean(x)."""
+    """Return the mean of x if the value is x - mean(x)."""
     value = program.values[index]
     if not isinstance(value, Apply) or value.op != "sub":
         return None
@@ -51,7 +51,7 @@ def _mean_of_difference(program: Program, index: int) -> Reduce | None:
 
 
 def _summed(program: Program, index: int) -> bool:
-    """Return whether a reduction reads the value, directly or through other operations."""
+    """Return whether a reduction depends on the value, directly or through other operations."""
     reading = {index}
     for i, value in enumerate(program.values):
         if i > index and not reading.isdisjoint(arguments(value)):
@@ -63,17 +63,17 @@ def _summed(program: Program, index: int) -> bool:
 
 @dataclass
 class _Rewriting:
-    """Each value as the reductions read it, and as everything else does."""
+    """Maps each value to its form for reductions, and its form for all other readers."""
 
     old: Program
     found: dict[int, Reduce]
-    """The differences, and the means that they are from."""
+    """The differences, with their means."""
     values: list[Value] = field(default_factory=list)
     summed: list[int] = field(default_factory=list)
     read: list[int] = field(default_factory=list)
 
     def program(self) -> Program:
-        """Return the program with the differences centred."""
+        """Return the program with compensated differences."""
         for index, value in enumerate(self.old.values):
             plain = self._added(_with(value, tuple(self.summed[a] for a in arguments(value))))
             self.summed.append(plain)

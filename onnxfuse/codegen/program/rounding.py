@@ -1,4 +1,4 @@
-"""Roundings that are done once more: what a kernel stores in 16 bits is rounded as it is stored."""
+"""Remove redundant roundings: a kernel that stores 16-bit values rounds them at the store."""
 
 from dataclasses import replace
 
@@ -8,11 +8,11 @@ from onnxfuse.codegen.program.program import Apply, Output, Program, Value
 
 SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 COMMUTING = frozenset({"relu", "neg", "abs"})
-"""They give their argument, its negative or 0: rounded before or after is the same."""
+"""Operations that return their argument, its negative or 0, and so commute with rounding."""
 
 
 def rounded_once(program: Program) -> Program:
-    """Return the program without the roundings that only the one of its outputs follows.
+    """Return the program without roundings that are immediately followed by an output's own rounding.
 
     # Relu(Cast <to float16> (x)), stored in float16 -> Relu(x): norms of 16-bit images, computed in float32
     """
@@ -21,7 +21,7 @@ def rounded_once(program: Program) -> Program:
 
 
 def _late(values: list[Value], output: Output) -> Output:
-    """Return the output of a value that is not rounded yet, which is appended; the same output where there is none."""
+    """Return the output with an unrounded value, which is appended; the same output if there is none."""
     after, index = list[str](), output.value
     while isinstance(value := values[index], Apply) and value.op in COMMUTING and value.dtype == output.dtype:
         after.append(value.op)

@@ -1,4 +1,4 @@
-"""Parts of a program as programs of their own, and programs in a form in which equal ones are equal."""
+"""Extract sub-programs, and bring programs to a canonical form in which equal programs compare equal."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,14 +21,14 @@ from onnxfuse.codegen.program.program import (
 )
 
 COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "equal", "max", "min", "bit_and", "bit_or", "bit_xor"})
-"""Operations whose two operands may be swapped without changing the result."""
+"""Commutative operations of two operands."""
 
 
 def between(program: Program, starts: Sequence[int], outputs: Sequence[Output]) -> Program:
-    """Return what computes `outputs` from the values `starts`, which become its inputs in this order.
+    """Return the sub-program that computes `outputs` from the values `starts`, which become its inputs in this order.
 
-    All inputs of the op that are reached must be among `starts`. What no output depends on goes along with what it is
-    made of, so that a part has the values that it would have as a body of its own.
+    All inputs of the op that are reached must be among `starts`. Dead values stay with their operands, so that a part
+    has the same values as it would as a body of its own.
     """
     kept = set(program.reached((o.value for o in outputs), starts))
     dead = [i for i in range(len(program.values)) if i not in program.live()]
@@ -47,9 +47,9 @@ def between(program: Program, starts: Sequence[int], outputs: Sequence[Output]) 
 
 
 def operands_last(program: Program, first: int) -> Program:
-    """Return the program with its inputs from number `first` on as the second operands of what may be swapped.
+    """Return the program with its inputs from index `first` on as second operands of commutative operations.
 
-    Add(b, m) -> Add(m, b): bodies that differ in the order alone are one body.
+    Add(b, m) -> Add(m, b): bodies that differ only in that order become one.
     """
     values = list[Value]()
     for value in program.values:
@@ -61,7 +61,7 @@ def operands_last(program: Program, first: int) -> Program:
 
 
 def canonical(program: Program) -> Program:
-    """Return the program with its values in the order in which its outputs ask for them: equal work is equal."""
+    """Return the program with its values in depth-first order from its outputs: equal programs compare equal."""
     builder, place = Builder(), dict[int, int]()
     waiting = [o.value for o in reversed(program.outputs)]
     while waiting:
@@ -77,7 +77,7 @@ def canonical(program: Program) -> Program:
 
 
 def with_arguments(value: Value, place: dict[int, int]) -> Value:
-    """Return the value made of values at other indices."""
+    """Return the value with its operands at other indices."""
     match value:
         case Apply() | Move() | Window() | Attend():
             return replace(value, args=tuple(place[a] for a in value.args))

@@ -1,8 +1,8 @@
-"""Programs without moves: every axis of every value is told by the axes of one common space.
+"""Eliminate movements from a program: express the axes of every value in one common iteration space.
 
 GroupNormalization reshapes [2, 320, 64, 64] to [2, 32, 40960] and back. In the space (2, 32, 10, 64, 64) nothing is
-reshaped: the reduction runs over the last three axes, and a weight per channel is (32, 10, 1, 1). Likewise transposes
-that cancel, squeezed reductions, vectors laid along the channels.
+reshaped: the reduction runs over the last three axes, and a per-channel weight is (32, 10, 1, 1). The same holds for
+Transposes that cancel, squeezed reductions, and vectors broadcast along the channels.
 """
 
 import math
@@ -35,40 +35,41 @@ from onnxfuse.codegen.program.program import (
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 Axis = tuple[int, ...]
-"""The axes of the common space that one axis of a value runs through, outermost first; none where its extent is 1."""
+"""Axes of the common space that one axis of a value spans, outermost first; none if its extent is 1."""
 
 TAKEN = (Transposed, Reshaped, Alike, Channelled, Grouped, Flattened, Squeezed, Unsqueezed, LookedUp)
-"""What leaves every element at its place in the common space; a table has one for the row that is looked up."""
+"""Movements that keep every element's location in the common space; a table row is addressed by its index."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """An input of which only one row is there, by a number in another input."""
+    """A table input of which only one row is read, by an index in another input."""
 
     number: int
-    """Which input holds the numbers."""
+    """The input that holds the indices."""
     rows: int
-    """Of the table; numbers from -rows to -1 count from the end."""
+    """Rows of the table; indices from -rows to -1 count from the end."""
     length: int
-    """Elements of each."""
+    """Elements per row."""
 
 
 @dataclass(frozen=True)
 class BroadcastProgram:
-    """A program without moves, on inputs that are broadcast over one space."""
+    """A program without moves, on inputs that broadcast over one space."""
 
     program: Program
     input_shapes: tuple[Shape, ...]
-    """The shape of each input, all of one rank; of a table that of the row that is looked up."""
+    """Shape of each input, all of one rank; for a table that of one row."""
     lookups: dict[int, Lookup] = field(default_factory=dict)
-    """By the input that is the table."""
+    """Lookups by table input."""
     orders: dict[str, Axis] = field(default_factory=dict)
-    """The axes of the space as memory has them, outermost first, where that is another order; `in0` is an input, `out0`
-    an output."""
+    """Memory order of the axes, outermost first, for operands stored in another order; `in0` is an input, `out0` an
+    output.
+    """
 
 
 def check(program: Program) -> None:
-    """Raise `UnsupportedError` where the program moves data in a way that no space takes in."""
+    """Raise `UnsupportedError` if the program has a movement that is not expressible in a common space."""
     live = program.live()
     for index in live:
         value = program.values[index]
@@ -79,7 +80,7 @@ def check(program: Program) -> None:
 
 
 def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
-    """Both operands are inputs of the op, and nothing else reads the table: of it one row is there, not all."""
+    """Require both operands to be inputs of the op, and the table to have no other reader."""
     if not all(isinstance(program.values[a], Input) for a in move.args):
         raise UnsupportedError("Gather of a computed table, or by numbers computed inside")
     readers = [v for i, v in enumerate(program.values) if i in live and move.args[0] in arguments(v)]
@@ -88,9 +89,9 @@ def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
 
 
 def broadcast_program(program: Program, input_shapes: tuple[Shape, ...]) -> BroadcastProgram:
-    """Return the same computation without moves; as it is where it has none.
+    """Return the program without moves; unchanged if it has none.
 
-    Raises `UnsupportedError` where it takes an element to another place of the space.
+    Raises `UnsupportedError` if it moves an element within the space.
     """
     if not program.moves():
         return BroadcastProgram(program, input_shapes)
@@ -99,13 +100,13 @@ def broadcast_program(program: Program, input_shapes: tuple[Shape, ...]) -> Broa
 
 @dataclass
 class _Space:
-    """The axes as far as they are known. They are split and found equal while the program is walked through."""
+    """Axes found so far. They are split and unified while the program is traversed."""
 
     program: Program
     input_shapes: tuple[Shape, ...]
     extents: list[int] = field(default_factory=list)
     became: dict[int, Axis] = field(default_factory=dict)
-    """Axes that were split, or found equal to others."""
+    """Axes that were split, or unified with others."""
 
     def spread(self) -> BroadcastProgram:
         shapes = self.program.shapes(self.input_shapes)
@@ -116,7 +117,7 @@ class _Space:
             if isinstance(value, Reduce):
                 reduced[index] = tuple(a for d in _positions(value, len(axes[value.arg])) for a in axes[value.arg][d])
         self._in_step(axes, reduced)
-        # A row of a table has its axes inside those of its number.
+        # A table row's axes are inside those of its index.
         rows = [i for i, v in enumerate(self.program.values) if isinstance(v, Move) and isinstance(v.how, LookedUp)]
         dense = [axes[i] for i in (*self._inputs(), *rows, *(o.value for o in self.program.outputs))]
         order = self._ordered([self._flat(a) for a in dense])
@@ -130,7 +131,7 @@ class _Space:
         }
         return replace(made, orders={name: axes for name, axes in found.items() if list(axes) != sorted(axes)})
 
-    # ---- what the axes of each value are
+    # ---- axes of each value
 
     def _axes_of(
         self, index: int, value: Value, axes: list[tuple[Axis, ...]], shapes: tuple[Shape, ...]
@@ -161,7 +162,7 @@ class _Space:
             case Reshaped() | Alike() | Grouped() | Flattened():
                 return tuple(self._chunks(self._flat(axes), target))
             case Squeezed() | Unsqueezed() | Channelled():
-                # Axes of extent 1 come or go.
+                # Unit axes are added or removed.
                 rest = iter(a for a, n in zip(axes, shape, strict=True) if n != 1)
                 return tuple(() if n == 1 else next(rest) for n in target)
             case how:
@@ -184,7 +185,7 @@ class _Space:
                 yield a
 
     def _together(self, operands: list[tuple[Axis, ...]]) -> tuple[Axis, ...]:
-        """The axes of what these broadcast to: where several operands have an axis, theirs are the same."""
+        """Return the axes of a broadcast: an axis shared by several operands is unified."""
         rank = max(len(o) for o in operands)
         result: list[Axis] = []
         for d in range(-rank, 0):
@@ -213,10 +214,10 @@ class _Space:
                 first = [a, *first]
 
     def _in_step(self, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> None:
-        """Let reductions of values that never meet run side by side: the sum of masked rows and that of their mask.
+        """Unify the axes of independent reductions into a shared loop: the sum of masked rows and of their mask.
 
-        Nothing says that their axes are the same, and they need not be: where as many elements stand along both, one
-        loop walks along each of them. A value that has both is a table of pairs, which no such loop goes through.
+        Nothing states that their axes are the same, and they need not be: with equal extents, one loop covers both. A
+        value that has both axes is a table of pairs, which no such loop traverses.
         """
         live = self.program.live()
         along = [axis for index, axis in reduced.items() if index in live]
@@ -242,7 +243,7 @@ class _Space:
         return self.became[axis]
 
     def _chunks(self, axes: Axis, target: Shape) -> Iterator[Axis]:
-        """Share the axes out to the extents of `target`; what runs across a boundary is split there."""
+        """Distribute the axes over the extents of `target`; an axis across a boundary is split there."""
         rest = list(axes)
         for extent in target:
             taken: list[int] = []
@@ -261,7 +262,7 @@ class _Space:
     # ---- the common space, and the program in it
 
     def _lookups(self) -> Iterator[tuple[int, Lookup]]:
-        """The tables, and what is looked up in them."""
+        """Return the tables, and their lookups."""
         for value in self.program.values:
             if isinstance(value, Move) and isinstance(value.how, LookedUp):
                 table, numbers = (self.program.values[a] for a in value.args)
@@ -275,7 +276,7 @@ class _Space:
         return [i for i, v in enumerate(self.program.values) if isinstance(v, Input) and i in live]
 
     def _ordered(self, operands: list[Axis]) -> Axis:
-        """The axes as memory has them: of every operand, or, where those differ, of the largest output."""
+        """Return the axes in memory order: of every operand, or, where those differ, of the largest output."""
         if any(len(set(axes)) < len(axes) for axes in operands):
             raise UnsupportedError("an axis that meets itself elsewhere")
         waiting = sorted({a for axes in operands for a in axes})
@@ -293,7 +294,7 @@ class _Space:
 
     def _rewritten(self, order: Axis, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> BroadcastProgram:
         sets = {i: frozenset(self._known(a)) & frozenset(order) for i, a in reduced.items()}
-        # Reductions over nothing but axes of extent 1 get one to run over.
+        # Reductions over unit axes only get one axis to iterate over.
         lonely = not any(sets.values())
         rank = len(order) + lonely
         place = {a: d for d, a in enumerate(order)}
@@ -316,7 +317,7 @@ class _Space:
                     if not over and value.kind.startswith("arg"):
                         raise UnsupportedError("an arg max over axes of extent 1 beside a reduction over others")
                     if not over:
-                        # The sum, the mean, the greatest of one element is that element.
+                        # The sum, mean or maximum of one element is that element.
                         moved.append(moved[arg])
                         continue
                     value = replace(value, arg=moved[arg], axes=over, onward=False)

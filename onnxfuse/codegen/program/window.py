@@ -1,6 +1,7 @@
-"""Windows that slide over images: what a convolution's attributes say, and the places that follow from the shapes.
+"""Sliding windows: convolution and pooling attributes, and the offsets that follow from the shapes.
 
-Pairs are (down, across). What an image has along each of its axes is such a pair, of a volume (inward, down, across).
+Pairs are (vertical, horizontal). Each spatial attribute of an image is such a pair; of a volume it is a triple (depth,
+vertical, horizontal).
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True)
 class Sliding:
-    """How a convolution's window slides over its images, as its attributes say."""
+    """A convolution's sliding-window attributes."""
 
     strides: Along
     dilations: Along
     pads: Along
-    """Above, left, below, right; of a volume in front, above, left, then behind, below, right."""
+    """Top, left, bottom, right; for volumes front, top, left, then back, bottom, right."""
     auto_pad: str
     ceil: bool = False
-    """Whether a pooling's last windows may pass the padding, as long as they begin inside of it."""
+    """Whether a pooling's last windows may extend past the padding, as long as they start inside it."""
 
     def __post_init__(self) -> None:
-        """Raise `UnsupportedError` for what is no window: the kernels divide by steps and read no pixel before one."""
+        """Raise `UnsupportedError` for an invalid window: kernels divide by strides, and read no pixel before the
+        first.
+        """
         if min(*self.strides, *self.dilations) < 1:
             raise UnsupportedError(f"a window with strides {list(self.strides)} and dilations {list(self.dilations)}")
         if min(self.pads, default=0) < 0:
@@ -39,7 +42,7 @@ class Sliding:
             raise UnsupportedError(f"auto_pad {self.auto_pad!r}, expected one of {', '.join(_AUTO_PADS)}")
 
     def over(self, images: Along, kernel: Along) -> WindowGeometry:
-        """Return its places for images of this shape and a window of this size."""
+        """Return its geometry for images of this shape and a window of this size."""
         if min(kernel) < 1:
             raise UnsupportedError(f"a window of {'x'.join(map(str, kernel))} elements")
         begin, end = _pads(self, images[1:-1], kernel)
@@ -49,21 +52,21 @@ class Sliding:
 
 @dataclass(frozen=True)
 class WindowGeometry:
-    """The places of a window that slides over images."""
+    """Geometry of a window that slides over images."""
 
     shape: Along
-    """The images: [batch, height, width, channels]; volumes have their depth before the height."""
+    """Image shape [batch, height, width, channels]; volumes have their depth before the height."""
     kernel: Along
     strides: Along
     dilations: Along
     begin: Along
-    """Padding above and on the left."""
+    """Padding at the top and left."""
     end: Along
-    """Padding below and on the right."""
+    """Padding at the bottom and right."""
 
     @cached_property
     def out(self) -> Along:
-        """Places in an image."""
+        """Output extents of an image."""
         return tuple(
             max(
                 (size + self.begin[i] + self.end[i] - (self.kernel[i] - 1) * self.dilations[i] - 1) // self.strides[i]
@@ -75,7 +78,7 @@ class WindowGeometry:
 
 
 def _further(places: WindowGeometry) -> WindowGeometry:
-    """Return the places with as much padding more as the windows need that only begin before its end."""
+    """Return the geometry with the extra padding that windows need which start before the end of the padding."""
 
     def more(size: int, i: int) -> int:
         rest = size + places.begin[i] + places.end[i] - (places.kernel[i] - 1) * places.dilations[i] - 1
@@ -101,13 +104,13 @@ def _pads(sliding: Sliding, image: Along, kernel: Along) -> tuple[Along, Along]:
 
 
 CENTRES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
-"""Where the pixels of a resized image lie in the image that it was made from (ONNX's Resize) that are known here."""
+"""Supported coordinate transformations of ONNX's Resize."""
 
 
 def scaled_extent(extent: int, scale: float) -> int:
-    """Return an extent times a scale of float32, rounded to float32, as ONNX Runtime has it, and then down.
+    """Return an extent times a float32 scale, rounded to float32 like ONNX Runtime, and then down.
 
-    By Veltkamp's splitting, of a product that is exact in double: 10 by 0.7, which is a little less, are 7.
+    By Veltkamp's splitting, of a product that is exact in double: 10 by 0.7, which is a little less, gives 7.
     """
     product = extent * scale
     far = product * (2.0**29 + 1)
@@ -116,13 +119,13 @@ def scaled_extent(extent: int, scale: float) -> int:
 
 @dataclass(frozen=True)
 class Resizing:
-    """Rows and columns between those that are there, interpolated linearly."""
+    """Linear interpolation of rows and columns."""
 
     centre: str
     """One of CENTRES."""
     scales: tuple[float, float] | None
     sizes: Pair | None
-    """Rows and columns, where no scales are told."""
+    """Rows and columns, if no scales are given."""
 
     def over(self, image: Pair) -> Pair:
         """Return rows and columns of the resized image."""
@@ -132,7 +135,7 @@ class Resizing:
         return scaled_extent(image[0], self.scales[0]), scaled_extent(image[1], self.scales[1])
 
     def line(self, axis: int, size: int, out: int) -> tuple[float, float]:
-        """Return (step, start): pixel i along an axis lies at i * step + start of the image."""
+        """Return (step, start): pixel i along an axis samples the image at i * step + start."""
         scale = out / size if self.scales is None else self.scales[axis]
         match self.centre:
             case "align_corners":

@@ -1,1 +1,1 @@
-"""One attempt to fuse: the region, the op made of it, and the proof that a kernel exists."""
+"""One fusion attempt: the region, the fused op built from it, and the proof that a kernel exists."""

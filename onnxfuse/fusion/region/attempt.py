@@ -1,4 +1,4 @@
-"""One attempt to fuse: where it starts, the region that grows from there, and what it has to heed."""
+"""State of one fusion attempt: its anchor, the region grown so far, and its constraints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,46 +16,46 @@ from onnxfuse.shapes.types import Dim, ValueType, shapes_differ
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What every attempt in a graph has to heed."""
+    """Facts about the graph that every attempt must respect."""
 
     host: frozenset[str]
-    """Values that live on the CPU."""
+    """Values placed on the CPU."""
     once: frozenset[str]
-    """Values that are computed before the first run."""
+    """Values that are folded when the session is created."""
     choices: Choices | None
-    """What was measured; None: what the rules say of cost holds."""
+    """Decisions from measurements; None to use the rules' cost conditions."""
     heads: Mapping[str, Sequence[Anchor]]
-    """Of the rules whose kernels take the pointwise work after them, by the operators that they end in."""
+    """Anchors of rules whose kernels absorb the pointwise work after them, by root operator."""
     ops: dict[str, FusedOp]
-    """Those made so far, by their names."""
+    """Fused ops so far, by name."""
     transposes: Mapping[str, Node]
-    """Transposes of weights, by the weights that stand for them."""
+    """Transposes of weights, by their substitute weights."""
     alone: set[Node] = field(default_factory=set)
-    """Nodes that were measured faster as they are."""
+    """Nodes that measured faster unfused."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where growth begins: what an anchor matched."""
+    """The matched anchor from which a region grows."""
 
     root: Node
-    """The node that was asked."""
+    """The node tried as anchor."""
     value: str
-    """What it computes."""
+    """Its output."""
     seeds: tuple[Node, ...] = ()
-    """Nodes that are in the region from the start."""
+    """Initial nodes of the region."""
     kept: tuple[Node, ...] = ()
-    """Nodes of the anchor that stay outside, for the library."""
+    """Nodes of the anchor that stay with the library."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """The value that each input of the anchor stands for."""
+    """Values bound to the anchor's inputs."""
     realization: Realization | None = None
-    """The whole anchor through an op of the library, where the rule has one."""
+    """The library form of the whole anchor, if the rule has one."""
     template: str = ""
-    """The template, where it is not the rule's."""
+    """The template, if different from the rule's."""
     fallback: str = ""
-    """The template where no kernel can be generated for the anchor; empty = then nothing is fused."""
+    """Template if no kernel can be generated for the anchor; empty: then nothing is fused."""
     cost: str = ""
-    """What the rule says against a kernel here, where measuring decides instead."""
+    """The rule's failed cost condition, where measuring decides instead."""
 
 
 @dataclass
@@ -64,32 +64,34 @@ class Region:
 
     nodes: dict[Node, None]
     work: ValueType
-    """The shape that the kernel runs over: every node inside computes a value of this shape."""
+    """Iteration shape of the kernel: every interior node computes a value of this shape."""
     template: str
-    """The kernel's template: some read operands in fewer ways than they can be broadcast."""
+    """The kernel's template: some read operands with fewer kinds of broadcasting than ONNX allows."""
     reduced: list[tuple[Dim, ...] | None] = field(default_factory=list)
-    """Shapes of what a reduction leaves of `work`, with axes of extent 1 or without: nodes inside may have them too."""
+    """Shapes after the reduction of `work`, with or without unit axes: interior nodes may have them too."""
     axes: frozenset[int] | None = None
-    """What the region reduces, where further reductions over the same axes may join; None: none may."""
+    """Reduced axes, if further reductions over the same axes may join; None if none may."""
     broadcast: tuple[Dim, ...] | None = None
-    """The shape of a value that is broadcast to `work`: nodes inside may compute values of it, once for each place."""
+    """Shape of a value that is broadcast to `work`: interior nodes may compute values of it, redundantly per
+    element.
+    """
     stops: dict[Node, str] = field(default_factory=dict)
-    """Neighbours that stayed outside, with the reason."""
+    """Adjacent nodes that stayed outside, with the reason."""
     left: dict[Node, str] = field(default_factory=dict)
-    """Nodes that may not join, whatever they are, with the reason."""
+    """Nodes that must not join, with the reason."""
     siblings: tuple[Node, ...] = ()
-    """Anchors that joined the first one: each may have as many tensors as one alone."""
+    """Further anchors that joined: each may have as many tensors as a single anchor."""
     uneven: tuple[ValueType, ...] = ()
-    """What those compute that have other columns than the first one: nodes inside may be of these shapes, too."""
+    """Output shapes of siblings with another number of columns: interior nodes may have these shapes, too."""
 
     def work_of(self, shape: tuple[Dim, ...] | None) -> ValueType | None:
-        """Return the work that a node which computes a value of this shape is part of, None where of none."""
+        """Return the iteration shape to which a node with this output shape belongs, None if there is none."""
         return next((w for w in (self.work, *self.uneven) if not shapes_differ(shape, w.shape)), None)
 
 
 @dataclass
 class Attempt:
-    """What each step of growth is given: it changes the region."""
+    """State passed to each growth step, which modifies the region."""
 
     graph: Graph
     rule: str
@@ -98,16 +100,16 @@ class Attempt:
     around: Surroundings
     region: Region
     even: bool = False
-    """Whether anchors beside the first one have as many columns."""
+    """Whether sibling anchors must have equal columns."""
     nodes: list[Node] = field(default_factory=list)
-    """What the op is made of, in order, once the region grows no more."""
+    """The op's nodes in order, once growth is complete."""
     given: list[Node] = field(default_factory=list)
-    """The nodes of the model that it takes the place of."""
+    """The original nodes that it replaces."""
     extra: tuple[Node, ...] = ()
-    """Nodes that join where the kernel then can be made, too."""
+    """Nodes that join if the kernel can still be made with them."""
 
     def input(self, kind: Growth) -> str:
-        """Return the value that this step is about."""
+        """Return the value that this step applies to."""
         step = self.how.step(kind)
         assert step is not None
         return self.start.inputs[step.input]

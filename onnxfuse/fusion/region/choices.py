@@ -1,26 +1,26 @@
-"""What measuring has decided: the places at which a fusion that a rule proposes is not made, and why."""
+"""Decisions from measurements (tuning): anchors at which a proposed fusion is skipped, and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 Place = tuple[str, tuple[str, ...]]
-"""A fused op by its name and the values that it computes: the same each time a model is optimized by the same rules."""
+"""A fused op by its name and outputs: stable between optimizations of a model by the same rules."""
 
 
 @dataclass(frozen=True)
 class Declined:
-    """Why a proposed fusion is not made."""
+    """Reason for which a proposed fusion is not made."""
 
     reason: str
-    """With the times, as a person reads it."""
+    """Readable text, with the measured times."""
     alone: bool = False
-    """Whether other rules leave the nodes alone, too."""
+    """Whether other rules must not fuse the nodes either."""
     library: bool = False
-    """Whether the rule's own form through the library's op takes the kernel's place."""
+    """Whether the rule's library form replaces the kernel."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The outcome of measuring, for one run of the pipeline. What rules say of cost is not asked then."""
+    """Decisions from measurements for one run of the pipeline; they override the rules' cost conditions."""
 
     declined: Mapping[Place, Declined] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""From a region of nodes to one fused op: the nodes themselves become the body of a model-local function."""
+"""Build a fused op from a region: its nodes become the body of a model-local function."""
 
 import hashlib
 import json
@@ -18,28 +18,29 @@ from onnxfuse.rules.match.replace import node_proto, not_in_opset
 from onnxfuse.rules.pattern.pattern import Pattern
 
 STRUCTURAL_LIMIT = 8
-"""Elements. Integer constants up to this size that are no operands of arithmetic (axes, the target of a Reshape) belong
-into the body."""
+"""Elements. Integer constants up to this size that are not arithmetic operands (axes, the target of a Reshape) are part
+of the body.
+"""
 
 PLACES_LIMIT = 4096
-"""Elements of a constant that says where data goes: the numbers of a Gather."""
+"""Maximum elements of a constant that addresses data: the indices of a Gather."""
 
 NAMED_OPS = 3
-"""A chain of so many operators is spelled out in the name of a fused op, after its rule's; a longer one says less."""
+"""Maximum length of an operator chain that is spelled out in a fused op's name, after its rule's."""
 
 
 LIBRARY_VERSIONS = {"com.ms.internal.nhwc": 17}
-"""The version of a library's domain where it is not 1: that of channels-last ops follows ONNX, and stops at 17."""
+"""Versions of library domains other than 1: that of channels-last ops follows ONNX, up to 17."""
 
 
 WHOLE = 9
-"""The operator set from which there are Constants of whole numbers, too."""
+"""First operator set with integer Constants."""
 FLOATS = (TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True)
 class Realization:
-    """The library's form of an anchor, and the match that says what its names and labels stand for."""
+    """The library form of an anchor, and the match that binds its names and labels."""
 
     pattern: Pattern
     match: Match
@@ -53,17 +54,17 @@ def make_op(
     realization: Realization | None = None,
     known: Collection[str] = (),
 ) -> tuple[FusedOp, Node] | str:
-    """Return the fused op for `nodes` (a convex region, in topological order) and the node that takes their place.
+    """Return the fused op for `nodes` (a convex region, in topological order) and the node that replaces them.
 
-    Values read outside become outputs, so none is lost; an op that is one of `known` has its name.
-    Returns the reason where no kernel can be generated.
+    Values read outside become outputs, so none is lost; an op equal to one of `known` shares its name. Return the
+    reason if no kernel can be generated.
     """
     # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
-    # LayerNormalization before 17 for one, though it takes it as a node (2026-11).
+    # such as LayerNormalization before 17, although it accepts it as a node (2026-11).
     foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
     if foreign is not None:
         return f"{foreign.op} is not in ONNX's opset {graph.opset}: ONNX Runtime knows it as a node, not in a function"
-    # As a node ONNX Runtime may still run it; ONNX's checker refuses the function that holds it.
+    # ONNX Runtime may still run it as a node; ONNX's checker rejects a function that contains it.
     withdrawn = next((n for n in nodes if schema.is_deprecated(n.op, n.domain, graph.opset)), None)
     if withdrawn is not None:
         return f"{withdrawn.op} is deprecated in ONNX's opset {graph.opset}: it may be a node, not part of a function"
@@ -105,10 +106,10 @@ def make_op(
 def library_form(
     body: FunctionProto, realizations: Sequence[Realization], formal: Mapping[str, str], opset: int
 ) -> FunctionProto | str:
-    """Return the function that computes what `body` does, its anchors through the library's op, on the same inputs.
+    """Return the function that computes `body` on the same inputs with its anchors as library ops.
 
-    `formal` is what the values that the matches know are called in the body. What grew around the anchors follows as it
-    is. Returns the reason where the model's operator set cannot write it, or where a value of the body gets lost.
+    `formal` maps the matches' values to their names in the body. Nodes grown around the anchors follow unchanged.
+    Return the reason if the model's operator set cannot express it, or if a value of the body is lost.
     """
     last, inside = dict[str, list[NodeProto]](), set[str]()
     for number, found in enumerate(realizations):
@@ -119,7 +120,7 @@ def library_form(
         ends = {*pattern.inputs, *pattern.outputs}
         names = {name: formal[value] for name, value in match.values.items() if name in ends and isinstance(value, str)}
         names.update({v: f"inner{number or ''}_{v}" for v in pattern.values if v not in ends})
-        names.update({v: "" for v in pattern.inputs if v not in match.values})  # no spelling gives it: it is left out
+        names.update({v: "" for v in pattern.inputs if v not in match.values})  # absent in every spelling: omitted
         inside |= {formal[o] for n in match.nodes.values() for o in n.outputs if o in formal}
         root = formal[match.nodes[match.pattern.root].outputs[0]]
         last[root] = [node_proto(n, names, match) for n in pattern.nodes]
@@ -141,7 +142,7 @@ def library_form(
 
 
 def structure(node: Node) -> tuple[str, ...]:
-    """Return the operands of data movement that say where data goes, not what it is."""
+    """Return the operands of data movement that address data rather than being data."""
     return node.inputs[1:] if cuda.is_movement(node.op, node.domain) and node.op != "Concat" else ()
 
 
@@ -191,16 +192,16 @@ def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
 
 
 def op_name(rule: str, operators: Sequence[str], digest: str, known: Collection[str]) -> str:
-    """Return a fused op's name: its rule, its operators where they are few, and the digest, which alone tells it apart.
+    """Return a fused op's name: its rule, its operators if few, and the digest, which alone identifies it.
 
-    `Attention_29b67c0f12`, `Linear_AddGelu_d2f1a04c3b`; `GemmAddGelu_6be92d279a` where the chain says the rule, too.
-    What another rule has made already keeps its name of `known`.
+    `Attention_29b67c0f12`, `Linear_AddGelu_d2f1a04c3b`; `GemmAddGelu_6be92d279a` where the chain names the rule, too.
+    An op that another rule has made already shares that one's name from `known`.
     """
     if (made := next((name for name in known if name.rpartition("_")[2] == digest), None)) is not None:
         return made
     title = "".join(word[0].upper() + word[1:] for word in re.findall("[A-Za-z0-9]+", rule))
     title = title if title[:1].isalpha() else f"Rule{title}"
-    # The Transposes that only say in which order the axes stand are not what a reader looks for.
+    # Transposes between layouts are not informative in a name.
     words = [op for op in operators if op != "Transpose"] or list(operators)
     chain = "".join(words) if len(words) <= NAMED_OPS else ""
     return "_".join((chain,) if chain.startswith(title) else filter(None, (title, chain))) + f"_{digest}"
@@ -209,7 +210,7 @@ def op_name(rule: str, operators: Sequence[str], digest: str, known: Collection[
 def digest_of(
     body: FunctionProto, library: FunctionProto | None, template: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> str:
-    """Return what differs where body, library form, template or element types differ."""
+    """Return a hash of body, library form, template and element types."""
     digest = hashlib.sha256(body.SerializeToString(deterministic=True))
     if library is not None:
         digest.update(library.SerializeToString(deterministic=True))

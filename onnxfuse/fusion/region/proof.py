@@ -1,4 +1,4 @@
-"""No fused op without a plan: each is planned for every GPU, at sampled sizes, before it is made."""
+"""Prove that a kernel exists: each fused op is planned for every GPU, at sampled sizes, before it is made."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -16,20 +16,22 @@ from onnxfuse.shapes.types import ValueType
 Shapes = tuple[tuple[int, ...], ...]
 
 SIZES = ((168,), (3, 5, 7, 11, 13, 17), (1,), (65520, 840))
-"""What open extents are taken for, a row at a time: each name takes one of the row, the same one everywhere.
+"""Sample values of dynamic extents, one row at a time: each name takes one value of the row, the same everywhere.
 
-What real extents divide by is 168, too; odd ones, all different; ones; and large ones.
+The rows: multiples like real extents, which also divide 168; odd ones, all different; ones; and large ones.
 """
 A100, A10, L4, H200, B200, RTX5090 = cuda.SUPPORTED
 FIRST: tuple[tuple[Case, ...], ...] = (
     ((A100, True), (A10, False), (L4, True), (H200, True), (B200, False), (RTX5090, True)),
     ((A10, True), (H200, False)), ((H200, True),), ((A10, False),),
 )  # fmt: skip
-"""For which GPUs, and whether with aligned pointers, an op is planned at each row of sizes, at the first of its places:
-for all, and where limits differ most at all sizes. Two of three have the 99 KB of shared memory of an A10."""
+"""GPUs, and pointer alignments, for which an op is planned at each row of sizes, at its first location: all GPUs, and
+where limits differ most at all sizes. Two of three have the 99 KB of shared memory of an A10.
+"""
 LATER: tuple[tuple[Case, ...], ...] = ((), ((A10, True),), (), ((H200, True),))
-"""The same at its further places, where only extents differ. A plan takes 0.4 ms: the 220 of EfficientNet-B0, 22 ops at
-66 places, a tenth of a second."""
+"""The same at its further locations, where only extents differ. A plan takes 0.4 ms: the 220 of EfficientNet-B0, 22 ops
+at 66 locations, a tenth of a second.
+"""
 
 
 def proven_op(
@@ -40,15 +42,15 @@ def proven_op(
     realization: Realization | None = None,
     known: Collection[str] = (),
 ) -> tuple[FusedOp, Node] | str:
-    """Return what `make_op` does where the op has a plan, else why not; `known`: those of other places."""
+    """Return the result of `make_op` if the op has a plan, else the reason; `known`: ops of other locations."""
     made = make_op(graph, nodes, rule, template, realization, known)
     return made if isinstance(made, str) else unproven(graph, *made, known) or made
 
 
 def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()) -> str | None:
-    """Return at which sizes and on which GPU `op` has no plan at the place of `fused`; None where it has one for all.
+    """Return for which sizes and GPU `op` has no plan at the location of `fused`; None if it always has one.
 
-    Of inputs of unknown rank nothing can be said. A body with a Split of 300 parts is read from no file.
+    Inputs of unknown rank are not checked. A body with a Split of 300 parts is not accepted from a file.
     """
     if (fact := overfull(op.body)) is not None:
         return fact
@@ -59,7 +61,7 @@ def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()
 
 @dataclass(frozen=True)
 class _Named:
-    """A fused op, the same as another one of its name, which holds a hash of all that it is."""
+    """A fused op, equal to any other of its name, which contains a hash of its contents."""
 
     name: str
     op: FusedOp = field(compare=False)
@@ -84,11 +86,11 @@ def _unplanned(
     cases: Sequence[Case],
     settled: frozenset[str] = frozenset(),
 ) -> str | None:
-    """Return why the op has no plan where names have the `given` sizes, or such as go together.
+    """Return why the op has no plan where names have the `given` sizes, or consistent ones.
 
-    The length of a mask has a name of its own, though it is that of a cache and of what is new, and channels that are
-    open are as many as a norm has factors: where the shapes never come together, each name that may be to blame and is
-    not `settled` gets the size that the others ask for.
+    A mask's length has its own name, though it is the sum of a cache's and the new tokens' lengths, and dynamic
+    channels equal the number of a norm's factors: where shapes are inconsistent, each name that may be responsible and
+    is not `settled` gets the size that the others require.
     """
     shapes = _sized(types, given)
     try:
@@ -103,7 +105,7 @@ def _unplanned(
 
 
 def _sized(types: Sequence[ValueType], given: dict[str, int], sizes: Sequence[int] = (1,)) -> Shapes | None:
-    """Return shapes in which each name has the `given` number, or the next one of `sizes`; None where none come out."""
+    """Return shapes with the `given` integer for each name, or the next of `sizes`; None if one has no value."""
     shapes = []
     for type_ in types:
         if type_.shape is None:

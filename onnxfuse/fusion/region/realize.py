@@ -1,8 +1,8 @@
-"""The library's form of fused ops, made anew from their bodies: what a file says of it decides nothing.
+"""Rebuild the library form of fused ops from their bodies, without trusting what the file claims.
 
-A rule's `realize` replaces an anchor by an op of ONNX Runtime's own where it knows that both compute the same. That
-holds for the nodes that the rule itself finds in a body, at the place where the body stands: with its constants, its
-shapes and the mask that comes in. So they are put in place again, and the rule looks for its anchor there.
+A rule's `realize` replaces an anchor by an ONNX Runtime op where the rule proves that both compute the same. The proof
+covers only the nodes that the rule itself matches in a body, at the location of the body: with its constants, its
+shapes and its incoming mask. So the body is inlined again, and the rule searches for its anchor there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,26 +35,25 @@ from onnxfuse.support.plurals import plural
 
 @dataclass(frozen=True)
 class Realized:
-    """What the rule makes of a fused op at the places where it stands."""
+    """The library form that rules build for a fused op at all its locations."""
 
     form: FunctionProto | None
-    """The library's form; None where the rule does not make one and the same of every place."""
+    """The library form; None if the rule builds none, or not the same at every location."""
     reason: str
     """Why there is none."""
     shapes: tuple[tuple[tuple[Dim, ...] | None, ...], ...]
-    """Of the inputs at each place, as far as they follow from the model's own inputs and weights."""
+    """Input shapes at each location, as far as they follow from the model's inputs and weights."""
     runs: bool = True
-    """Whether the library may run the form; else it says what a kernel computes, and no more."""
+    """Whether the library may run the form; else it only describes what a kernel computes."""
 
 
 def realize(
     model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[Rule] = (), path: Path | None = None
 ) -> dict[str, Realized]:
-    """Return what the rules make of `ops`, which are fused ops of `model`; the model is left as it is.
+    """Return the library forms that rules build for `ops`, fused ops of `model`, which is not changed.
 
-    `rules` are the user's own; those that come with onnxfuse are known. `path` is the model's file: of the weights that
-    are still in files masks are read. Neither the library forms nor the shapes that the file writes down are read.
-    Raises ModelError for a model that is not valid.
+    `rules` are the user's own; shipped ones are known. `path` is the model's file: external weights are read only if
+    they may be masks. Library forms and shapes in the file are not trusted. Raises ModelError for an invalid model.
     """
     whole, places = _expanded(model)
     if path is not None:
@@ -80,7 +79,7 @@ def realize(
 
 
 def _of_all(places: Sequence[Realized]) -> Realized:
-    """Return what holds at every place: one op has one form."""
+    """Return the form common to every location: one op has one form."""
     if not places:
         return Realized(None, "it stands in no graph of the model", ())
     shapes = tuple(shape for place in places for shape in place.shapes)
@@ -92,21 +91,21 @@ def _of_all(places: Sequence[Realized]) -> Realized:
     return Realized(places[0].form, "", shapes, all(p.runs for p in places))
 
 
-# ---- the bodies in place again
+# ---- inlining the bodies
 
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """A node that was a fused op."""
+    """A location of a fused op in the model."""
 
     op: str
     inputs: tuple[str, ...]
     formal: Mapping[str, str]
-    """What each value of the graph is called in the body."""
+    """Graph value -> name in the body."""
 
 
 def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place]]:
-    """Return the model with every fused op's nodes in its place, and which place a node of this name belongs to."""
+    """Return the model with every fused op inlined, and the location that each inlined node's name belongs to."""
     whole = without_weights(model, lambda _: None)
     functions = {f.name: f for f in whole.functions if f.domain == DOMAIN}
     places: dict[str, _Place] = {}
@@ -154,7 +153,7 @@ def _inlined(node: NodeProto, body: FunctionProto, places: dict[str, _Place]) ->
         places[copy.name] = place
         del copy.input[:]
         del copy.output[:]
-        # A name that the body does not know is none of the graph's either.
+        # A name unknown to the body is not a graph value either.
         copy.input.extend(v and actual.get(v, f"{DOMAIN}:{number}:{v}") for v in inner.input)
         copy.output.extend(v and actual[v] for v in inner.output)
         nodes.append(copy)
@@ -162,19 +161,19 @@ def _inlined(node: NodeProto, body: FunctionProto, places: dict[str, _Place]) ->
 
 
 LARGEST_MASK = 2**26
-"""Bytes of a weight in a file that are read for what they say: a mask of 8192 positions has as many."""
+"""Maximum bytes of an external weight that is read: the size of a mask of 8192 positions."""
 
 PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
-"""Of whose weights no rule asks what they hold, beyond SMALL bytes."""
+"""Operators whose weights no rule inspects beyond SMALL bytes."""
 
 
 def _products(graph: GraphProto) -> set[str]:
-    """Return what products read."""
+    """Return the operands of products."""
     return {v for one in every_graph(graph) for n in one.node if n.op_type in PRODUCTS for v in n.input}
 
 
 def _shell(weight: TensorProto) -> TensorProto:
-    """Return what stands for a weight of a product, unless it is small: BERT-base's would be copied for 0.1 s."""
+    """Return a placeholder for a product's weight, unless it is small: copying BERT-base's takes 0.1 s."""
     if external.bytes_of(weight) <= external.SMALL or external.is_external(weight):
         return weight
     return TensorProto(
@@ -183,7 +182,7 @@ def _shell(weight: TensorProto) -> TensorProto:
 
 
 def _masks(graph: GraphProto) -> list[TensorProto]:
-    """Return the weights of the main graph that may be masks: what they hold decides whether one is causal."""
+    """Return the main graph's weights that may be masks: their values decide whether one is causal."""
     products = _products(graph)
     return [
         w for w in graph.initializer
@@ -191,13 +190,13 @@ def _masks(graph: GraphProto) -> list[TensorProto]:
     ]  # fmt: skip
 
 
-# ---- the rule at a place
+# ---- matching at a location
 
 
 def _at(graph: Graph, op: FusedOp, place: _Place, nodes: Sequence[Node], anchors: list[Anchor] | str) -> Realized:
-    """Return what the anchors make of a place; the spellings that stand there become the first of them.
+    """Return the realization of the anchors at a location; the matched spellings move to the front.
 
-    So of twelve layers the first alone is compared with every spelling: BERT-base in all 94 ms, not 225 (one core,
+    So of twelve layers only the first is compared with every spelling: all of BERT-base in 94 ms, not 225 (one core,
     2026-11).
     """
     shapes = (tuple(graph.type(v).shape for v in place.inputs),)
@@ -226,7 +225,7 @@ def _at(graph: Graph, op: FusedOp, place: _Place, nodes: Sequence[Node], anchors
 def _first(
     graph: Graph, anchors: Sequence[Anchor], root: Node, free: set[Node], trace: Trace
 ) -> tuple[Anchor, Realization] | None:
-    """Return the first anchor that stands at `root` within the nodes that are free."""
+    """Return the first anchor that matches at `root` within the unclaimed nodes."""
     for anchor in anchors:
         assert anchor.realize is not None
         if root.op not in anchor.pattern.root.operators:
@@ -249,7 +248,7 @@ def _first(
 
 
 def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
-    """Return the anchors that may have made the op and have a form of the library's; or why there are none."""
+    """Return the anchors that may have made the op and have a library form; or why there are none."""
     if op.template in cuda.TEMPLATES and cuda.TEMPLATES[op.template].joins_slots:
         makers = [
             r for r in (*rules, *shipped()) if r.fuse is not None and cuda.TEMPLATES[r.fuse.template].writes_slots
@@ -265,6 +264,6 @@ def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
 
 @cache
 def _shipped(name: str) -> Rule | None:
-    """Return the rule of this name that comes with onnxfuse; no other file is read."""
+    """Return the shipped rule of this name; no other file is read."""
     path = shipped_files().get(name)
     return None if path is None else read(path, spellings=False)

@@ -1,1 +1,1 @@
-"""The growth steps: how a region takes in neighbouring nodes."""
+"""Growth steps: how a region absorbs adjacent nodes."""

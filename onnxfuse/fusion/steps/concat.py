@@ -1,4 +1,4 @@
-"""Fused ops whose results are put side by side: one op of all of them, each part of which writes its own channels."""
+"""Horizontal fusion of fused ops whose results are concatenated: one op, each part of which writes its own channels."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.support.plurals import plural
 
 MOST_PARTS = 8
-"""Parts of one op, each a kernel with pointers of its own among its arguments."""
+"""Maximum parts of one op, each a kernel with its own pointers among the arguments."""
 
 
 def join(
     graph: Graph, node: Node, ops: Mapping[str, FusedOp], rule: str, template: str
 ) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
-    """Return the op that does the work of a Concat and of what computes its inputs, its node, and those nodes.
+    """Return one op that replaces a Concat and the producers of its inputs, with its node, and those nodes.
 
-    Returns the reason where that is not one op. `ops` are the fused ops made so far.
+    Return the reason if they do not form one op. `ops` are the fused ops so far.
     """
     found = _members(graph, node, ops)
     if isinstance(found, str):
@@ -51,12 +51,12 @@ def join(
 
 
 def joins_channels(graph: Graph, node: Node) -> bool:
-    """Return whether a Concat puts together the channels of channels-last images."""
+    """Return whether a Concat concatenates the channels of channels-last images."""
     return graph.type(node.outputs[0]).rank == 4 and graph.attributes(node).get("axis", 0) in (-1, 3)
 
 
 def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
-    """Return the nodes that compute inputs for the Concat alone, or why there is no op to be made of them."""
+    """Return the nodes that compute inputs for the Concat alone, or why they form no op."""
     if not joins_channels(graph, node):
         return "no Concat of the channels of channels-last images"
     if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:
@@ -73,7 +73,7 @@ def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node]
 
 
 def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
-    """Return the fused node that computes a value for one reader alone, by a kernel that can write it anywhere."""
+    """Return the fused node that computes a value for a single reader, by a kernel with a free output location."""
     maker = graph.producer(value)
     if maker is None or maker.domain != DOMAIN or maker.op not in ops or len(maker.outputs) != 1:
         return None
@@ -84,7 +84,7 @@ def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
 def _merged(
     graph: Graph, members: Sequence[Node], node: Node, formal: Mapping[str, str], bodies: Mapping[Node, FunctionProto]
 ) -> FunctionProto:
-    """Return one function of all; what is inside only the library's form has the number of its part in its name."""
+    """Return one function of all parts; interior values of the library forms are suffixed with the part's index."""
     made = FunctionProto(domain=DOMAIN)
     made.input.extend(f for v, f in formal.items() if f.startswith("x"))
     made.output.append(formal[node.outputs[0]])
@@ -100,7 +100,7 @@ def _merged(
             for values, given in ((copy.input, inner.input), (copy.output, inner.output)):
                 del values[:]
                 values.extend(v and (formal[actual[v]] if v in actual else f"p{number}_{v}") for v in given)
-            if any(copy.output[0] in n.output for n in made.node[:-1]):  # a constant of several parts
+            if any(copy.output[0] in n.output for n in made.node[:-1]):  # a constant shared by several parts
                 del made.node[-1]
         versions.update({o.domain: max(o.version, versions.get(o.domain, 0)) for o in body.opset_import})
     last = made.node.add()
@@ -113,7 +113,7 @@ def _merged(
 
 
 def _actual(member: Node) -> dict[str, str]:
-    """Return what the names inside a fused node's body stand for in the model."""
+    """Return a mapping from a fused node's interior names to values of the model."""
     return {f"v{i}": name for i, name in enumerate(_facts(member, "values"))}
 
 
@@ -128,5 +128,5 @@ def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str
 
 
 def _facts(member: Node, key: str) -> list[str]:
-    """Return what a fused node says of itself: the names of the original nodes, or those of the values inside."""
+    """Return a fused node's metadata: the original nodes' names, or those of interior values."""
     return provenance.names(member.proto, key) or []

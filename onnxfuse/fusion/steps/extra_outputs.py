@@ -1,4 +1,4 @@
-"""Let what reads an output of the kernel, or computes an input, become one more output of it."""
+"""Growth step: a node that reads a kernel's output, or computes its input, becomes one more output."""
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
@@ -8,7 +8,7 @@ from onnxfuse.rules.rewriting.rewrite import find
 
 
 def offer_endings(attempt: Attempt) -> None:
-    """Offer the nodes that make one more output of one that the kernel has: the first of the rule's endings there.
+    """Offer nodes as additional outputs that read an existing output: the first of the rule's endings that matches.
 
     # Conv -> ReduceMean: the mean of images as they are written
     """
@@ -24,7 +24,7 @@ def offer_endings(attempt: Attempt) -> None:
 
 
 def offer_caches(attempt: Attempt) -> None:
-    """Offer the Concats that compute inputs, which the model gives out and nothing else reads.
+    """Offer Concats that compute inputs, are model outputs, and have no other readers.
 
     # Concat(past, new) -> attention: a cache is written as it is read
     """
@@ -37,7 +37,7 @@ def offer_caches(attempt: Attempt) -> None:
 
 
 def _grows(graph: Graph, node: Node) -> bool:
-    """Return whether a node puts two values together, of heads in a sequence, to an output of the model."""
+    """Return whether a node appends to a cache: a Concat along the sequence, into an output of the model."""
     if node.op != "Concat" or node.domain or len(node.inputs) != 2 or not graph.is_output(node.outputs[0]):
         return False
     return len(graph.type(node.outputs[0]).shape or ()) == 4

@@ -1,6 +1,6 @@
-"""Growth is a fold over steps: each lets the region of an attempt take in one kind of neighbour, or says why not.
+"""Region growth as a fold over steps: each step absorbs one kind of neighbour, or reports why not.
 
-A template declares which steps its ops allow, a rule which it wants; their order is here.
+A template declares which steps its ops support, and a rule which it enables; their order is defined here.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,16 +26,16 @@ from onnxfuse.rules.match.match import Refusal
 from onnxfuse.support.plurals import agreeing, plural
 
 Grow = Callable[[Attempt], Refusal | None] | Callable[[Attempt], None]
-"""Changes the region of an attempt; returns why nothing is fused there, None to go on."""
+"""Modifies the region of an attempt; returns why nothing is fused there, None to continue."""
 LEFT_ALONE = "is faster left alone, as measured"
 
 
 def enough(attempt: Attempt) -> Refusal | None:
-    """End the region's growth; refuse one that saves too little."""
+    """Final check of a region; refuse one that saves too little."""
     graph, how = attempt.graph, attempt.how
     attempt.nodes = attempt.given = sorted(attempt.region.nodes, key=lambda n: n.order)
     moving = how.wants(Growth.MOVEMENT)
-    # An anchor beside this one counts as grown: one kernel takes the place of two.
+    # A sibling anchor counts as growth: one kernel replaces two.
     own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
     grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
     between = how.between < how.least and stands_between(graph, attempt.nodes, attempt.around.ops, given=moving)
@@ -52,10 +52,10 @@ def enough(attempt: Attempt) -> Refusal | None:
 
 
 def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, FusedOp], *, given: bool) -> bool:
-    """Return whether all around `nodes` is fused: a kernel of ours starts early there, and the one behind it, too.
+    """Return whether all nodes around `nodes` are fused: an onnxfuse kernel and its successor launch early there.
 
-    One of the library's waits for the end of the kernel ahead, and the kernel behind for its end. `given`: what they
-    read may be given to the model.
+    A library kernel waits for the end of its predecessor, and its successor for its own end. `given`: the operands may
+    be model inputs.
     """
 
     def ours(node: Node | None) -> bool:
@@ -72,7 +72,7 @@ def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, Fuse
 
 
 def _maker(graph: Graph, value: str) -> Node | None:
-    """Return the node that computes a value, before those that only call it another shape; None of what is given."""
+    """Return the producer of a value, looking through views; None for model inputs."""
     node = graph.producer(value)
     while node is not None and cuda.is_free(node.op, node.domain):
         node = graph.producer(node.inputs[0])
@@ -80,7 +80,7 @@ def _maker(graph: Graph, value: str) -> Node | None:
 
 
 def _readers(graph: Graph, value: str) -> list[Node]:
-    """Return the nodes that read a value, behind those that only call it another shape."""
+    """Return the readers of a value, looking through views."""
     return [
         n
         for r in graph.readers(value)
@@ -89,7 +89,7 @@ def _readers(graph: Graph, value: str) -> list[Node]:
 
 
 Steps = tuple[tuple[Collection[Growth], Grow], ...]
-"""Steps in their order, each with the words of rules that want it."""
+"""Steps in order, each with the rule keywords that enable it."""
 
 GROWING: Steps = (
     ({Growth.WHOLE_INPUT}, run_over_input),
@@ -110,7 +110,7 @@ FINISHING: Steps = (
     ({Growth.CACHES}, offer_caches),
     ({Growth.TWINS}, offer_twins),
 )
-"""Those of a region that is worth a kernel."""
+"""Steps for a region that is worth a kernel."""
 
 
 def grown(
@@ -123,9 +123,9 @@ def grown(
     *,
     even: bool = False,
 ) -> tuple[Attempt, Refusal | None]:
-    """Return what grows from `start` by the steps of a rule but one, and why nothing is fused there.
+    """Return the region grown from `start` by all of a rule's steps but one, and why nothing is fused there.
 
-    `even`: anchors beside the first one have as many columns.
+    `even`: sibling anchors must have equal columns.
     """
     left = dict.fromkeys(around.alone, LEFT_ALONE)
     region = Region(dict.fromkeys(start.seeds), graph.type(start.value), how.template, left=left)

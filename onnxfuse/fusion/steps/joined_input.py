@@ -1,4 +1,4 @@
-"""Let a region take in the Concat of channels that computes an input of its anchor: its kernel reads the parts."""
+"""Growth step: absorb the channel Concat that produces an input of the anchor; the kernel reads the parts instead."""
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
@@ -10,24 +10,24 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.rules.match.match import Refusal
 
 BYTES = 16
-"""Of the channels of a part, or a multiple: what a kernel copies at once. Of less the Concat stays."""
+"""Required multiple of a part's channels in bytes: the kernel's vector size. Otherwise the Concat stays."""
 
 
 def is_concatenated(graph: Graph, value: str) -> bool:
-    """Return whether a Concat makes `value`."""
+    """Return whether `value` is computed by a Concat."""
     maker = graph.producer(value)
     return maker is not None and not maker.domain and maker.op == "Concat"
 
 
 def absorb_concat_input(attempt: Attempt) -> Refusal | None:
-    """Add the Concat of channels that the region alone reads, where each part has whole vectors of them.
+    """Absorb a channel Concat read by the region alone, where each part consists of whole vectors.
 
-    # Concat -> Conv: dense blocks, decoders with skips; what is put side by side is never written
-    # Concat -> MatMul: branches of which one sends its input on (CSP); the product reads each where it lies
-    # Concat -> Mul -> Add -> Relu -> MatMul: nor what is made of it
+        # Concat -> Conv: dense blocks, decoders with skips; the concatenated value is never written
+        # Concat -> MatMul: branches of which one forwards its input (CSP); the product reads each in place
+        # Concat -> Mul -> Add -> Relu -> MatMul: nor is the value computed from it
 
-    A rule that wants what computes the left factor, too, is about both: it refuses where no Concat stands before that,
-    and where the Concat is the factor as it is and costs nothing. Stops are noted in the region.
+    A rule that also absorbs the producers of the left factor requires both: it refuses if no Concat precedes those, and
+    if the Concat is the factor itself and costs nothing. Stops are recorded in the region.
     """
     graph, region = attempt.graph, attempt.region
     found = [
@@ -49,13 +49,13 @@ def absorb_concat_input(attempt: Attempt) -> Refusal | None:
 
 
 def _is_free(graph: Graph, attempt: Attempt, concat: Node) -> bool:
-    """Return whether a Concat that is the left factor itself is of parts that nothing else reads: none is copied."""
+    """Return whether a Concat that is the left factor itself has parts without other readers: none is copied."""
     itself = attempt.input(Growth.LEFT_OPERAND) == concat.outputs[0]
     return itself and not any(graph.is_output(v) or len(graph.readers(v)) > 1 for v in concat.inputs)
 
 
 def _makers(graph: Graph, region: Region, value: str) -> list[Node]:
-    """Return the nodes outside the region whose values the nodes in it read to compute a value, or that compute it."""
+    """Return the producers outside the region of a value, or of the operands of region nodes that compute it."""
     found, inside, waiting = dict[Node, None](), set[Node](), [value]
     while waiting:
         maker = graph.producer(waiting.pop())
@@ -70,7 +70,7 @@ def _makers(graph: Graph, region: Region, value: str) -> list[Node]:
 
 
 def _refused(graph: Graph, region: Region, node: Node) -> str | None:
-    """Return why the kernel does not read the parts of a Concat, None where it does."""
+    """Return why the kernel does not read the parts of a Concat, None if it does."""
     if node in region.left:
         return region.left[node]
     if not joins_channels(graph, node):

@@ -1,6 +1,6 @@
-"""Weights of matrix products as a kernel wants them: a column's terms side by side, [n, k].
+"""K-major weight layout [n, k] for matrix products: the terms of a column are contiguous.
 
-TF32 products of Hopper's tensor cores read both factors so; the weight is turned once, when the model is optimized.
+Hopper's tensor cores read both TF32 factors K-major; the weight is transposed once, when the model is optimized.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.shapes.types import ValueType
 
 SUFFIX = ".terms_last"
-"""What the name of a turned weight has after that of the weight."""
+"""Name suffix of a transposed weight."""
 
 
 def store_k_major(attempt: Attempt) -> None:
-    """Give the products of float32 weights [n, k], where they are constants [k, n].
+    """Give the products float32 weights [n, k], where they are constants [k, n].
 
-    What is read through a Transpose, of any type, is read as it is stored. The nodes that are new take the place of
-    theirs in the graph; `graph.replace` with both lists undoes it.
+    Weights read through a Transpose, of any type, are read as stored. The new nodes replace the products in the graph;
+    `graph.replace` with both lists reverts it.
     """
     graph, transposes = attempt.graph, attempt.around.transposes
-    # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w with its axes exchanged.
+    # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w transposed.
     found: list[Node] = []
     for node in attempt.nodes:
         transpose = transposes.get(node.inputs[1]) if is_product(node) else None
@@ -53,7 +53,7 @@ def _wants(graph: Graph, node: Node) -> bool:
 
 
 def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
-    """Return what takes the place of a product by a weight that stands for a Transpose: it reads what that one does."""
+    """Return the replacement of a product by a substitute weight for a Transpose: it reads the Transpose's operand."""
     # Gemm(x, Transpose(w)) -> Gemm <transB = 1> (x, w); MatMul(x, Transpose(w)) has it in its body.
     product = NodeProto()
     product.CopyFrom(node.proto)
@@ -67,12 +67,12 @@ def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
 
 
 def _name(product: Node) -> str:
-    """Return what the Transpose before a product is called, as it must not have another one's name."""
+    """Return a unique name of the Transpose before a product."""
     return f"{product.proto.name}/terms_last" if product.proto.name else ""
 
 
 def _turned(graph: Graph, node: Node) -> list[Node] | None:
-    """Return what takes the node's place, None where the weight's numbers were left in their file."""
+    """Return the node's replacement, None if the weight's data was not loaded."""
     weight = graph.constant(node.inputs[1])
     if weight is None:
         return None
@@ -92,9 +92,9 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
 
 
 def store_once(graph: Graph) -> None:
-    """Let the turned weights be Transposes of weights that are still read as they were: the file holds each once.
+    """Express transposed weights as Transposes of weights also read untransposed: the file stores one.
 
-    ONNX Runtime computes what depends on float32 constants alone as it makes a session, so both layouts are on the GPU.
+    ONNX Runtime folds float32 constants when it creates a session, so both layouts are on the GPU.
     """
     for turned in [name for name in graph.initializers if name.endswith(SUFFIX)]:
         own, readers = turned.removesuffix(SUFFIX), graph.readers(turned)
@@ -106,7 +106,7 @@ def store_once(graph: Graph) -> None:
 
 
 def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
-    """Return the weight of the graph that is this one transposed: a table of embeddings is the head's weight, too."""
+    """Return the graph's weight that is the transpose of this one: an embedding table can also be the head's weight."""
     rows, columns = weight.shape
     for other, tensor in graph.initializers.items():
         if (
@@ -116,16 +116,16 @@ def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
             and tuple(tensor.dims) == (columns, rows)
         ):
             table = graph.constant(other)
-            # One row first: most weights of a shape differ there, and need no look at the rest.
+            # Compare one row first: most weights of a shape differ there.
             if table is not None and np.array_equal(table[:1], weight.T[:1]) and np.array_equal(table, weight.T):
                 return other
     return None
 
 
 def restore_weights(model: ModelProto) -> None:
-    """Give the weights of plain products their own axes again, in place: what `store_k_major` did to nodes is undone.
+    """Restore the original weights of unfused products, in place: reverts `store_k_major` on those nodes.
 
-    A weight that a fused op still reads stays as it is.
+    Weights that a fused op still reads stay.
     """
     # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
     for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):

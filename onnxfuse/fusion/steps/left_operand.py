@@ -1,4 +1,4 @@
-"""Let a region take in what computes one input of its anchor, for the anchor alone: a product's left factor."""
+"""Growth step: absorb the producer of a product's left factor, where the anchor is its only reader."""
 
 from collections.abc import Collection
 
@@ -13,19 +13,19 @@ from onnxfuse.shapes.types import shapes_differ
 
 
 def is_computed(graph: Graph, value: str, host: frozenset[str]) -> bool:
-    """Return whether a pointwise node computes `value`."""
+    """Return whether `value` is computed by a pointwise node."""
     maker = graph.producer(value)
     return maker is not None and not_pointwise(graph, maker, host) is None
 
 
 def absorb_left_operand(attempt: Attempt) -> Refusal | None:
-    """Add the pointwise nodes that compute the left factor, which the anchors read; refuse where none has to.
+    """Absorb the pointwise producers of the left factor that the anchors read; refuse if there are none.
 
     # Sigmoid -> Mul -> MatMul: the left factor is computed inside the product's kernel
 
-    What computes a vector for it stays outside: EfficientNet-B0 of 32 images took 82 us more with the gates' bias and
-    sigmoid inside, anew for each element (H200, float16, 2026-11). What a kernel before this one takes stays there.
-    Stops are noted in the region.
+    Producers of a vector operand stay outside: EfficientNet-B0 of 32 images took 82 us more with the gates' bias and
+    sigmoid inside, recomputed per element (H200, float16, 2026-11). Nodes that a preceding kernel absorbs stay there.
+    Stops are recorded in the region.
     """
     graph, region, around = attempt.graph, attempt.region, attempt.around
     value = attempt.input(Growth.LEFT_OPERAND)
@@ -42,10 +42,10 @@ def absorb_left_operand(attempt: Attempt) -> Refusal | None:
                 break
             stops[node] = reason
         else:
-            # A node whose value two others read joins after both: stops hold once nothing joins any more.
+            # A node with two readers joins after both: stops are final once no node joins any more.
             region.stops.update(stops)
             break
-    # Where a Concat may stand before them, it may stand there alone: whether it does is that step's.
+    # With the Concat step enabled, a Concat alone is sufficient: that step checks for it.
     if joined or attempt.how.wants(Growth.JOINED_INPUT):
         return None
     maker = graph.producer(value)
@@ -61,7 +61,7 @@ def _refused(
     readers: Collection[Node],
     around: Surroundings,
 ) -> str | None:
-    """Return why `node` is not computed inside the kernel, None where it is."""
+    """Return why `node` is not computed inside the kernel, None if it is."""
     if node in region.left:
         return region.left[node]
     if (reason := not_pointwise(graph, node, around.host)) is not None:

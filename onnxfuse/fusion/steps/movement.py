@@ -1,7 +1,7 @@
-"""Let a region grow through data movement: a Transpose, a Slice, a Concat becomes an index map of the kernel.
+"""Growth step: absorb data movement; a Transpose, Slice or Concat becomes an index map of the kernel.
 
-The kernel runs over the outputs of the region, which all have one shape; what is inside may have any. Each node joins
-only where the kernel with it costs less than the kernel without it and the node by itself.
+The kernel iterates over the region's outputs, which share one shape; interior values may have any. A node joins only
+where the kernel with it costs less than the kernel without it plus the node alone.
 """
 
 import math
@@ -19,26 +19,27 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.shapes.types import ValueType, factors, whole
 
 SAMPLE = 6720
-"""What an open extent is taken for: a multiple of all numbers up to 8 and of 32, so that it can be cut like a real one,
-and many: where an extent is open, a movement must pay for large ones."""
+"""Sample value of a dynamic extent: a multiple of all integers up to 8 and of 32, so that it splits like a real one,
+and large: with dynamic extents a movement must pay off for large ones.
+"""
 
 
 MAX_READ = 32
-"""Tensors that one kernel reads. More than without movement: of those that are concatenated, a thread reads one.
+"""Maximum tensors that one kernel reads. More than without movement: a thread reads only one of the concatenated ones.
 
-DenseNet-121 (float16, batch 32, H200, 2026-11): where 12 was the limit, ONNX Runtime's Concat of 13 and more values and
-the norm behind it took 318 of 2108 us; 1921 us without. All 61 such Concats with their norms and ReLUs take 457 us now.
+DenseNet-121 (float16, batch 32, H200, 2026-11): with a limit of 12, ONNX Runtime's Concat of 13 and more values and the
+norm after it took 318 of 2108 us; 1921 us without. All 61 such Concats with their norms and ReLUs take 457 us now.
 """
 
 
 COUNTED = 2**60
-"""Elements of a value whose traffic is counted: places in it are numbers of 64 bits."""
+"""Maximum elements of a value in the traffic estimate: indices are 64-bit integers."""
 
 
 def take_movement(attempt: Attempt) -> None:
-    """Add what can join: readers of the region's values (epilogue), then what computes its inputs (prologue).
+    """Absorb readers of the region's values (epilogue), then producers of its inputs (prologue).
 
-    What launches nothing by itself is left out again where it is the first or the last node.
+    Nodes that launch nothing by themselves are dropped again from either end of the region.
     """
     _grow(attempt)
     _trim(attempt.graph, attempt.region)
@@ -63,9 +64,9 @@ def _grow(attempt: Attempt) -> None:
 
 
 def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str, *, early: bool = False) -> str | None:
-    """Return None where one kernel for `nodes` costs less than all of them one by one, else why it does not.
+    """Return None if one kernel for `nodes` costs less than all of them separately, else why not.
 
-    `early`: between kernels of ours, where the library's launch costs as much as two.
+    `early`: between onnxfuse kernels, where a library launch costs as much as two.
     """
     cost = _cost(graph, nodes, rule, template)
     if isinstance(cost, str):
@@ -77,7 +78,7 @@ def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str, *, earl
 
 
 def _trim(graph: Graph, region: Region) -> None:
-    """Leave out what launches nothing by itself, where it is the first or the last node: inside it only costs."""
+    """Drop nodes that launch nothing by themselves from either end: inside the region they only cost."""
     while len(region.nodes) > 1:
         made = {o for n in region.nodes for o in n.outputs}
         free = [n for n in region.nodes if cuda.is_free(n.op, n.domain)]
@@ -92,7 +93,7 @@ def _trim(graph: Graph, region: Region) -> None:
 
 
 def _shared(graph: Graph, region: Region, node: Node) -> bool:
-    """Return whether the region reads the data of `node` otherwise too."""
+    """Return whether the region also reads the data of `node` in another way."""
     return any(r in region.nodes and r is not node for r in graph.readers(node.inputs[0]))
 
 
@@ -102,7 +103,7 @@ def launches(nodes: Sequence[Node]) -> int:
 
 
 def not_movement(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
-    """Return why `node` is not data movement that a kernel can do, None where it is."""
+    """Return why `node` is not data movement that a kernel supports, None if it is."""
     if node.domain == DOMAIN:
         return "is fused already"
     if not cuda.is_movement(node.op, node.domain):
@@ -129,7 +130,7 @@ def _neighbours(graph: Graph, region: Region, prologue: bool, epilogue: bool) ->
 
 
 def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule: str, cost: float) -> float | str:
-    """Return what the kernel costs with `node` in it, or why it does not join."""
+    """Return the cost of the kernel with `node`, or why it does not join."""
     if node in region.left:
         return region.left[node]
     reason = not_pointwise(graph, node, host)
@@ -156,7 +157,7 @@ def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule
 
 
 def one_shape(graph: Graph, nodes: dict[Node, None]) -> str | None:
-    """Return None where all values of `nodes` that are read outside are known to have one shape, else the reason."""
+    """Return None if all outputs of `nodes` are known to have one shape, else the reason."""
     outputs = graph.outputs_of(nodes)
     first, *others = (graph.type(v) for v in outputs)
     for value, other in zip(outputs[1:], others, strict=True):
@@ -167,7 +168,7 @@ def one_shape(graph: Graph, nodes: dict[Node, None]) -> str | None:
 
 
 def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, template: str) -> float | str:
-    """Return what one kernel for `nodes` costs, or why there is none."""
+    """Return the cost of one kernel for `nodes`, or why there is none."""
     made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, template)
     if isinstance(made, str):
         return made
@@ -182,9 +183,9 @@ def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, tem
 
 
 def _open_extent(types: Sequence[ValueType]) -> int:
-    """Return what an open extent counts as among values of these types: less where several make more than is counted.
+    """Return the sample value of a dynamic extent for values of these types: smaller if several would overflow.
 
-    Six of 4096 each are more elements than 64 bits hold.
+    Six of 4096 each exceed 64-bit element counts.
     """
     open_ = SAMPLE
     while open_ > 1 and any(math.prod(sampled(t, open_) or ()) >= COUNTED for t in types):
@@ -193,7 +194,7 @@ def _open_extent(types: Sequence[ValueType]) -> int:
 
 
 def _alone(graph: Graph, node: Node) -> float:
-    """Return what the library takes for `node`: one pass over what it reads and what it writes, and a launch."""
+    """Return the library's cost of `node`: one pass over its inputs and outputs, and a launch."""
     if cuda.is_free(node.op, node.domain):
         return 0.0
     if read_as_it_stands(graph, node):
@@ -204,7 +205,7 @@ def _alone(graph: Graph, node: Node) -> float:
 
 
 def read_as_it_stands(graph: Graph, node: Node) -> bool:
-    """Return whether `node` turns matrices over for products alone: ONNX Runtime's product reads them as they are."""
+    """Return whether `node` transposes matrices for products alone: ONNX Runtime's product reads them untransposed."""
     perm = graph.attributes(node).get("perm") if node.op == "Transpose" else None
     swaps = isinstance(perm, list) and len(perm) > 1 and [*perm[:-2], perm[-1], perm[-2]] == list(range(len(perm)))
     readers = graph.readers(node.outputs[0])
@@ -217,22 +218,22 @@ def _bytes(graph: Graph, value: str) -> int:
 
 
 def sampled(type_: ValueType, open_: int = SAMPLE) -> tuple[int, ...] | None:
-    """Return numbers for a shape, `open_` for each extent that is open."""
+    """Return a shape as integers, with `open_` for each dynamic extent."""
     if type_.shape is None:
         return None
     return tuple(d if isinstance(d, int) else _product(d, open_) for d in type_.shape)
 
 
 def _product(name: str | None, open_: int) -> int:
-    """Return a number for an extent by name: `4*batch` is 4 times the number for `batch`."""
+    """Return the integer for a named extent: `4*batch` is 4 times that for `batch`."""
     if name is None:
         return open_
     found = math.prod(open_ if n is None else n for n in map(whole, factors(name)))
-    return found if found < 2**62 else open_  # a name of thousands of factors is as open as any
+    return found if found < 2**62 else open_  # a name with thousands of factors counts as one dynamic extent
 
 
 def _compared(graph: Graph, nodes: Sequence[Node], dearer: tuple[str, float], cheaper: tuple[str, float]) -> str:
-    """Return in words what two ways to compute `nodes` cost: where, and bytes of traffic."""
+    """Return text that compares two implementations of `nodes`: location, and bytes of traffic."""
     (one, much), (other, less) = dearer, cheaper
     values = (graph.type(v).shape or () for n in nodes for v in (*n.reads, *n.outputs) if v)
     taken = f", open extents taken for {SAMPLE}" if any(not isinstance(d, int) for s in values for d in s) else ""

@@ -1,7 +1,7 @@
-"""Weights that are the left factor of a product, as a kernel wants them: each row begins on a boundary of 16 bytes.
+"""Pad the rows of a weight that is a product's left factor to 16-byte boundaries.
 
-Hopper's copy engine takes no others. A weight of 196 terms is stored with rows of 200, zeros behind the terms, which no
-product reads; it is written so once, when the model is optimized.
+Hopper's TMA requires that alignment. A weight of 196 terms is stored with rows of 200, padded with zeros that no
+product reads; it is padded once, when the model is optimized.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.shapes.types import ValueType
 
 BOUNDARY = 16
-"""Bytes."""
+"""Alignment in bytes."""
 
 SUFFIX = ".padded"
-"""What the name of a padded weight has after that of the weight."""
+"""Name suffix of a padded weight."""
 
 SINCE = 10
-"""The first opset whose Slice has what it cuts as inputs."""
+"""First operator set whose Slice reads its ranges as inputs."""
 
 
 def pad_rows(attempt: Attempt) -> None:
-    """Give the products of constant weights [m, k], their left factors, longer rows where k ends off a boundary.
+    """Pad the rows of constant left factors [m, k] of products where k is misaligned.
 
-    The nodes that are new take the place of theirs in the graph; `graph.replace` with both lists undoes it.
+    The new nodes replace the products in the graph; `graph.replace` with both lists reverts it.
     """
     graph = attempt.graph
-    # MatMul(w, x) -> MatMul(Slice(v, 0, k, axis -1), x): v is w with zeros behind each row.
+    # MatMul(w, x) -> MatMul(Slice(v, 0, k, axis -1), x): v is w with zero-padded rows.
     found: list[Node] = []
     for node in attempt.nodes:
         weight = _unaligned(graph, node)
@@ -43,7 +43,7 @@ def pad_rows(attempt: Attempt) -> None:
 
 
 def _unaligned(graph: Graph, node: Node) -> np.ndarray | None:
-    """Return the weight of a product whose rows end off the boundary, None where there is none."""
+    """Return the weight of a product with misaligned rows, None if there is none."""
     if node.op != "MatMul" or node.domain or graph.opset < SINCE or graph.type(node.inputs[0]).rank != 2:
         return None
     weight = graph.constant(node.inputs[0])
@@ -69,9 +69,9 @@ def _padded(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
 
 
 def restore_rows(model: ModelProto) -> None:
-    """Give the weights of plain products their own rows again, in place: what `pad_rows` did to nodes is undone.
+    """Restore the unpadded weights of unfused products, in place: reverts `pad_rows` on those nodes.
 
-    A weight that a fused op still reads stays as it is.
+    Weights that a fused op still reads stay.
     """
     # MatMul(Slice(v, 0, k, axis -1), x) -> MatMul(w, x)
     for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
@@ -83,7 +83,7 @@ def restore_rows(model: ModelProto) -> None:
 
 
 def _terms(graph: GraphProto, node: NodeProto, weight: str) -> int | None:
-    """Return how many terms of each row of a weight a node cuts, None where it does something else with it."""
+    """Return the row length to which a node slices a padded weight, None for any other node."""
     if node.op_type != "Slice" or node.domain or len(node.input) != 4 or node.input[0] != weight:
         return None
     known = {t.name: t for t in graph.initializer if t.name in node.input[1:]}

@@ -1,4 +1,4 @@
-"""Let an anchor grow: take in the pointwise nodes around it while the result stays one kernel and loses nothing."""
+"""Growth step: absorb adjacent pointwise nodes while the result stays one kernel and no value is lost."""
 
 import math
 from collections.abc import Collection
@@ -18,14 +18,16 @@ from onnxfuse.shapes.types import ValueType, is_unknown, shapes_differ
 from onnxfuse.support.plurals import plural
 
 MAX_NODES = 64
-"""Nodes in one region: the generated functor stays small enough to compile in well under a second."""
+"""Maximum nodes in one region: the generated functor stays small enough to compile in well under a second."""
 
 MAX_INPUTS = 12
 MAX_OUTPUTS = 4
-"""Tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the registers."""
+"""Maximum output tensors of one kernel: each is a pointer and, per thread, up to 16 bytes in flight; 16 of them fit the
+registers.
+"""
 
 RESHAPING = named(Trait.RESHAPE)
-"""Ops that may follow a reduction where they only add or drop axes of extent 1."""
+"""Operators that may follow a reduction if they only add or remove unit axes."""
 
 TYPES = frozenset({
     TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
@@ -36,13 +38,13 @@ TYPES = frozenset({
 
 
 def take_pointwise(attempt: Attempt) -> None:
-    """Add the pointwise nodes that read the region's values (epilogue) or compute its inputs (prologue).
+    """Absorb the pointwise readers of the region's values (epilogue) and the producers of its inputs (prologue).
 
-    Growth starts from the values of what the library runs, too. Stops are noted in the region, readers first.
+    Growth also starts from values that the library computes. Stops are recorded in the region, readers first.
     """
     graph, region, host, how = attempt.graph, attempt.region, attempt.around.host, attempt.how
     if how.wants(Growth.MOVEMENT):
-        return  # its step takes pointwise nodes, too
+        return  # the movement step absorbs pointwise nodes, too
     prologue, epilogue = how.wants(Growth.PROLOGUE), how.wants(Growth.EPILOGUE)
     kept = attempt.start.kept
     values = [o for n in kept for o in n.outputs if o]
@@ -56,7 +58,7 @@ def take_pointwise(attempt: Attempt) -> None:
                 dict.fromkeys(p for v in graph.inputs_of(region.nodes) if (p := graph.producer(v)) is not None)
             )
         if region.axes is not None:
-            # Beside each other, too: the mean and the greatest value of the same rows.
+            # Parallel ones, too: the mean and the maximum of the same rows.
             of_rows = (v for v in graph.inputs_of(region.nodes) if _has_rows(graph.type(v), region.work, region.axes))
             candidates.update(dict.fromkeys(r for v in of_rows for r in graph.readers(v) if _is_reduction(r)))
         fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
@@ -70,15 +72,14 @@ def take_pointwise(attempt: Attempt) -> None:
                     region.nodes[joined] = None
                     if _reshapes(region, joined) or _is_reduction(joined):
                         region.reduced.append(graph.type(joined.outputs[0]).shape)
-                # A node that did not fit alone may fit beside this one.
+                # A node that did not fit alone may fit together with this one.
                 region.stops.clear()
                 break
             region.stops[node] = reason
 
 
 def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
-    """Return why a node stays that ONNX Runtime computes before the first run, as what others read of it: in a kernel
-    it would be computed in each run, and they after it."""
+    """Return why a node stays that ONNX Runtime folds on load: a kernel would recompute it in each run."""
     graph, once = attempt.graph, attempt.around.once
     readers = (r for o in node.outputs if o in once for r in graph.readers(o) if r not in attempt.region.nodes)
     other = next((r for r in readers if not once.isdisjoint(r.outputs)), None)
@@ -86,7 +87,7 @@ def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
 
 
 def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
-    """Return why `node` cannot join `region`, None where it can; `way` are nodes that come with it."""
+    """Return why `node` cannot join `region`, None if it can; `way` are nodes that join with it."""
     reason = region.left.get(node) or _cannot_do(graph, region, node, host)
     if reason is not None:
         return reason
@@ -110,7 +111,7 @@ def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: 
 
 
 def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:
-    """Return the nodes outside that read, on the way to the region, what `node` computes: in the graph's order."""
+    """Return the outside nodes on paths from `node` back to the region, in the graph's order."""
     last = max(n.order for n in region.nodes)
     after: dict[Node, None] = {}
     waiting = [node]
@@ -128,7 +129,7 @@ def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:
 
 
 def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -> str | None:
-    """Return why the region's kernel cannot do the work of `node`, None where it can."""
+    """Return why the region's kernel cannot compute `node`, None if it can."""
     if cuda.TEMPLATES[region.template].looks_up_rows and _is_gather(node):
         return _only_looks_up(graph, region, node)
     if region.axes is not None and _is_reduction(node):
@@ -153,7 +154,7 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
 
 
 def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
-    """Return whether a value is one for all columns of the rows that are reduced, and read by the region alone."""
+    """Return whether a value has one element per reduced row, and only the region reads it."""
     value = graph.type(node.outputs[0])
     return (
         region.axes is not None
@@ -168,7 +169,7 @@ def _is_gather(node: Node) -> bool:
 
 
 def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
-    """Return why a Gather is not one row of a table for each row of the kernel, by numbers known as it runs."""
+    """Return why a Gather is not one table row per kernel row, by indices known when it runs."""
     table, numbers = node.inputs
     of_row, row = (graph.type(v).shape for v in (table, node.outputs[0]))
     if graph.attributes(node).get("axis", 0) or graph.is_constant(numbers):
@@ -197,7 +198,7 @@ def _reshapes(region: Region, node: Node) -> bool:
 
 
 def _only_reshapes(graph: Graph, region: Region, node: Node) -> str | None:
-    """Return why a node does more than to add or drop axes of extent 1 of what the reduction leaves."""
+    """Return why a node does more than add or remove unit axes of the reduction's result."""
     made = {o for n in region.nodes for o in n.outputs}
     if node.inputs[0] not in made:
         return f"{node.op} before the reduction"
@@ -212,7 +213,7 @@ def _only_reshapes(graph: Graph, region: Region, node: Node) -> str | None:
 
 
 def _mixed(graph: Graph, region: Region, node: Node) -> str | None:
-    """Return why a value inside, which may have lost axes, does not broadcast to where it was; None where it does."""
+    """Return why an interior value with removed axes does not broadcast to its original axes; None if it does."""
     if all(s is not None and len(s) == region.work.rank for s in region.reduced):
         return None
     made = {o for n in region.nodes for o in n.outputs}
@@ -232,21 +233,21 @@ def _is_reduction(node: Node) -> bool:
 
 
 def reduced_axes(graph: Graph, node: Node) -> frozenset[int] | None:
-    """Return the axes over which a Reduce node reduces, from 0; None where it is another op or they are not known."""
+    """Return the non-negative axes that a Reduce node reduces; None for another op or if they are unknown."""
     rank = graph.type(node.inputs[0]).rank
     if not node.op.startswith("Reduce") or rank is None or node.captures:
         return None
     listed = graph.attributes(node).get("axes")
     known = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None
     axes = listed if isinstance(listed, list) else [] if known is None else known.reshape(-1).tolist()
-    # Without axes it reduces all of them, or none.
+    # Without axes it reduces all, or is a no-op.
     return frozenset(int(a) % rank for a in axes) if axes and rank else None
 
 
 def _has_rows(value: ValueType, work: ValueType, axes: frozenset[int]) -> bool:
-    """Return whether a value runs along what is reduced, and along the other axes as the kernel or not at all.
+    """Return whether a value extends along the reduced axes, and along each other axis fully or not at all.
 
-    The mask of a mean is one for all columns: the sum of it, too.
+    The mask of a mean is broadcast over columns: its sum counts, too.
     """
     if value.shape is None or work.shape is None or len(value.shape) != len(work.shape):
         return False
@@ -255,7 +256,7 @@ def _has_rows(value: ValueType, work: ValueType, axes: frozenset[int]) -> bool:
 
 
 def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset[int]) -> str | None:
-    """Return why a reduction is not one of the same rows, None where it is: then it is one more round over them."""
+    """Return why a reduction is not over the same rows, None if it is: then it is one more round over them."""
     whole = graph.type(node.inputs[0])
     if not _has_rows(whole, region.work, axes) or whole.dtype not in TYPES:
         return f"{node.op} of {whole}, the kernel runs over {region.work}"
@@ -266,7 +267,7 @@ def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset
 
 
 def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
-    """Return why the kernel does not read what `node` reads, None where it does."""
+    """Return why the kernel cannot read the operands of `node`, None if it can."""
     made = {o for n in region.nodes for o in n.outputs}
     tables = {n.inputs[0] for n in region.nodes if _is_gather(n)}
     work = region.work_of(graph.type(node.outputs[0]).shape) or region.work
@@ -282,7 +283,7 @@ def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
 
 
 def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
-    """Return why `node` is not work for a generated kernel, None where it is."""
+    """Return why `node` is not elementwise work for a generated kernel, None if it is."""
     if node.domain == DOMAIN:
         return "is fused already"
     if not cuda.is_pointwise(node.op, node.domain):
@@ -300,7 +301,7 @@ def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
 
 
 def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
-    """Return whether no path leaves `nodes` and comes back: one op can take their place without a cycle."""
+    """Return whether no path leaves `nodes` and returns: one op can replace them without a cycle."""
     last = max(n.order for n in nodes)
     seen: set[Node] = set()
     waiting = [r for n in nodes for o in n.outputs if o for r in graph.readers(o) if r not in nodes]
@@ -318,9 +319,9 @@ def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
 
 
 def host_values(graph: Graph) -> frozenset[str]:
-    """Return the values computed from shapes: ONNX Runtime keeps them on the CPU, and so does onnxfuse (`model.host`).
+    """Return the values computed from shapes, which ONNX Runtime places on the CPU (see `model.host_values`).
 
-    What depends on constants alone is a constant there.
+    Values that depend on constants alone are constants there.
     """
     found: set[str] = set()
     folded: set[str] = set()
@@ -338,10 +339,10 @@ def host_values(graph: Graph) -> frozenset[str]:
 
 
 def computed_once(graph: Graph) -> frozenset[str]:
-    """Return what depends on constants alone and ONNX Runtime computes as it makes a session.
+    """Return the values that depend on constants alone and that ONNX Runtime folds when it creates a session.
 
-    Some of it may have no kernel on CUDA at all, as a BatchNormalization in training mode that standardizes weights: a
-    fused op before it would leave it there. What has a half type, or is dequantized, is computed in each run.
+    Some may have no CUDA kernel at all, such as a BatchNormalization in training mode that standardizes weights: a
+    fused op upstream would prevent the folding. Half-precision and dequantized values are computed in each run.
     """
     found: set[str] = set()
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Let a region run over more than its anchor leaves: what is reduced, and what is broadcast."""
+"""Growth step: extend a region to the reduced axes of its anchor, for reduction inputs and broadcast results."""
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
@@ -9,14 +9,14 @@ from onnxfuse.rules.match.match import Refusal
 
 
 def run_over_input(attempt: Attempt) -> Refusal | None:
-    """Let the kernel run over the shape of an input of the anchor, of which the anchor leaves less.
+    """Let the kernel iterate over the shape of an anchor input that the anchor reduces.
 
-    An input that others read, too, is written anyway: where the kernel of what stands before it can, it does, and this
-    one reads it. Squeeze and excite behind a convolution and its bias: SE-ResNet, RegNetY.
+    An input with other readers is written anyway: if the kernel before it can reduce it, it does, and this one reads
+    the result. Squeeze and excite after a convolution and its bias: SE-ResNet, RegNetY.
     """
     graph, start, region = attempt.graph, attempt.start, attempt.region
     whole = attempt.input(Growth.WHOLE_INPUT)
-    # Without them a value of the whole cannot be told from what is left of it.
+    # Without known shapes, full-size values and reduced ones are indistinguishable.
     unknown = next((v for v in (whole, start.value) if graph.type(v).shape is None), None)
     if unknown is not None:
         return attempt.refusal(f"the rank of '{unknown}' is not known", "")
@@ -32,11 +32,11 @@ def run_over_input(attempt: Attempt) -> Refusal | None:
 
 
 def let_reductions_join(attempt: Attempt) -> None:
-    """Let other reductions over the axes of the anchor join, where that is one Reduce node."""
+    """Allow other reductions over the anchor's axes to join, if the anchor is one Reduce node."""
     if len(attempt.start.seeds) == 1:
         attempt.region.axes = reduced_axes(attempt.graph, attempt.start.root)
 
 
 def let_input_be_broadcast(attempt: Attempt) -> None:
-    """Let what computes a smaller input of the anchor join, anew for each element."""
+    """Allow the producers of a smaller anchor input to join, recomputed per element."""
     attempt.region.broadcast = attempt.graph.type(attempt.input(Growth.BROADCAST_INPUT)).shape

@@ -1,4 +1,4 @@
-"""Let a region take in the anchors that read the same value: products of one input in one launch."""
+"""Growth step: absorb anchors that read the same value, so that products of one input share a launch."""
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
@@ -9,9 +9,9 @@ from onnxfuse.shapes.types import Dim, shapes_differ
 
 
 def take_siblings(attempt: Attempt) -> None:
-    """Add the other anchors that read the same value, in the graph's order: of the same shape but for their columns.
+    """Absorb the other anchors that read the same value, in the graph's order: of equal shape except for their columns.
 
-    Of more than one launch is meant for, as many as make equal launches: 12 products of one input are two of six.
+    If they exceed one launch, only as many join as make equal launches: 12 products of one input become two of six.
     """
     graph, how, around = attempt.graph, attempt.how, attempt.around
     step, shared = how.step(Growth.SIBLINGS), attempt.input(Growth.SIBLINGS)
@@ -37,7 +37,7 @@ def take_siblings(attempt: Attempt) -> None:
 
 
 def _fit(attempt: Attempt, shape: tuple[Dim, ...] | None, own: tuple[Dim, ...] | None) -> bool:
-    """Return whether an anchor's output of this shape may lie beside the attempt's own one."""
+    """Return whether an anchor with this output shape can share the launch."""
     if not shapes_differ(shape, own):
         return True
     assert shape is not None

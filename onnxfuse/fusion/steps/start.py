@@ -1,4 +1,4 @@
-"""Where growth begins: what a rule's anchor finds at a node."""
+"""Start of growth: match a rule's anchor at a node."""
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
@@ -17,7 +17,7 @@ from onnxfuse.shapes.types import shapes_differ
 
 
 def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start | Refusal | None:
-    """Return what the rule's anchor matches at `node`, the furthest refusal, or None where it was not near."""
+    """Return the rule's anchor match at `node`, the furthest refusal, or None if it was no near miss."""
     if how.anchor == ANY_MOVEMENT:
         moves = not_movement(graph, node, around.host) is None and (
             not cuda.is_free(node.op, node.domain) or _parts_a_chain(graph, node, around)
@@ -37,7 +37,7 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start
         if isinstance(found, Match):
             return _start_from(graph, how, anchor, found, node, around)
         furthest = found or furthest
-    # A node that was not split for a reason of its own is told by that reason, not by the spelling it was left in.
+    # If a node was not split, report that reason, not the mismatch of its unsplit form.
     for split in how.splits:
         if node.op in split.source.root.operators:
             found = find(graph, split.source, split.where, node, furthest)
@@ -50,8 +50,8 @@ def anchored(
 ) -> Match | Refusal | None:
     """Return the match of `anchor`, one of those for its operator, at `node`, or a refusal that got beyond `known`.
 
-    Where nothing was measured, cost refuses too, unless it chooses between the kernel and the library's op. What the
-    anchor is not about is no refusal.
+    Without measurements the cost condition refuses too, unless it selects between the kernel and the library's op. A
+    false `about` is not a refusal.
     """
     cost = () if around.choices is not None else anchor.cost
     if not anchor.kernel:
@@ -59,23 +59,23 @@ def anchored(
     found = find(graph, anchor.pattern, anchor.where, node, known, anchor.about)
     if not isinstance(found, Match) or _library_can(graph, anchor, found):
         return found
-    # What is refused here stands there: no other spelling got further.
+    # The whole pattern matched: no other spelling got further.
     return find(graph, anchor.pattern, (*anchor.where, *anchor.kernel, *cost), node, about=anchor.about)
 
 
 def _library_can(graph: Graph, anchor: Anchor, match: Match) -> bool:
-    """Return whether the library's op is a way to compute what the anchor matched."""
+    """Return whether the library's op can compute the matched anchor."""
     return anchor.realize is not None and all(predicate.holds(p, graph, match) is None for p in anchor.realizable)
 
 
 def takes(graph: Graph, node: Node, around: Surroundings) -> bool:
-    """Return whether the kernel of some rule begins at `node` and takes what follows it."""
+    """Return whether some rule's kernel starts at `node` and absorbs its pointwise followers."""
     alone = node in around.alone or node.order < 0 or bool(node.domain)
     return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads.get(node.op, ()))
 
 
 def head_of(graph: Graph, node: Node, around: Surroundings) -> Node | None:
-    """Return the node whose kernel takes `node`, too: with nothing but pointwise work of one shape between them."""
+    """Return the node whose kernel absorbs `node`, too: only pointwise work of one shape lies between them."""
     seen, waiting = {node}, [node]
     shape = graph.type(node.outputs[0]).shape
     while waiting:
@@ -117,13 +117,13 @@ def _start_from(
 
 
 def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
-    """Return what the rule says against a kernel at this match, empty where nothing."""
+    """Return the rule's cost objection to a kernel at this match, empty if none."""
     causes = (predicate.holds(p, graph, match) for p in anchor.cost)
     return next((c.text for c in causes if c is not None), "")
 
 
 def _parts_a_chain(graph: Graph, node: Node, around: Surroundings) -> bool:
-    """Return whether pointwise work stands on both sides of a node that launches nothing by itself."""
+    """Return whether pointwise nodes surround a node that launches nothing by itself."""
     before = graph.producer(node.inputs[0])
     beside = [before, *graph.readers(node.outputs[0])] if before is not None else []
     work = [n for n in beside if n is not None and not_pointwise(graph, n, around.host) is None]

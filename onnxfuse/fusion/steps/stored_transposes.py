@@ -1,8 +1,8 @@
-"""Weights that are read through a Transpose and stay as they are stored: a product's kernel reads them so.
+"""Weights read through a Transpose in their stored layout: the product's kernel reads them transposed.
 
-An embedding's table is the head's weight, too; the decoder of an autoencoder multiplies by the encoder's. While kernels
-grow, such a Transpose is a weight like any other, whose numbers are not at hand; a product that gets a kernel takes the
-Transpose into its body, and where none does it stands there again.
+An embedding table can also be the weight of the output head, and an autoencoder's decoder can share the encoder's
+weights. During growth such a Transpose counts as a weight whose values are unavailable; a product that gets a kernel
+absorbs the Transpose into its body, and otherwise the Transpose is restored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.nested import graphs_in, readers_of
 
 SUFFIX = ".stored"
-"""What the name of a weight that stands for a Transpose has after that of the Transpose's result."""
+"""Name suffix of a substitute weight, after the name of the Transpose's result."""
 
 
 def set_aside(graph: Graph) -> dict[str, Node]:
-    """Let weights stand for Transposes of constants where products read them; return the Transposes by these.
+    """Substitute weights for Transposes of constants that products read; return the Transposes by substitute.
 
-    Those outside, too, where the graph is a body.
+    Includes those outside, if the graph is a body.
     """
     found: dict[str, Node] = {}
     for value in dict.fromkeys(n.inputs[1] for n in graph.nodes if is_product(n)):
@@ -44,7 +44,7 @@ def set_aside(graph: Graph) -> dict[str, Node]:
 
 
 def _exchanges_weight(graph: Graph, value: str) -> Node | None:
-    """Return the Transpose that makes `value`, here or outside, of a constant matrix; None where none does."""
+    """Return the Transpose of a constant matrix that computes `value`, here or in an outer graph, or None."""
     around: Graph | None = graph
     while around is not None and value not in around.producers:
         around = None if value in around.initializers or value in around.inputs else around.parent
@@ -57,12 +57,12 @@ def _exchanges_weight(graph: Graph, value: str) -> Node | None:
 
 
 def _is_right_factor(node: Node, value: str) -> bool:
-    """Return whether a product reads `value` as its right factor, and nowhere else."""
+    """Return whether a product reads `value` as its right factor only."""
     return is_product(node) and node.inputs[1] == value and node.reads.count(value) == 1
 
 
 def _read(graph: Graph, products: Sequence[Node], weight: str) -> None:
-    """Let products have another right factor."""
+    """Replace the right factor of products."""
     for product in products:
         proto = NodeProto()
         proto.CopyFrom(product.proto)
@@ -71,7 +71,7 @@ def _read(graph: Graph, products: Sequence[Node], weight: str) -> None:
 
 
 def put_back(graph: Graph, aside: Mapping[str, Node]) -> None:
-    """Let what still reads the weights that stand for Transposes, as a product without a kernel, read these again."""
+    """Restore the Transposes for remaining readers of substitute weights, such as a product without a kernel."""
     for weight, node in aside.items():
         readers = graph.readers(weight)
         if readers and node.order < 0:
@@ -81,11 +81,11 @@ def put_back(graph: Graph, aside: Mapping[str, Node]) -> None:
 
 
 def transpose_inside(graph: Graph, transpose: Node, name: str) -> Node:
-    """Return a Transpose of the same weight for one product alone, under the name of the first where that is free."""
+    """Return a Transpose of the same weight for a single product, under the original's name if that is free."""
     proto = NodeProto()
     proto.CopyFrom(transpose.proto)
     proto.name = transpose.proto.name or name
-    set_attribute(proto, "perm", [1, 0])  # one that is not written is known where ranks are, which a body does not say
+    set_attribute(proto, "perm", [1, 0])  # an implicit permutation depends on the rank, which a body does not record
     value = transpose.outputs[0]
     if graph.producer(value) is not None:
         proto.output[0] = graph.fresh(value)
@@ -94,7 +94,7 @@ def transpose_inside(graph: Graph, transpose: Node, name: str) -> Node:
 
 
 def share_back(model: ModelProto) -> None:
-    """Let the Transposes of one weight that several ops had in their bodies be one again, in place."""
+    """Merge the Transposes of one weight from several bodies, in place."""
     graphs = [model.graph, *(g for n in model.graph.node for g in graphs_in(n))]
     weights = {t.name for g in graphs for t in g.initializer}
     weights |= {n.output[0] for g in graphs for n in g.node if n.op_type == "Constant"}

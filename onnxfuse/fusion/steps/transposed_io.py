@@ -1,6 +1,6 @@
-"""Let a region take in how its outputs are reshaped and transposed afterwards: its kernel writes them so.
+"""Growth step: absorb the Reshape and Transpose of a region's outputs; the kernel writes that layout directly.
 
-A kernel that reduces rows reads them so, too.
+Kernels that reduce rows read their inputs that way, too.
 """
 
 from onnxfuse import cuda
@@ -13,18 +13,20 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.support.errors import KernelError
 
 ANY_GPU = Arch("sm_80", 108)
-"""What plans of rows are asked for: whether the axes fit together is the same on all of them."""
+"""GPU for row plans: whether the axes are compatible is the same on all of them."""
 
 SAMPLE = 120
-"""What an open extent is taken for: it divides as real ones do, and several of them do not make an output too large."""
+"""Sample value of a dynamic extent: divisible like real ones, and small enough that several do not make an output too
+large.
+"""
 
 
 RUN = 32
-"""Bytes that stay side by side, at least, where a kernel moves runs of neighbours: a sector of memory."""
+"""Minimum contiguous bytes, where a kernel moves runs of adjacent elements: a memory sector."""
 
 
 def take_transposed_inputs(attempt: Attempt) -> None:
-    """Add the Transpose that computes an input, with the Reshape after it, where its kernel can read it so.
+    """Absorb the Transpose that computes an input, with the Reshape after it, where the kernel can read through them.
 
     # Reshape -> Transpose -> Reshape -> LayerNormalization: the patches of an image, merged
     """
@@ -40,7 +42,7 @@ def take_transposed_inputs(attempt: Attempt) -> None:
 
 
 def _moves_before(graph: Graph, value: str, region: Region) -> list[Node]:
-    """Return the Transpose that `value` comes from, and the Reshape after it; nothing where others read them."""
+    """Return the Transpose that `value` comes from, and the Reshape after it; empty if they have other readers."""
     found: list[Node] = []
     while (node := graph.producer(value)) is not None and not graph.is_output(value):
         inside = all(r in region.nodes or r in found for r in graph.readers(value))
@@ -54,7 +56,7 @@ def _moves_before(graph: Graph, value: str, region: Region) -> list[Node]:
 
 
 def _parts_runs(graph: Graph, transpose: Node) -> str | None:
-    """Return why a Transpose moves less than whole sectors at a time, None where it does not."""
+    """Return why a Transpose moves less than whole sectors at a time, None if it does not."""
     type_ = graph.type(transpose.outputs[0])
     last = type_.shape[-1] if type_.shape else None
     if _moves_last(graph, transpose):
@@ -65,13 +67,13 @@ def _parts_runs(graph: Graph, transpose: Node) -> str | None:
 
 
 def take_transposed_outputs(attempt: Attempt) -> None:
-    """Add the Transpose of each output, with the Reshape before it, where the kernel can write it so.
+    """Absorb the Transpose of each output, with the Reshape before it, where the kernel can write through them.
 
-    # MatMul -> Add -> Reshape -> Transpose: the heads of an attention, apart
+        # MatMul -> Add -> Reshape -> Transpose: the heads of an attention, split
 
-    Unless measuring decides, one that moves the last axis stays: 4096x768x768 turned within each head 17.0 us, the
-    product and a kernel that adds and turns 15.6; by heads alone 12.0 and 15.4 (float16, H200, 2026-11). Stops are
-    noted in the region.
+    Unless measuring decides, a Transpose of the last axis stays: 4096x768x768 transposed within each head 17.0 us, the
+    product and a kernel that adds and transposes 15.6; by heads alone 12.0 and 15.4 (float16, H200, 2026-11). Stops are
+    recorded in the region.
     """
     graph, region, host = attempt.graph, attempt.region, attempt.around.host
     for value in graph.outputs_of(region.nodes):
@@ -88,7 +90,7 @@ def take_transposed_outputs(attempt: Attempt) -> None:
 
 
 def _take_in(graph: Graph, region: Region, moves: list[Node], turn: Node, reason: str | None, rule: str) -> None:
-    """Add the moves to the region, or note at the Transpose why not."""
+    """Add the moves to the region, or record the reason at the Transpose."""
     reason = reason or _refused(graph, {**region.nodes, **dict.fromkeys(moves)}, region, rule)
     if reason is not None:
         region.stops[turn] = reason
@@ -99,7 +101,7 @@ def _take_in(graph: Graph, region: Region, moves: list[Node], turn: Node, reason
 
 
 def _moves(graph: Graph, value: str) -> list[Node]:
-    """Return the Transpose that alone reads `value`, and the Reshape between them; nothing where it is not so."""
+    """Return the Transpose that is the only reader of `value`, and the Reshape between them; empty if there is none."""
     found: list[Node] = []
     while not graph.is_output(value) and len(readers := graph.readers(value)) == 1:
         node = readers[0]
@@ -118,7 +120,7 @@ def _moves_last(graph: Graph, transpose: Node) -> bool:
 
 
 def _refused(graph: Graph, nodes: dict[Node, None], region: Region, rule: str) -> str | None:
-    """Return why one kernel does not do the work of `nodes`, as far as its sizes are known; None where it does."""
+    """Return why one kernel cannot compute `nodes`, as far as sizes are known; None if it can."""
     if len(nodes) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
     if not convex(graph, nodes):

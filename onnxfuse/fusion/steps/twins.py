@@ -1,6 +1,6 @@
-"""Nodes that do to another value what a kernel does, beside something that both read, join it: one launch for both.
+"""Growth step: absorb nodes that apply the same operations to another value with a shared operand.
 
-RoPE of queries and of keys read the same cosines and sines.
+RoPE of queries and of keys reads the same cosines and sines.
 """
 
 from onnxfuse.fusion.region.attempt import Attempt
@@ -10,12 +10,13 @@ from onnxfuse.graph.constant_folding import value_key
 from onnxfuse.graph.graph import Graph, Node
 
 NEAREST, CROWD = 8, 512
-"""Readers of a value that are asked, those nearest to the kernel: what is far depends on it, as a rule. A value that a
-crowd reads is a number of the whole model's, and asking them all for each kernel would take as many times as long."""
+"""Number of readers of a value to try, those nearest to the kernel: distant ones usually depend on it. A value with
+CROWD readers is a model-wide scalar, and trying them all for each kernel would take that many times as long.
+"""
 
 
 def offer_twins(attempt: Attempt) -> None:
-    """Offer the nodes that do the same to other values, as many groups of them as one kernel writes outputs for."""
+    """Offer groups of nodes that apply the same operations to other values, as many as one kernel has outputs for."""
     graph, own = attempt.graph, attempt.nodes
     together = dict.fromkeys(own)
     for value in graph.inputs_of(own):
@@ -31,7 +32,7 @@ def offer_twins(attempt: Attempt) -> None:
 
 
 def _joins(attempt: Attempt, found: dict[Node, None], twin: tuple[Node, ...]) -> bool:
-    """Return whether one kernel takes them all, none reads what the others write, and none is meant to stay outside."""
+    """Return whether one kernel can contain them all: none reads what the others write, and none must stay outside."""
     graph, host, left = attempt.graph, attempt.around.host, attempt.region.left
     together = {**found, **dict.fromkeys(twin)}
     read = set(graph.inputs_of(together))
@@ -47,7 +48,7 @@ def _joins(attempt: Attempt, found: dict[Node, None], twin: tuple[Node, ...]) ->
 
 
 def _twin(graph: Graph, own: list[Node], node: Node, other: Node) -> tuple[Node, ...] | None:
-    """Return the nodes that stand around `other` as `own` stand around `node`, None where they are not all there."""
+    """Return the nodes around `other` that correspond to `own` around `node`, None if any is missing."""
     pairs = {node: other}
     waiting = [node]
     while waiting:
@@ -73,7 +74,7 @@ def _twin(graph: Graph, own: list[Node], node: Node, other: Node) -> tuple[Node,
 
 
 def _are_alike(graph: Graph, one: Node, two: Node) -> bool:
-    """Return whether two nodes do the same to values of the same types and to the same constants."""
+    """Return whether two nodes apply the same operation to values of the same types and to the same constants."""
     first, second = ((n.op, n.domain, len(n.inputs), len(n.outputs)) for n in (one, two))
     if first != second:
         return False

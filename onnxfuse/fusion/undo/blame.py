@@ -1,7 +1,7 @@
-"""A model that was made and is not valid: which rule made the op at fault, and the model without it.
+"""Find the rule at fault when an optimized model is invalid, and produce the model without that rule.
 
-A fused op is at fault where the model is valid once its nodes are back. What rewrites did has no way back, nor have
-nodes that became others in a body: then the model is made again without the rule.
+A fused op is at fault if the model becomes valid once the op's nodes are restored. Rewrites, and nodes that changed on
+their way into a body, cannot be reverted: for those the model is optimized again without the rule.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,10 +19,10 @@ from onnxfuse.shapes.inference import shell
 from onnxfuse.support.errors import ModelError, RuleError
 
 Wrong = Callable[[ModelProto], str | None]
-"""Says what is wrong with a model, None where nothing is."""
+"""Returns what is wrong with a model, None if nothing is."""
 
 Again = Callable[[Collection[str]], tuple[ModelProto, OptimizeReport]]
-"""Makes the model and its report again, from the original, without these rules."""
+"""Optimizes the original again without these rules, and returns model and report."""
 
 SEE = "Check what the rule asks of element types, ranks and the operator set: rules/README.md."
 
@@ -31,7 +31,7 @@ PLEASE = "please report it: the fault is onnxfuse's, not the model's"
 
 @dataclass(frozen=True)
 class Mended:
-    """A valid model, and what it took."""
+    """A valid model, and what was done to get it."""
 
     model: ModelProto
     report: OptimizeReport
@@ -46,10 +46,10 @@ def mend(
     again: Again | None,
     original: Callable[[], ModelProto] | None,
 ) -> Mended:
-    """Return a valid model in the place of `made`, of which `wrong` says `said`, and notes on what was left alone.
+    """Return a valid model in place of `made`, whose defect is `said`, and notes on what was reverted.
 
-    `again` makes it anew where undoing does not help, and where that does not either, it is as it came: `original`.
-    Raises RuleError where a rule of the user's own is at fault, ModelError where there is no way to begin anew.
+    If reverting does not help, `again` optimizes anew, and if that does not either, the result is `original`. Raises
+    RuleError if a user's rule is at fault, ModelError if there is no way to optimize again.
     """
     rule_of = _rules_of(made)
     guilty = _guilty(list(rule_of), said, lambda kept: wrong(_fused_by(made, kept)))
@@ -79,7 +79,7 @@ def mend(
 
 
 def _rules_of(made: ModelProto) -> dict[str, str]:
-    """Return the rule that made each op; what is not valid cannot be read as one. A function without is another's."""
+    """Return the rule that made each op; functions without a rule are foreign."""
     return {
         f.name: p.value
         for f in made.functions
@@ -90,9 +90,9 @@ def _rules_of(made: ModelProto) -> dict[str, str]:
 
 
 def _guilty(names: Sequence[str], said: str, wrong_with: Callable[[Collection[str]], str | None]) -> list[str] | None:
-    """Return the fewest of `names` without which nothing is wrong, as far as one after the other tells; None: no such.
+    """Return a minimal subset of `names` whose removal makes the model valid, by greedy search; None if there is none.
 
-    What the complaint names is tried first. `wrong_with` says what is wrong with these alone.
+    Names in the error message are tried first. `wrong_with` returns what is wrong with only these present.
     """
     if wrong_with([]) is not None:
         return None
@@ -101,7 +101,7 @@ def _guilty(names: Sequence[str], said: str, wrong_with: Callable[[Collection[st
         rest = [n for n in names if n not in guilty]
         if wrong_with(rest) is None:
             return guilty
-        fine, faulty = 0, len(rest)  # the first so many are fine, and faulty
+        fine, faulty = 0, len(rest)  # bisection: prefixes known to be valid, and invalid
         while faulty - fine > 1:
             middle = (fine + faulty) // 2
             fine, faulty = (middle, faulty) if wrong_with(rest[:middle]) is None else (fine, middle)
@@ -109,7 +109,7 @@ def _guilty(names: Sequence[str], said: str, wrong_with: Callable[[Collection[st
 
 
 def _fused_by(made: ModelProto, kept: Collection[str]) -> ModelProto:
-    """Return the model, without its weights, in which these fused ops alone are left."""
+    """Return the model, without its weights, with only these fused ops."""
     light = shell(made)
     unfuse(light, only=_outputs(light, [n for n in _rules_of(light) if n not in kept]))
     return light
@@ -120,7 +120,7 @@ def _outputs(model: ModelProto, ops: Collection[str]) -> set[str]:
 
 
 def _blame(rules: Sequence[Rule], name: str, what: str, said: str) -> None:
-    """Raise RuleError where the rule is one of the user's own: no report helps there, and no silence."""
+    """Raise RuleError if the rule is the user's own: a silent fallback would hide its defect."""
     path = next((r.path for r in rules if r.name == name), Path())
     if path not in shipped_files().values():
         raise RuleError(f"{path}: the rule '{name}' makes a model that is not valid ({what}): {said}", SEE)

@@ -1,4 +1,4 @@
-"""The way back: every fused op is replaced by its body, under the names that the nodes had."""
+"""Unfuse: replace every fused op by its body, under the original node names."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from onnxfuse.support.plurals import plural
 
 
 def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
-    """Replace the fused ops of `model` by the nodes that they stand for, in place; return how many there were.
+    """Replace the fused ops of `model` by their original nodes, in place; return how many there were.
 
-    `only` chooses those whose first output is among these values. What was folded into weights or rewritten stays so:
-    it is the same computation.
+    `only` selects those whose first output is among these values. Weights that were folded, and rewritten nodes, stay
+    so: the computation is the same.
     """
     functions = {f.name: f for f in model.functions if f.domain == DOMAIN}
     taken = _Taken(every_name(model.graph), {n.name for n in nodes_of(model.graph) if n.domain != DOMAIN})
@@ -42,17 +42,17 @@ def unfuse(model: onnx.ModelProto, only: Collection[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class _Taken:
-    """Names that are in use anywhere in a model: ONNX Runtime opens none in which two values or nodes share one."""
+    """Names in use anywhere in a model: ONNX Runtime rejects duplicate names of values or nodes."""
 
     values: set[str]
     nodes: set[str]
 
     def value(self, name: str) -> str:
-        """Return the name of a value that comes back, which is then taken."""
+        """Return and reserve the name of a restored value."""
         return _free(name, self.values)
 
     def node(self, name: str) -> str:
-        """Return the name of a node that comes back, which is then taken; one without a name stays so."""
+        """Return and reserve the name of a restored node; unnamed nodes stay unnamed."""
         return _free(name, self.nodes) if name else ""
 
 
@@ -71,7 +71,7 @@ def _unfuse_graph(
     taken: _Taken,
     outer: frozenset[str] = frozenset(),
 ) -> int:
-    """Unfuse `graph` and then the bodies inside it, which may read its constants; `outer` are the names around it."""
+    """Unfuse `graph` and then its nested bodies, which may read its constants; `outer` are the enclosing names."""
     known = {*outer, *(t.name for t in graph.initializer), *(o for n in graph.node for o in n.output)}
     nodes: list[NodeProto] = []
     count = 0
@@ -95,7 +95,7 @@ def _unfuse_graph(
 
 
 def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[NodeProto]:
-    """Return the nodes of `body` with the names of `node`'s own values and of the nodes it replaced."""
+    """Return the nodes of `body` with the names of `node`'s own values and of the nodes that it replaced."""
     values, replaced = provenance.names(node, "values"), provenance.names(node, "nodes")
     if values is None or replaced is None:
         raise ModelError(
@@ -103,11 +103,11 @@ def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[No
             "Undo the model as onnxfuse wrote it, or inline its functions with onnx.inliner.",
         )
     inner = len(body.node) - len(replaced)
-    # Before the nodes, in an op that several became before the nodes of each.
+    # Constants precede the nodes; in a merged op, the nodes of each part.
     literals = set([n.output[0] for n in body.node if n.op_type == "Constant"][: max(inner, 0)])
     formal = {f"v{i}": name for i, name in enumerate(values)}
     actual = {v: name if v in literals else taken.value(name) for v, name in formal.items()}
-    # A call may leave out what stands last: it is then not given, as an empty name says.
+    # A call may omit trailing inputs: they are absent, like an empty name.
     actual.update(zip_longest(body.input, node.input, fillvalue=""))
     actual.update(zip(body.output, node.output, strict=False))
     strange = next((v for n in body.node for v in (*n.input, *n.output) if v and v not in actual), None)

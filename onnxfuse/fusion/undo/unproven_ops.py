@@ -1,4 +1,4 @@
-"""Fused ops of which the file alone does not prove what their rule asks: a session would run them as their bodies."""
+"""Revert fused ops whose rule conditions cannot be proven from the file: a session would run them as their bodies."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,10 +18,10 @@ from onnxfuse.support.plurals import plural
 def revert_unproven_ops(
     model: ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[Rule], report: OptimizeReport
 ) -> set[str]:
-    """Put the nodes of such ones of `ops` back, in place, and say so in the report; return the rules that made them.
+    """Revert unproven ones of `ops`, in place, and report it; return the rules that made them.
 
-    A rule matches by all that is known of the model, what the exporter declares of values on the way among it. A
-    session makes the library's form, and what a kernel is told by it, of what inputs, weights and nodes tell alone.
+    A rule matches by everything known of the model, including the exporter's declarations of intermediate values. A
+    session derives the library form, and a kernel's parameters from it, from inputs, weights and nodes alone.
     """
     there = {n.op_type for n in nodes_of(model.graph) if n.domain == DOMAIN}
     asked = {
@@ -33,7 +33,7 @@ def revert_unproven_ops(
         return set()
     try:
         found = realize(model, asked, rules)
-    except ModelError:  # a model that is not valid: that is told, and mended, where it is checked
+    except ModelError:  # an invalid model: validation reports and mends that
         return set()
     unproven = {name: made.reason for name, made in found.items() if made.form is None}
     if not unproven:

@@ -1,1 +1,1 @@
-"""Passes that pad weights to sizes that kernels take."""
+"""Passes that pad weights to sizes that kernels require."""

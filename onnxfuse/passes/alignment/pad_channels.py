@@ -1,6 +1,6 @@
-"""Axes of values that get zeros, in the weights that make and read them: what is computed stays the same.
+"""Zero-pad axes of values, in the weights that produce and consume them; the model's outputs stay the same.
 
-Along an axis there may be several runs of elements, as heads are, one behind the other: each gets zeros behind it.
+An axis may hold several consecutive groups of elements, as attention heads do: each group is padded at its own end.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,29 +19,29 @@ from onnxfuse.shapes.types import Dim, ValueType
 
 @dataclass(frozen=True)
 class RunLayout:
-    """Where runs of elements lie in a value."""
+    """Layout of runs (consecutive groups of elements) within a value."""
 
     axis: int
     runs: int
-    """So many, one behind the other, along the axis."""
+    """Number of consecutive runs along the axis."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Values in which there are runs of one size, all that make or read each of them among the nodes around."""
+    """Connected values that hold runs of one size, closed under all nodes that produce or read them."""
 
     places: Mapping[str, RunLayout]
     size: int
     width: int
-    """To be made as wide as this."""
+    """Padded size of each run."""
 
     def widened(self, value: str, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """Return the shape of a value with wider runs."""
+        """Return the shape of a value with padded runs."""
         place = self.places[value]
         return tuple(place.runs * self.width if axis == place.axis else n for axis, n in enumerate(shape))
 
     def padded(self, array: np.ndarray, axis: int) -> np.ndarray:
-        """Return an array with zeros behind each run along an axis."""
+        """Return an array with zeros appended to each run along an axis."""
         apart = np.moveaxis(array, axis, -1)
         apart = apart.reshape(*apart.shape[:-1], -1, self.size)
         wide = np.pad(apart, [(0, 0)] * (apart.ndim - 1) + [(0, self.width - self.size)])
@@ -49,18 +49,18 @@ class Runs:
 
 
 Beside = Callable[[Graph, Node, str, RunLayout, int], Mapping[str, RunLayout] | None]
-"""Returns where in other values of a node the runs of one of its values are; None where that is not to be said."""
+"""Return the layouts of a node's other values, from the layout of one of them; None if they cannot be determined."""
 
 
-# ---- looking
+# ---- analysis
 
 
 def reached(
     graph: Graph, starts: Mapping[str, RunLayout], size: int, width: int, also: Mapping[str, Beside] | None = None
 ) -> Runs | None:
-    """Return all values in which these runs are, from the products that make them to those that read them.
+    """Return all values that hold these runs, from the products that produce them to those that read them.
 
-    None where something else makes or reads one of them. `also`: what they pass through beside, by operator.
+    Return None if any other node produces or reads one of them. `also`: further operators that propagate the runs.
     """
     through = {**_THROUGH, **(also or {})}
     found: dict[str, RunLayout] = {}
@@ -88,19 +88,19 @@ def reached(
 
 
 def _around(graph: Graph, runs: Runs) -> list[Node]:
-    """Return all nodes that make or read values with such runs, in order."""
+    """Return all nodes that produce or read values with such runs, in order."""
     nodes = {n for v in runs.places for n in (graph.producer(v), *graph.readers(v)) if n is not None}
     return sorted(nodes, key=lambda n: n.order)
 
 
 def _of_product(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """A product by a weight makes runs, or reads them; one of two values sums over their elements, or keeps them."""
+    """A product by a weight produces or reads runs; a product of two values contracts or preserves their axis."""
     del size
     left, right, result = *node.inputs, node.outputs[0]
     ranks = {v: graph.type(v).rank or 0 for v in (left, right, result)}
     behind = place.axis - ranks[value]  # counted from the end
     if graph.is_constant(right):
-        there = graph.constant(right) is not None  # and its numbers not left in their file
+        there = graph.constant(right) is not None  # and its data are loaded, not external
         return {} if there and behind == -1 and ranks[right] == 2 and value != right else None
     pairs = (((left, -1), (right, -2)), ((right, -1), (result, -1)), ((left, -2), (result, -2)))
     for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
@@ -110,7 +110,7 @@ def _of_product(graph: Graph, node: Node, value: str, place: RunLayout, size: in
 
 
 def of_elements(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """What is added to each element, or multiplied with it, gets zeros, too; one factor for all stays."""
+    """Pad per-element operands of elementwise nodes as well; scalar operands stay."""
     at = one_constant(graph, node)
     if at is None:
         return None
@@ -126,13 +126,13 @@ def of_elements(graph: Graph, node: Node, value: str, place: RunLayout, size: in
 
 
 def one_constant(graph: Graph, node: Node) -> int | None:
-    """Return which of two inputs alone is a constant."""
+    """Return the index of the only constant among two inputs."""
     which = [i for i, v in enumerate(node.inputs) if graph.is_constant(v)]
     return which[0] if len(which) == 1 else None
 
 
 def _of_axes(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """What puts axes in, takes them out or turns them leaves the runs along theirs."""
+    """Squeeze, Unsqueeze and Transpose carry the runs along with their axis."""
     del size
     source, result = node.inputs[0], node.outputs[0]
     axes = _axes(graph, node)
@@ -143,7 +143,7 @@ def _of_axes(graph: Graph, node: Node, value: str, place: RunLayout, size: int) 
 
 
 def _axes(graph: Graph, node: Node) -> list[int | None] | None:
-    """Return which axis of the first input each one of the result is; None where that is not known."""
+    """Return, for each axis of the result, the corresponding axis of the first input; None if unknown."""
     rank = graph.type(node.inputs[0]).rank
     if rank is None:
         return None
@@ -165,7 +165,7 @@ def _axes(graph: Graph, node: Node) -> list[int | None] | None:
 
 
 def _of_reshape(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """Runs stay behind one another, with the axes before theirs joined or split, and those behind it as they are."""
+    """Runs stay contiguous if a Reshape merges or splits only axes before theirs and keeps those after it."""
     other = node.outputs[0] if value == node.inputs[0] else node.inputs[0]
     mine, theirs = graph.type(value).shape, graph.type(other).shape
     if mine is None or theirs is None:
@@ -180,7 +180,7 @@ def _of_reshape(graph: Graph, node: Node, value: str, place: RunLayout, size: in
 
 
 def _alike(mine: tuple[Dim, ...], at: int, theirs: tuple[Dim, ...], other: int) -> bool:
-    """Return whether axes up to these two, from some on, have as many elements."""
+    """Return whether the axes up to these two, from some axis on, have equal numbers of elements."""
     count, counted = mine[at], theirs[other]
     while isinstance(count, int) and isinstance(counted, int) and count != counted:
         if count < counted:
@@ -193,7 +193,7 @@ def _alike(mine: tuple[Dim, ...], at: int, theirs: tuple[Dim, ...], other: int) 
 
 
 def _of_split(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """Parts along another axis have the same runs; parts along theirs have whole ones."""
+    """Splits along another axis keep the runs; splits along the runs' axis must contain whole runs."""
     rank = graph.type(node.inputs[0]).rank
     axis = None if rank is None else int(str(graph.attributes(node)["axis"])) % rank
     if axis != place.axis:
@@ -216,21 +216,21 @@ _THROUGH: Mapping[str, Beside] = {
     "Reshape": _of_reshape,
     "Split": _of_split,
 }
-"""What runs pass through: zeros stay zeros in all of it."""
+"""Operators that propagate runs: all of them map zeros to zeros."""
 
 
 def _target(graph: Graph, reshape: Node, runs: Runs) -> list[int] | None:
-    """Return the constant target of a Reshape of wider runs; None where there is none."""
+    """Return the constant target of a Reshape of padded runs; None if it is not expressible."""
     shapes = [graph.type(v).shape or () for v in (reshape.inputs[0], reshape.outputs[0])]
     source, result = (runs.widened(v, s) for v, s in zip((reshape.inputs[0], reshape.outputs[0]), shapes, strict=True))
     return reshaped(source, result)
 
 
-# ---- changing
+# ---- rewriting
 
 
 def pad_runs(graph: Graph, runs: Runs) -> None:
-    """Put zeros behind each run."""
+    """Append zeros to each run."""
     for node in _around(graph, runs):
         if node.op == "Reshape":
             target = graph.fresh(f"{node.inputs[1]}.padded")
@@ -247,7 +247,7 @@ def pad_runs(graph: Graph, runs: Runs) -> None:
 
 
 def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
-    """Let a Split between runs that is told sizes make parts of the new ones."""
+    """Update the explicit sizes of a Split between runs to the padded sizes."""
     axis, rank = int(str(graph.attributes(node)["axis"])), graph.type(node.inputs[0]).rank
     if rank is None or axis % rank != runs.places[node.inputs[0]].axis:
         return
@@ -263,8 +263,8 @@ def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
 
 
 def _pad(graph: Graph, node: Node, runs: Runs) -> None:
-    """Give a node zeros beside those of its other operand, or its result, where it has a constant for each element."""
-    at = 1 if node.op == "MatMul" else one_constant(graph, node)  # what a weight multiplies may be one, too
+    """Pad a node's constants that have one value per element with zeros, to match its padded operands or result."""
+    at = 1 if node.op == "MatMul" else one_constant(graph, node)  # the weight's other factor may be a weight, too
     array = None if at is None else graph.constant(node.inputs[at])
     if at is None or array is None or array.size == 1:
         return

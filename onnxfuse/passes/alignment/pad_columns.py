@@ -1,8 +1,8 @@
-"""Products whose columns end off a boundary of the kernels get zeros, in their weights and in those of the next ones.
+"""Zero-pad the columns of products to the kernels' alignment, in their weights and in those of the following products.
 
-Squeeze-and-excite nets squeeze to 6 or 10 channels: such a product, and the next one, would be the library's, and what
-stands behind each a launch of its own. What the columns become on their way, a sigmoid of 0 for one, zeros in the rows
-of the next weights meet.
+Squeeze-and-excite nets squeeze to 6 or 10 channels: without padding, such a product and the next one would run in the
+library, and what follows each would be a separate launch. Whatever the padded columns become in between, for example
+0.5 after a Sigmoid, is multiplied by zero rows of the next weights.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ from onnxfuse.ops import Trait, named
 from onnxfuse.passes.alignment.pad_channels import Beside, RunLayout, of_elements, one_constant, pad_runs, reached
 
 ALIGNED = 8
-"""Columns and terms of the products that kernels take are a multiple of so many."""
+"""Required multiple of a product's columns and terms, for the kernels."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 MOST_TIMES = 2
-"""Columns grow to so many times their number at most."""
+"""Maximum growth factor of the number of columns."""
 
 FINITE = named(Trait.FINITE_FROM_ZERO)
-"""What makes a finite number of 0, and of that again."""
+"""Activations that map 0 to a finite number, and that number to a finite one again."""
 
 
 def pad_columns(graph: Graph) -> bool:
-    """Let products by weights have as many columns as kernels take, where products by weights alone read them.
+    """Pad the columns of products by weights to the kernels' alignment, where only products by weights read them.
 
-    Return whether any have more.
+    Return whether any were padded.
     """
     changed = False
     for node in [n for n in graph.nodes if n.op == "MatMul" and not n.domain]:
@@ -47,14 +47,14 @@ def pad_columns(graph: Graph) -> bool:
 
 
 def _of_each(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """An activation is of each element by itself, and of no others but numbers for all."""
+    """An elementwise activation propagates padded columns if its other operands are scalars."""
     del size
     alike = all(graph.element_count(v) == 1 for v in node.inputs[1:] if v)
     return {node.outputs[0] if value == node.inputs[0] else node.inputs[0]: place} if alike else None
 
 
 def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """Two values with the same columns make one; a number for all may do what it does to the new columns, too."""
+    """Two values with the same padded columns combine elementwise; a scalar operand may change the padding, too."""
     at = one_constant(graph, node)
     if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == "Div" and at == 0):
         other = node.inputs[1 - at]
@@ -74,4 +74,4 @@ ALSO: Mapping[str, Beside] = {
     **dict.fromkeys(FINITE, _of_each),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _of_two),
 }
-"""What columns pass through: no sum is over them but those of products by weights."""
+"""Operators that propagate padded columns: only products by weights contract over the columns."""

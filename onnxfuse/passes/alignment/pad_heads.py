@@ -1,8 +1,9 @@
-"""Heads of an attention that no kernel takes as they are get zeros, in the weights that make and read them.
+"""Zero-pad attention heads of unsupported sizes, in the weights that produce and consume them.
 
-Zeros behind queries and keys add nothing to a score, and those behind values are columns of the result that zeros in
-the next weights meet. So heads of 15 or 36 elements become heads of 16 or 40, and LeViT's keys, half or a quarter as
-wide as its values, as wide as these: it is attention as every other, and the scores are never written.
+Zero columns of queries and keys add nothing to a score; zero columns of values become columns of the result that zero
+rows of the next weights cancel. So heads of 15 or 36 elements become heads of 16 or 40, and LeViT's keys, half or a
+quarter as wide as its values, are padded to the same width: it becomes regular attention, whose scores are never
+written to memory.
 """
 
 from collections.abc import Mapping
@@ -14,28 +15,29 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.alignment.pad_channels import RunLayout, Runs, pad_runs, reached
 
 ALIGNED: Mapping[int, int] = {TensorProto.FLOAT: 16, TensorProto.FLOAT16: 8, TensorProto.BFLOAT16: 8}
-"""Heads of the kernels of the rule attention have a multiple of so many elements, by their type."""
+"""Required multiple of the head size for kernels of the rule attention, by element type."""
 
 MOST = 128
-"""Elements of a head up to which these kernels, or the library's attention, take any number of heads."""
+"""Maximum head size up to which these kernels, or the library's attention, support any number of heads."""
 
 MOST_TIMES = 4
-"""Keys grow to so many times their size at most where values are wider: the product of the scores takes as much longer.
+"""Maximum growth factor of keys where values are wider: the product of the scores takes proportionally longer.
 
-LeViT-256, 32 images, float16: four in the two attentions of 49 and 16 queries 28 us less than two (H200, 2026-11).
+LeViT-256, 32 images, float16: a factor of four in the two attentions of 49 and 16 queries took 28 us less than two
+(H200, 2026-11).
 """
 
 MOST_ROUNDED = 2
-"""Heads grow to so many times their size at most where they end off a boundary: all that makes and reads them does."""
+"""Maximum growth factor of misaligned heads: everything that produces and reads them grows with them."""
 
 RANK = 4
-"""Of queries, keys and values: [batch, heads, sequence, size]."""
+"""Rank of queries, keys and values: [batch, heads, sequence, size]."""
 
 
 def pad_heads(graph: Graph) -> bool:
-    """Let the heads of each attention be as wide as a kernel takes them, where all come from weights and go to some.
+    """Pad the heads of each attention to a size that a kernel supports, where weights produce and consume all of them.
 
-    Return whether any are wider.
+    Return whether any were padded.
     """
     changed = False
     for softmax in [n for n in graph.nodes if n.op == "Softmax" and not n.domain]:
@@ -45,11 +47,11 @@ def pad_heads(graph: Graph) -> bool:
     return changed
 
 
-# ---- looking
+# ---- analysis
 
 
 def _narrow(graph: Graph, softmax: Node) -> list[Runs]:
-    """Return the heads of an attention that are to be wider; none where one of them can not."""
+    """Return the heads of an attention to pad; none if one of them cannot be padded."""
     result, scores = _result(graph, softmax), _scores(graph, softmax)
     if result is None or scores is None:
         return []
@@ -75,7 +77,7 @@ def _narrow(graph: Graph, softmax: Node) -> list[Runs]:
 
 
 def _result(graph: Graph, softmax: Node) -> Node | None:
-    """Return the product of the probabilities and values. Over the last axis a Softmax is the same at every opset."""
+    """Return the product of probabilities and values; over the last axis Softmax is the same at every opset."""
     axis = int(str(graph.attributes(softmax)["axis"]))
     node = graph.only_reader(softmax.outputs[0])
     product = node is not None and _is_product(node) and node.inputs[0] == softmax.outputs[0]
@@ -83,7 +85,7 @@ def _result(graph: Graph, softmax: Node) -> Node | None:
 
 
 def _scores(graph: Graph, softmax: Node) -> Node | None:
-    """Return the product that the softmax is of, behind a scale and what is added."""
+    """Return the score product before the Softmax, looking through a scale and an added mask."""
     node = graph.producer(softmax.inputs[0])
     while node is not None and is_pointwise(node.op, node.domain) and len(node.outputs) == 1:
         before = [n for v in node.inputs if (n := graph.producer(v)) is not None and not graph.is_constant(v)]

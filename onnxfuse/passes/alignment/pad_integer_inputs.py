@@ -1,8 +1,8 @@
-"""Whole numbers that are padded by an amount computed from their length are put beside the padding.
+"""Rewrite a Pad of integers by an amount computed from their length as a Concat with the padding.
 
-F.pad(ids, (0, (w - length % w) % w), value=pad_id) stands before attention in windows. ONNX Runtime (1.31) has no CUDA
-kernel for a Pad of whole numbers: it runs on the CPU, and the ids, the mask and all that is made of them are copied,
-which no CUDA graph takes. Side by side (Concat) they stay on the GPU; of the amounts alone the CPU knows.
+F.pad(ids, (0, (w - length % w) % w), value=pad_id) precedes windowed attention. ONNX Runtime (1.31) has no CUDA kernel
+for a Pad of integers: it runs on the CPU, and the ids, the mask and everything derived from them are copied, which
+prevents CUDA graph capture. With Concat they stay on the GPU; only the amounts are computed on the CPU.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from onnxfuse.graph.mask_facts import constant_axes
 from onnxfuse.passes.rewriting.node_replacement import replace_each
 
 SINCE = 11
-"""The operator set from which Pad reads its amounts."""
+"""First operator set in which Pad reads its amounts as an input."""
 DEPTH = 20
-"""Nodes between amounts and the numbers that they are."""
+"""Maximum nodes to follow from pad amounts to their values."""
 MOST = 64
-"""Amounts that are looked at: a Pad has two for each axis."""
+"""Maximum number of amounts to analyze: a Pad has two per axis."""
 
 Entries = np.ndarray
-"""Of each element the number that it is, or the name of the value of one element that it is."""
+"""For each element its constant value, or the name of the one-element value that it equals."""
 
 
 def pad_integer_inputs(graph: Graph) -> bool:
-    """Put whole numbers beside what is put before and behind them; return whether any were.
+    """Rewrite Pads of integers by computed amounts as Concats with the padding; return whether any were rewritten.
 
-    A Pad by numbers alone stays: kernels that move data take it.
+    A Pad by constants stays: kernels that move data absorb it.
     """
     return graph.opset >= SINCE and replace_each(graph, {"Pad": _beside})
 
@@ -44,7 +44,7 @@ def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
         return None
     try:
         found = _entries(graph, amounts, DEPTH)
-    except (IndexError, ValueError):  # a node that its inputs do not fit: it does not run, and need not in a branch
+    except (IndexError, ValueError):  # inputs do not match the node: it cannot run (it may be in a dead branch)
         return None
     if found is None or found.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in found):
         return None
@@ -66,7 +66,7 @@ def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
 def _along(
     graph: Graph, data: str, axis: int, rank: int, ends: Sequence[int | str], value: str, output: str
 ) -> list[NodeProto]:
-    """Return the nodes that put `value` before and behind the data along an axis, so often as `ends` say."""
+    """Return the nodes that concatenate `value` before and after the data along an axis, `ends` times."""
     nodes, parts, extents = list[NodeProto](), [data], [""] * rank
     for other in (a for a in range(rank) if a != axis):
         extents[other] = graph.fresh(f"{output}.extent_{other}")
@@ -88,7 +88,7 @@ def _along(
 
 
 def _is_no_cut(graph: Graph, entry: int | str) -> bool:
-    """Return whether an amount is known not to be negative: a Pad by -1 takes one place away."""
+    """Return whether an amount is known to be non-negative: a Pad by -1 removes one element."""
     if isinstance(entry, int):
         return entry >= 0
     node = graph.producer(entry)
@@ -101,11 +101,11 @@ def _is_no_cut(graph: Graph, entry: int | str) -> bool:
     return any(c.size == 1 and bool(c >= 0) for c in least)
 
 
-# ---- which numbers a tensor holds
+# ---- elements of integer tensors
 
 
 def _entries(graph: Graph, value: str, depth: int) -> Entries | None:
-    """Return what the elements of a tensor of whole numbers are, None where that is not known."""
+    """Return the elements of an integer tensor; None if unknown."""
     if graph.type(value).dtype not in WHOLE:
         return None
     if graph.is_constant(value):
@@ -159,7 +159,7 @@ def _cut(graph: Graph, node: Node, depth: int) -> Entries | None:
     steps = more[1] if len(more) > 1 else [1] * len(starts)
     places = [slice(None)] * found.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # From the end backwards ONNX ends below all that there is, where Python would count from the end again.
+        # With a negative step ONNX clamps the end to before the first element, where Python would count from the end.
         places[axis] = slice(start, None if step < 0 and end < -found.shape[axis] else end, step)
     return found[tuple(places)]
 
@@ -168,4 +168,4 @@ _READ: Mapping[str, Callable[[Graph, Node, int], Entries | None]] = {
     "Cast": _passed, "Concat": _joined, "Identity": _passed, "Reshape": _reshaped, "Slice": _cut,
     "Squeeze": _with_axes, "Transpose": _turned, "Unsqueeze": _with_axes,
 }  # fmt: skip
-"""What moves numbers and computes none."""
+"""Operators that move integers without computing any."""

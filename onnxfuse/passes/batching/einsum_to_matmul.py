@@ -1,7 +1,7 @@
-"""An Einsum of two operands that is a matrix product once their axes are in order: it is one.
+"""Rewrite an Einsum of two operands that is a matrix product, up to axis order, as MatMul.
 
-Attention is written so, in letters of all kinds and any order, and projections to heads and back. A MatMul between
-Transposes, and Reshapes where several axes are one of a matrix, is what the rules know.
+Attention is often written so, with any letters in any order, and so are projections to heads and back. Rules match a
+MatMul between Transposes, with Reshapes where several axes form one axis of a matrix.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,28 +17,28 @@ from onnxfuse.model.attributes import set_attribute
 from onnxfuse.shapes.types import Dim, differ
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
-"""What ONNX Runtime's CUDA provider multiplies."""
+"""Element types that ONNX Runtime's CUDA provider multiplies."""
 
 Axes = tuple[str | int, ...]
-"""The axes of a term: letters, and what three dots stand for as numbers, counted from the right."""
+"""The axes of a term: letters, and integers (counted from the right) for the axes of an ellipsis."""
 
 
 Groups = list[list[str | int]]
-"""Axes, those together that are one axis of a matrix."""
+"""Groups of axes, each of which forms one axis of a matrix."""
 
 
 @dataclass(frozen=True)
 class _Form:
-    """How an operand becomes matrices: its axes in an order, then a Reshape; the result the other way round."""
+    """Conversion of an operand to matrices: a permutation, then a Reshape; for the result the inverse."""
 
     value: str
     order: list[int]
     target: list[int]
-    """Of the Reshape; empty where each axis is one by itself."""
+    """Target of the Reshape; empty if no axes are merged."""
 
 
 def einsum_to_matmul(graph: Graph) -> bool:
-    """Write each Einsum that is a product of matrices, one for each of a batch, as one; return whether any was."""
+    """Rewrite each Einsum that is a batched matrix product as MatMul; return whether any was rewritten."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "Einsum" and not n.domain and len(n.inputs) == 2]:
         product = _product(graph, node)
@@ -48,7 +48,7 @@ def einsum_to_matmul(graph: Graph) -> bool:
     return changed
 
 
-# ---- looking
+# ---- analysis
 
 
 def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
@@ -67,11 +67,11 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
     batch = [a for a in result if a in both]
     if not all(alone) or not summed or set(summed) != (set(operands[0]) | set(operands[1])) - set(result):
         return None
-    if not both.issuperset(summed) or any(differ(sizes[0][a], sizes[1][a]) for a in both):  # 1, and repeated
+    if not both.issuperset(summed) or any(differ(sizes[0][a], sizes[1][a]) for a in both):  # extent 1, broadcast
         return None
-    first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # what comes first in the result: the rows
+    first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # the result is rows, then columns
     rows, columns = alone[first], alone[1 - first]
-    apart = [rows] if batch else [[a] for a in rows]  # MatMul takes any axes of rows by one matrix
+    apart = [rows] if batch else [[a] for a in rows]  # MatMul accepts any leading axes with one matrix
     extents = sizes[0] | sizes[1]
     forms = []
     for value, axes, groups in (
@@ -89,14 +89,14 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
 
 
 def _target(batch: int, groups: Groups, extents: Mapping[str | int, Dim], *, joins: bool) -> list[int] | None:
-    """Return the target of a Reshape that joins the axes of each group, or takes them apart; None where it has none."""
+    """Return the target of a Reshape that merges, or splits, the axes of each group; None if it is not expressible."""
     several = [len(group) > 1 for group in groups]
     target = [0] * batch
     for n, group in enumerate(groups):
         if True in several[: n + 1]:
             target += [_number([extents[a] for a in one]) for one in ([group] if joins else [[a] for a in group])]
         else:
-            target.append(0)  # it is where it was
+            target.append(0)  # copies the extent
     if True not in several:
         return []
     return target if target.count(-1) <= 1 else None
@@ -108,7 +108,7 @@ def _number(extents: Sequence[Dim]) -> int:
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> list[Axes] | None:
-    """Return the axes of both operands and of the result; None for an axis that is taken twice in a term."""
+    """Return the axes of both operands and of the result; None if a term repeats an axis (a diagonal)."""
     equation, has_result, result = equation.replace(" ", "").partition("->")
     written = equation.split(",")
     if len(written) != len(ranks):
@@ -128,7 +128,7 @@ def _axes(term: str, dots: int) -> Axes:
     return (*before, *(range(dots, 0, -1) if "..." in term else ()), *after)
 
 
-# ---- changing
+# ---- rewriting
 
 
 def _written(graph: Graph, node: Node, product: tuple[_Form, _Form, _Form]) -> list[Node]:
@@ -144,7 +144,7 @@ def _written(graph: Graph, node: Node, product: tuple[_Form, _Form, _Form]) -> l
 
 
 def _turned(graph: Graph, value: str, order: list[int], nodes: list[onnx.NodeProto]) -> str:
-    """Return `value` with its axes in an order, by a Transpose more where they are not in it."""
+    """Return `value` with its axes permuted, adding a Transpose unless they are in order already."""
     if order == sorted(order):
         return value
     name = graph.fresh(f"{value}.turned")

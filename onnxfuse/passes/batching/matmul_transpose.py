@@ -1,7 +1,8 @@
-"""Products by weights between two Transposes: they run along the other axis, and nothing is turned.
+"""Absorb the two Transposes around a product by weights: multiply along the other axis instead.
 
-Layers that mix tokens turn [batch, tokens, channels] over, apply linear layers along the tokens, and turn the result
-back. A product of the weight, turned once, with the tokens as they are gives that at once; biases go along its rows.
+Token-mixing layers transpose [batch, tokens, channels], apply linear layers along the tokens, and transpose back.
+Multiplying the transposed weight (transposed once, offline) by the untransposed tokens gives the same result; biases
+are added along its rows.
 """
 
 from dataclasses import dataclass, field
@@ -17,38 +18,39 @@ from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import ValueType
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-"""What the rule left_weight multiplies. It takes every product that is written here: ONNX Runtime multiplies a batch by
-a left factor that has none with a list of pointers, which it copies to the GPU in each run."""
+"""Element types that the rule left_weight multiplies. It must fuse every product written here: ONNX Runtime multiplies
+a batch by an unbatched left factor through a pointer array, which it copies to the GPU in each run.
+"""
 
 ALIGNED = 8
-"""For that rule the channels, columns of the products, are a multiple of so many."""
+"""Required multiple of the channels (columns of the products), for that rule."""
 
 LEAST = 32
-"""Channels and rows of a weight, at least, for that rule: half of the least tile of the kernels. An estimate."""
+"""Minimum channels and weight rows for that rule: half of the kernels' smallest tile. An estimate."""
 
 MOST_TERMS = 4096
-"""Of a sum, for that rule, as for the rule gemm."""
+"""Maximum terms of a sum for that rule, as for the rule gemm."""
 
 SUFFIX = ".turned"
-"""What the name of a turned weight has after that of the weight."""
+"""Name suffix of a transposed weight."""
 
 
 @dataclass
 class _Region:
-    """What is computed between Transposes of the last two axes."""
+    """Nodes between Transposes of the last two axes."""
 
     rank: int
     begins: dict[Node, None] = field(default_factory=dict)
     work: dict[Node, None] = field(default_factory=dict)
     ends: dict[Node, None] = field(default_factory=dict)
     values: set[str] = field(default_factory=set)
-    """Those that are turned over."""
+    """The transposed values."""
 
 
 def absorb_matmul_transposes(graph: Graph) -> bool:
-    """Let products by weights between Transposes run along the other axis; return whether any did.
+    """Multiply along the other axis in place of the Transposes around products by weights; return whether any changed.
 
-    Nothing is changed where not all that is computed between them is products by weights and elementwise work.
+    Nothing changes unless everything between the Transposes is a product by a weight or elementwise.
     """
     changed = False
     for node in [n for n in graph.nodes if _begins(graph, n)]:
@@ -59,11 +61,11 @@ def absorb_matmul_transposes(graph: Graph) -> bool:
     return changed
 
 
-# ---- looking
+# ---- analysis
 
 
 def _begins(graph: Graph, node: Node) -> bool:
-    """Return whether `node` turns tokens over whose channels are worth a product's columns."""
+    """Return whether `node` transposes tokens with enough channels to be the columns of a product."""
     if not _exchanges(graph, node) or _is_image(graph, node.inputs[0]):
         return False
     known = graph.type(node.inputs[0])
@@ -72,7 +74,7 @@ def _begins(graph: Graph, node: Node) -> bool:
 
 
 def _exchanges(graph: Graph, node: Node) -> bool:
-    """Return whether `node` is a Transpose that exchanges the last two of three axes or more."""
+    """Return whether `node` is a Transpose that swaps the last two of three or more axes."""
     order = order_of(graph, node) if node.op == "Transpose" and not node.domain else None
     if order is None or len(order) < 3:
         return False
@@ -81,13 +83,13 @@ def _exchanges(graph: Graph, node: Node) -> bool:
 
 
 def _is_image(graph: Graph, value: str) -> bool:
-    """Return whether a value is an image [n, c, h * w]: it has its channels last in the end, and turning it is free."""
+    """Return whether a value is an image [n, c, h * w]: it becomes channels last, where the Transpose is free."""
     maker = graph.producer(value)
     return maker is not None and not maker.domain and maker.op in ("Reshape", "Flatten")
 
 
 def _between(graph: Graph, first: Node) -> _Region | None:
-    """Return what stands between `first` and the Transposes that turn all of it back; None where not all is."""
+    """Return the region from `first` to the Transposes that undo it on all paths; None if one path has none."""
     region = _Region(graph.type(first.inputs[0]).rank or 0, {first: None}, values={first.outputs[0]})
     waiting = [first.outputs[0]]
     while waiting:
@@ -108,7 +110,7 @@ def _between(graph: Graph, first: Node) -> _Region | None:
             new = [n.outputs[0] for n in (reader, *begins)]
             waiting += new
             region.values.update(new)
-    # What is read beside a turned value may have joined after that: what has not is a constant.
+    # Other operands may have joined the region after this node was visited: those that have not must be constants.
     whole = all(v in region.values or not v or graph.is_constant(v) for n in region.work for v in n.inputs)
     return region if whole and region.ends and any(_is_product(n) for n in region.work) else None
 
@@ -120,7 +122,7 @@ def _is_product(node: Node) -> bool:
 def _is_weight(graph: Graph, value: str) -> bool:
     """Return whether a value is a constant [terms, rows] that a kernel multiplies as [rows, terms].
 
-    One that is read as it is, too, as embeddings are, would be stored twice.
+    A constant that is also read untransposed, as embeddings are, would be stored twice.
     """
     array = graph.constant(value)
     if array is None or array.ndim != 2 or graph.type(value).dtype not in TYPES:
@@ -131,7 +133,7 @@ def _is_weight(graph: Graph, value: str) -> bool:
 
 
 def _joins(graph: Graph, node: Node, region: _Region) -> list[Node] | None:
-    """Return the Transposes that a node of the region reads beside turned values; None where it cannot be one of it."""
+    """Return the Transposes that produce a node's other operands; None if the node cannot join the region."""
     if len(node.outputs) != 1 or not is_repeatable(node) or graph.type(node.outputs[0]).rank != region.rank:
         return None
     if _is_product(node):
@@ -156,11 +158,11 @@ def _joins(graph: Graph, node: Node, region: _Region) -> list[Node] | None:
     return begins
 
 
-# ---- changing
+# ---- rewriting
 
 
 def _unturn(graph: Graph, region: _Region) -> None:
-    """Let each of the region's nodes do the same with the values as they are; then nothing reads its begins."""
+    """Rewrite each node of the region for untransposed values; the region's first Transposes then have no readers."""
     straight = {n.outputs[0]: n.inputs[0] for n in region.begins}
     for node in sorted((*region.work, *region.ends), key=lambda n: n.order):
         if node in region.ends:
@@ -183,7 +185,7 @@ def _unturn(graph: Graph, region: _Region) -> None:
 
 
 def _turned(graph: Graph, value: str) -> str:
-    """Return a constant with its last two axes exchanged; one number is itself."""
+    """Return a constant with its last two axes swapped; scalars are returned as they are."""
     if graph.element_count(value) == 1:
         return value
     array = graph.constant(value)

@@ -1,9 +1,9 @@
-"""Rows of several tables that are put side by side are rows of one table: one Gather reads them all.
+"""Merge Gathers from several tables, whose results are concatenated, into one Gather from one stacked table.
 
-Recommenders and nets on records of columns look up a row of a table of its own for each column and concatenate them: a
-launch or two for each. Here the tables stand under one another, and an index is raised by the rows above its own table.
-One outside its table is outside of the whole one, too: what ONNX Runtime does then (an error on the CPU, zeros on CUDA)
-stays what it does.
+Recommenders and tabular nets look up one embedding table per column and concatenate the rows: one or two launches per
+column. Here the tables are stacked, and each index is offset by the rows above its own table. An index outside its own
+table is mapped outside the stacked one, too, so that ONNX Runtime's behaviour (an error on the CPU, zeros on CUDA) is
+preserved.
 """
 
 from collections.abc import Iterator
@@ -18,41 +18,41 @@ from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.graph import Graph, Node
 
 SINCE = 13
-"""The first opset whose Unsqueeze has its axes as an input."""
+"""First operator set whose Unsqueeze reads its axes as an input."""
 
 FEWEST = 3
-"""Of two tables the rows are read as soon by themselves."""
+"""Minimum number of tables: two are read as fast separately."""
 
 LARGEST = 1 << 30
-"""Bytes of the whole table: a file of more than 2 GB keeps its weights beside it, and one weight is one piece there."""
+"""Maximum bytes of the merged table: files of more than 2 GB use external data, where one weight is one piece."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """Rows of a table among what a Concat puts side by side."""
+    """Rows gathered from a table, as one input of a Concat."""
 
     value: str
     nodes: tuple[Node, ...]
-    """The Gather, and the Unsqueeze behind it."""
+    """The Gather, and the Unsqueeze after it."""
     table: str
     ids: str
     wide: int | None
-    """The extent of the indices along the axis of the Concat; None where they have no such axis."""
+    """Extent of the indices along the Concat's axis; None if they lack that axis."""
 
 
 @dataclass(frozen=True)
 class _Joint:
-    """A Concat, the rows side by side in it, and the axis of the indices along which they are."""
+    """A Concat, its adjacent gathered rows, and the axis of the indices that it concatenates."""
 
     concat: Node
     rows: tuple[_Row, ...]
     axis: int
     flat: bool
-    """They are side by side along their last axis, that of a table's columns."""
+    """Whether they are concatenated along the last axis, the table's columns."""
 
 
 def merge_embedding_tables(graph: Graph) -> bool:
-    """Read rows that are put side by side from one table; return whether there were any."""
+    """Read concatenated rows from one merged table; return whether any were merged."""
     if graph.opset < SINCE:
         return False
     found = [joint for n in graph.nodes if n.op == "Concat" and not n.domain for joint in _joints(graph, n)]
@@ -62,7 +62,7 @@ def merge_embedding_tables(graph: Graph) -> bool:
 
 
 def _joints(graph: Graph, concat: Node) -> Iterator[_Joint]:
-    """Yield the longest run of rows of tables of one width among what a Concat reads."""
+    """Yield the longest run of gathered rows of one width among each Concat's inputs."""
     rank = graph.type(concat.outputs[0]).rank
     if rank is None:
         return
@@ -84,7 +84,7 @@ def _bytes(graph: Graph, row: _Row) -> int:
 
 
 def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
-    """Return what `value` is if it is rows of a table that nothing else reads, else None."""
+    """Return `value` as rows of a table without other readers; None if it is not."""
     node = graph.producer(value)
     if node is None or graph.only_reader(value) is None:
         return None
@@ -112,19 +112,19 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
 
 
 def _kind(graph: Graph, row: _Row | None) -> object:
-    """Return what rows of one table have in common."""
+    """Return the properties that rows must share to be merged."""
     if row is None:
         return None
     ids, table = graph.type(row.ids), graph.type(row.table)
     return (table.shape or ())[1:], table.dtype, ids.dtype, len(row.nodes), row.wide is None, ids.rank
 
 
-# ---- writing
+# ---- rewriting
 
 
 @dataclass
 class _Written:
-    """Nodes and weights in the place of a run, called after its first value."""
+    """Nodes and weights that replace a run, named after its first value."""
 
     graph: Graph
     base: str
@@ -166,7 +166,7 @@ def _join(graph: Graph, joint: _Joint) -> None:
 
 
 def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
-    """Return the indices of all rows side by side: columns of what they are columns of, or put together."""
+    """Return the concatenated indices of all rows: columns of a common source, else a Concat."""
     rows, axis = joint.rows, joint.axis
     columns = [_column(graph, row, axis) for row in rows]
     sources = {column[0] for column in columns if column is not None}
@@ -186,7 +186,7 @@ def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
 
 
 def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
-    """Return of what indices are a column along `axis`, and which; None where they are none."""
+    """Return the source of which indices are a column along `axis`, and the column's index; None if they are not."""
     gather = graph.producer(row.ids)
     if row.wide is not None or gather is None or gather.op != "Gather" or gather.domain:
         return None
@@ -197,7 +197,7 @@ def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
 
 
 def _places(graph: Graph, joint: _Joint, new: _Written, ids: str, heights: np.ndarray) -> str:
-    """Return where the rows are in the whole table; what is outside of its own is outside of that, too."""
+    """Return the indices into the merged table; an index outside its own table is mapped outside the merged one."""
     rows = joint.rows
     element = helper.tensor_dtype_to_np_dtype(graph.type(rows[0].ids).dtype)
     behind = (graph.type(rows[0].ids).rank or 0) - joint.axis - (rows[0].wide is not None)

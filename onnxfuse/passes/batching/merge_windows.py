@@ -1,7 +1,7 @@
-"""Attention with more than one batch axis: they are one inside, and it is the attention that every other model has.
+"""Merge several batch axes of an attention into one, the form that rules match.
 
-Windows and grids of images stand in an axis of their own, [batch, windows, heads, s, d]. Between the Reshapes to heads
-and back, batch and windows are nothing but two axes of a batch.
+Windows and grids of images have an axis of their own, [batch, windows, heads, s, d]. Between the Reshapes to heads and
+back, batch and windows are merely two batch axes.
 """
 
 from collections.abc import Sequence
@@ -18,35 +18,35 @@ from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 13
-"""The first opset whose Softmax has one axis, and whose Squeeze has its axes as an input."""
+"""First operator set whose Softmax has one axis, and whose Squeeze reads its axes as an input."""
 
 ATTENDED = 3
-"""Axes behind the batch: [heads, s, d]."""
+"""Number of axes after the batch: [heads, s, d]."""
 
 
 @dataclass
 class _Region:
-    """What is computed between Reshapes, along the last axes alone."""
+    """Nodes between Reshapes that operate on the last axes only."""
 
     batch: tuple[Dim, ...]
-    """The extents of the first axes."""
+    """Extents of the batch axes."""
     values: set[str] = field(default_factory=set)
-    """Those that have them."""
+    """Values that have the batch axes."""
     nodes: dict[Node, None] = field(default_factory=dict)
-    """All that write or read them."""
+    """All nodes that write or read them."""
 
     def has(self, shape: Sequence[Dim] | None) -> bool:
-        """Return whether a value of this shape has the first axes."""
+        """Return whether a value of this shape has the batch axes."""
         return shape is not None and len(shape) == len(self.batch) + ATTENDED and tuple(shape[:-ATTENDED]) == self.batch
 
     def merged(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return the shape with one axis in the place of the first ones."""
+        """Return the shape with the batch axes merged into one."""
         sizes = [n for n in self.batch if isinstance(n, int)]
         return (int(np.prod(sizes)) if len(sizes) == len(self.batch) else None, *shape[-ATTENDED:])
 
 
 def merge_windows(graph: Graph) -> bool:
-    """Make the batch axes of each attention that has several one axis; return whether there was any."""
+    """Merge the batch axes of each attention that has several; return whether any were merged."""
     if graph.opset < SINCE:
         return False
     changed = False
@@ -58,11 +58,11 @@ def merge_windows(graph: Graph) -> bool:
     return changed
 
 
-# ---- looking
+# ---- analysis
 
 
 def _around(graph: Graph, softmax: Node) -> _Region | None:
-    """Return the region of a Softmax; None where not all of it leaves the batch alone, or nothing is multiplied."""
+    """Return the region around a Softmax; None if a node in it operates on the batch axes, or it has no products."""
     shape = graph.type(softmax.outputs[0]).shape
     if shape is None or len(shape) <= ATTENDED + 1 or None in shape[:-ATTENDED]:
         return None
@@ -89,7 +89,7 @@ def _around(graph: Graph, softmax: Node) -> _Region | None:
 
 
 def _beside(graph: Graph, node: Node, region: _Region) -> list[str] | None:
-    """Return the values of a node that have the batch, too; None where it does not leave the batch alone.
+    """Return the node's other values with the batch axes; None if it operates on those axes.
 
     A Reshape ends the region.
     """
@@ -110,7 +110,7 @@ def _beside(graph: Graph, node: Node, region: _Region) -> list[str] | None:
 
 
 def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
-    """Return whether a node does the same for each place of the first `count` axes."""
+    """Return whether a node is independent across the first `count` axes."""
     if node.domain or is_pointwise(node.op, node.domain):
         return is_pointwise(node.op, node.domain)
     if node.op == "Transpose":
@@ -123,7 +123,7 @@ def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
 
 
 def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
-    """Return the target of a Reshape with the batch as one axis of what it reads or makes; None where there is none."""
+    """Return the target of a boundary Reshape with a merged batch axis; None if it is not expressible."""
     before, after = (
         region.merged(shape) if v in region.values and shape is not None else shape
         for v in (reshape.inputs[0], reshape.outputs[0])
@@ -132,7 +132,7 @@ def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
     return None if before is None or after is None else reshaped(before, after)
 
 
-# ---- changing
+# ---- rewriting
 
 
 def _merge(graph: Graph, region: _Region) -> None:
@@ -166,7 +166,7 @@ def _merge(graph: Graph, region: _Region) -> None:
 
 
 def _narrowed(graph: Graph, value: str, before: list[Node]) -> str:
-    """Return `value`, the same for all of the batch, without axes of 1 of which there are too many."""
+    """Return `value`, which is broadcast over the batch, without its surplus leading unit axes."""
     known = graph.type(value)
     assert known.shape is not None
     many = len(known.shape) - ATTENDED - 1

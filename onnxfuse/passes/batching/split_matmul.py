@@ -1,9 +1,9 @@
-"""A product that is cut apart behind its columns: one product for each part, of its columns of the weight.
+"""Split a product whose result is sliced along its columns: one product per slice, by that slice of the weight.
 
-Exporters write several projections of one input as one, and cut its result: queries, keys and values; a gate and what
-it gates; shifts and scales. The cut copies every number once more. Products of the parts stand where their readers want
-them, and what multiplies several weights by one input in one launch (the rule gemm) finds them side by side. Rules that
-know more of what is cut than that it is (packed_qkv, packed_kv, packed_heads) go first.
+Exporters pack several projections of one input into one product and split its result: queries, keys and values; a gate
+and its gated value; shifts and scales. The split copies every element once more. Separate products are placed where
+their readers need them, and multiplying several weights by one input in one launch (the rule gemm) still applies, as
+they share the input. Rules that know more about the slices (packed_qkv, packed_kv, packed_heads) run first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,36 +22,37 @@ from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, differ
 
 SINCE = 13
-"""The first opset whose Split and Squeeze have their numbers as an input."""
+"""First operator set whose Split and Squeeze read their sizes and axes as an input."""
 
 ALIGNED = 8
-"""A product of a part has a multiple of so many terms and columns: the rule gemm leaves others to the library, where
-each reads the input once more."""
+"""Required multiple of a part's terms and columns: the rule gemm leaves others to the library, where each product reads
+the input once more.
+"""
 
 MOST_TERMS = 4096
-"""The terms of a sum up to which the rule gemm takes products: of longer ones none would stand side by side."""
+"""Maximum terms of a sum for the rule gemm: longer products would not share a launch."""
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
-"""What the rule gemm multiplies."""
+"""Element types that the rule gemm multiplies."""
 
 Axes = tuple[int | None, ...]
-"""For each axis of a value which axis of the columns it is; None for an axis of rows."""
+"""For each axis of a value, the corresponding axis of the columns; None for an axis of rows."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one cut keeps."""
+    """The range that one slice keeps."""
 
     value: str
     start: int
     size: int
     gone: bool
-    """One place was chosen, and the axis of the cut is gone."""
+    """Whether the slice selects one index and removes its axis (Gather)."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A Reshape or Transpose between product and cut."""
+    """A Reshape or Transpose between the product and the slices."""
 
     node: Node
     before: Axes
@@ -60,29 +61,29 @@ class _Step:
 
 @dataclass
 class _View:
-    """Where the columns are in a value, and how they came there."""
+    """Location of the columns within a value, and the steps that led there."""
 
     axes: Axes
     extents: tuple[int, ...]
-    """Of the axes that the columns were split into."""
+    """Extents of the axes that the columns were split into."""
     steps: list[_Step] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A product, its bias where that is a node of its own, the view of it that is cut, and what cuts it into what."""
+    """A product, its bias if a separate node, the view of it that is sliced, and the slices with their ranges."""
 
     product: Node
     add: Node | None
     view: _View
     axis: int
-    """Of the columns' axes."""
+    """Index among the columns' axes."""
     nodes: tuple[Node, ...]
     parts: tuple[_Part, ...]
 
 
 def split_matmul(graph: Graph) -> bool:
-    """Make each product whose columns go apart behind it one product for each part; return whether there was any."""
+    """Rewrite each product whose columns are sliced apart as one product per slice; return whether any changed."""
     if graph.opset < SINCE:
         return False
     found = [cut for n in graph.nodes if n.op in ("MatMul", "Gemm") and (cut := _cut(graph, n)) is not None]
@@ -91,7 +92,7 @@ def split_matmul(graph: Graph) -> bool:
     return bool(found)
 
 
-# ---- looking
+# ---- analysis
 
 
 def _cut(graph: Graph, product: Node) -> _Cut | None:
@@ -113,7 +114,7 @@ def _cut(graph: Graph, product: Node) -> _Cut | None:
 
 
 def _columns_beside(graph: Graph, product: Node) -> int | None:
-    """Return how many columns a product has; None for one whose parts would not be multiplied side by side."""
+    """Return a product's number of columns; None if its parts would not share a launch."""
     if product.domain or not all(map(graph.is_let_go, product.inputs[1:])):
         return None
     weight, axis = graph.type(product.inputs[1]), _columns_of(graph, product)
@@ -131,7 +132,7 @@ def _columns_beside(graph: Graph, product: Node) -> int | None:
 
 
 def _columns_of(graph: Graph, product: Node) -> int:
-    """Return the axis of the weight that is the product's columns."""
+    """Return the axis of the weight that holds the product's columns."""
     return 0 if product.op == "Gemm" and graph.attributes(product)["transB"] == 1 else 1
 
 
@@ -140,7 +141,7 @@ def _size(extents: Sequence[Dim]) -> int | None:
 
 
 def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
-    """Return the Add of one number a column that alone reads a product."""
+    """Return the Add of a per-column bias that is the product's only reader."""
     add = graph.only_reader(product.outputs[0])
     if add is None or add.op != "Add" or add.domain:
         return None
@@ -149,7 +150,7 @@ def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
 
 
 def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:
-    """Go through a Reshape or Transpose of a value; return whether it could be told where the columns are then."""
+    """Extend the view through a Reshape or Transpose; return whether the columns can still be located."""
     if node.domain or not _reads_first(node, value):
         return False
     before = view.axes
@@ -175,9 +176,9 @@ def _reads_first(node: Node, value: str) -> bool:
 
 
 def _split_into(graph: Graph, reshape: Node, view: _View) -> tuple[int, ...] | None:
-    """Return the extents of the last axes of a Reshape that are the columns; None where they cannot be told.
+    """Return the extents of a Reshape's last axes that form the columns; None if unknown.
 
-    The target's numbers ahead of them say what the rows become, whatever the columns are.
+    The target's entries before them describe the rows, independently of the columns.
     """
     after = graph.type(reshape.outputs[0]).shape
     if after is None or len(view.extents) != 1 or view.axes[-1] != 0:
@@ -188,13 +189,13 @@ def _split_into(graph: Graph, reshape: Node, view: _View) -> tuple[int, ...] | N
     target, rows, place = graph.constant(reshape.inputs[1]), len(after) - count, len(view.axes) - 1
     written = target is not None and bool(target[place : place + 1].all())
     may_copy = rows > place and not (written or reshape.written.get("allowzero"))
-    if may_copy and not differ(after[place], view.extents[0]):  # a zero there would be the number of columns
+    if may_copy and not differ(after[place], view.extents[0]):  # a 0 there would copy the number of columns
         return None
     return tuple(int(str(n)) for n in after[rows:])
 
 
 Cutting = tuple[int, list[Node], list[_Part]]
-"""The axis of a value, what cuts it there, and what that keeps."""
+"""The sliced axis of a value, the nodes that slice it, and the ranges that they keep."""
 
 
 def _cutting(graph: Graph, node: Node, value: str, view: _View) -> Cutting | None:
@@ -213,7 +214,7 @@ def _cutting(graph: Graph, node: Node, value: str, view: _View) -> Cutting | Non
 
 
 def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
-    """Return the Squeezes of the cut's axis that a part of one place goes through, where there is nothing else."""
+    """Return the Squeezes of the sliced axis that are the only readers of one-element parts."""
     readers, rank = graph.readers(part.value), graph.type(part.value).rank
     if part.size != 1 or part.gone or graph.is_output(part.value) or rank is None:
         return []
@@ -259,7 +260,7 @@ def _axis(graph: Graph, node: Node, view: _View) -> int:
 
 
 def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Sequence[Cutting]) -> _Cut | None:
-    """Return the cut, where it is along one axis, into several parts, wide enough, and takes no column twice."""
+    """Return the slicing if it is along one axis, into several parts of sufficient width without overlap; else None."""
     axes = {axis for axis, _, _ in cuts}
     parts = sorted((p for _, _, each in cuts for p in each), key=lambda p: p.start)
     overlap = any(b.start < a.start + a.size for a, b in pairwise(parts))
@@ -274,7 +275,7 @@ def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Seq
     return _Cut(product, add, view, columns, tuple(n for _, nodes, _ in cuts for n in nodes), tuple(parts))
 
 
-# ---- changing
+# ---- rewriting
 
 
 def _apart(graph: Graph, cut: _Cut) -> None:
@@ -284,7 +285,7 @@ def _apart(graph: Graph, cut: _Cut) -> None:
 
 
 def _computed(graph: Graph, cut: _Cut, part: _Part) -> Iterator[onnx.NodeProto]:
-    """Yield what computes a part as a product of its own."""
+    """Yield the nodes that compute a part as a separate product."""
     kept = {a: part.size if a == cut.axis else n for a, n in enumerate(cut.view.extents)}
     columns = prod(kept.values())
     if part.gone:
@@ -328,7 +329,7 @@ def _computed(graph: Graph, cut: _Cut, part: _Part) -> Iterator[onnx.NodeProto]:
 
 
 def _columns(graph: Graph, cut: _Cut, part: _Part, value: str, axis: int) -> str:
-    """Return a new constant: the columns of a part of one of the product's constants, of which they are one axis."""
+    """Return a new constant: the part's slice, along the column axis, of one of the product's constants."""
     whole = graph.constant(value)
     assert whole is not None
     axis %= whole.ndim
@@ -340,7 +341,7 @@ def _columns(graph: Graph, cut: _Cut, part: _Part, value: str, axis: int) -> str
 
 
 def _target(graph: Graph, reshape: onnx.NodeProto, rows: int, columns: Sequence[int]) -> Iterator[onnx.NodeProto]:
-    """Let a Reshape make these last axes of the columns; yield what computes its target, where that is no constant."""
+    """Set the last axes of a Reshape's target for the part; yield the nodes that compute it, if it is not constant."""
     known, name = graph.constant(reshape.input[1]), graph.fresh(f"{reshape.output[0]}.target")
     if known is not None:
         graph.add_constant(name, np.asarray([*known[:rows], *columns], np.int64))

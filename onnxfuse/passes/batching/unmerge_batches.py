@@ -1,8 +1,8 @@
-"""Batch axes that were merged for matrix products alone: the products run over the axes themselves.
+"""Undo the merging of batch axes around matrix products: run the products over the original axes.
 
-`torch.bmm` and `baddbmm` take one batch axis, so [batch, heads, s, d] becomes [batch * heads, s, d] before them and
-comes apart behind them. MatMul takes any number of batch axes; apart from the start, scores meet masks of
-[batch, 1, s, s] and biases by head where every other attention has them.
+`torch.bmm` and `baddbmm` take one batch axis, so [batch, heads, s, d] is reshaped to [batch * heads, s, d] before them
+and back after them. MatMul takes any number of batch axes; with separate axes, scores meet masks of [batch, 1, s, s]
+and per-head biases in the same form as in every other attention.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -19,11 +19,12 @@ from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 13
-"""The first opset whose Softmax has one axis, and whose Unsqueeze has its axes as an input."""
+"""First operator set whose Softmax has one axis, and whose Unsqueeze reads its axes as an input."""
 
 MATRICES = 3
-"""Axes of a batch of matrices. One axis more, [batch, heads, s, d], is what every attention has; windows, which are
-merged with the batch beside an axis of heads, stay so."""
+"""Rank of a batch of matrices. One axis more, [batch, heads, s, d], is the form of every attention; windows merged with
+the batch while heads have their own axis stay merged.
+"""
 
 ALONG_AN_AXIS = frozenset({"Softmax", "LogSoftmax"})
 
@@ -33,18 +34,18 @@ MOVES = frozenset({"Reshape", "Transpose"})
 @dataclass(frozen=True)
 class _Merge:
     parts: tuple[Dim, ...]
-    """The extents of the two axes that were merged, the first ones of their values."""
+    """Extents of the two merged axes, the leading ones of their values."""
     whole: Dim
-    """The extent of the axis that they became."""
+    """Extent of the merged axis."""
 
     def apart(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         return (*self.parts, *shape[1:])
 
 
 def unmerge_batches(graph: Graph) -> bool:
-    """Let products run over the axes that were merged for them, where what they compute comes apart again.
+    """Run products over the original batch axes where a Reshape merged them and another one splits them again.
 
-    Returns whether any did.
+    Return whether any changed.
     """
     if graph.opset < SINCE:
         return False
@@ -70,7 +71,7 @@ def _merges(graph: Graph) -> Iterator[_Merge]:
 
 
 def _between(graph: Graph, merge: _Merge) -> set[str]:
-    """Return the values with the merged axis that can have its parts: what makes them and what reads them allows it."""
+    """Return the values whose merged axis can be split: their producers and readers allow it."""
     shapes = {v: graph.type(v).shape or () for n in graph.nodes for v in n.outputs[:1] if not graph.is_output(v)}
     values = {v for v, shape in shapes.items() if 1 < len(shape) <= MATRICES and shape[0] == merge.whole}
     order = [n for n in graph.nodes if n.outputs and n.outputs[0] in values]
@@ -103,21 +104,21 @@ def _reads_apart(graph: Graph, merge: _Merge, node: Node, value: str, values: Se
 
 
 def _comes_apart(graph: Graph, merge: _Merge, reshape: Node, values: Set[str]) -> bool:
-    """Return whether a Reshape can still be one with what it reads or writes, or both, apart."""
+    """Return whether a Reshape stays valid if its input, its output, or both are unmerged."""
     before, after = (_shape(graph, merge, v, values) for v in (reshape.inputs[0], reshape.outputs[0]))
     return _form(before, after) is not None
 
 
 def _shape(graph: Graph, merge: _Merge, value: str, values: Set[str]) -> tuple[Dim, ...] | None:
-    """Return the shape that a value will have."""
+    """Return a value's shape after unmerging."""
     shape = graph.type(value).shape
     return shape if shape is None or value not in values else merge.apart(shape)
 
 
 def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list[bool | None] | None:
-    """Return of each input whether it comes apart (True), needs axes of 1 (False) or stays as it is (None).
+    """Return for each input whether it is unmerged (True), needs leading unit axes (False) or stays unchanged (None).
 
-    None where the node does something else with its first axis than keep it.
+    Return None if the node does not preserve its first axis.
     """
     rank = graph.type(node.outputs[0]).rank
     if rank is None or len(node.outputs) != 1 or node.captures or not _keeps_first_axis(graph, node, rank):
@@ -150,9 +151,10 @@ def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
 
 
 def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
-    """Return those of the values that hang together with an axis never merged, and with a product of two of them.
+    """Return the values connected to an axis that was never merged and to a product of two of them.
 
-    Or that are only turned between the Reshapes: so torch's exporter transposes the keys of its attention.
+    Values that are only transposed between the Reshapes count as well: torch's exporter transposes an attention's keys
+    so.
     """
     kept = set[str]()
     waiting = set(values)
@@ -217,7 +219,7 @@ def _computed(graph: Graph, merge: _Merge, node: Node, names: Mapping[str, str],
 
 
 def _widened(graph: Graph, value: str, before: list[Node]) -> str:
-    """Return `value` with an axis of extent 1 more in front."""
+    """Return `value` with one more leading axis of extent 1."""
     axes, name = graph.fresh(f"{value}.axes"), graph.fresh(f"{value}.apart")
     graph.add_constant(axes, np.asarray([0], np.int64))
     known = graph.type(value)
@@ -227,7 +229,7 @@ def _widened(graph: Graph, value: str, before: list[Node]) -> str:
 
 
 def _reshape(graph: Graph, node: Node, source: str, value: str) -> list[Node]:
-    """Return what computes `value` from `source` in the place of a Reshape."""
+    """Return the nodes that compute `value` from `source` in place of a Reshape."""
     form = _form(graph.type(source).shape, graph.type(value).shape)
     assert form is not None
     op, numbers = form
@@ -239,7 +241,7 @@ def _reshape(graph: Graph, node: Node, source: str, value: str) -> list[Node]:
 
 
 def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tuple[str, list[int]] | None:
-    """Return the operator, and its constant operand, that makes one shape of the other; None where there is none."""
+    """Return the operator, and its constant operand, that converts one shape to the other; None if there is none."""
     if before is None or after is None:
         return None
     ones = _added(before, after)
@@ -250,7 +252,7 @@ def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tupl
 
 
 def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
-    """Return the axes of extent 1 that `after` has more, None where they are not all that it has more."""
+    """Return the unit axes that `after` has in addition; None if the shapes differ otherwise."""
     left, ones = list(before), list[int]()
     for axis, extent in enumerate(after):
         if left and left[0] == extent:
@@ -263,7 +265,7 @@ def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
 
 
 def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> list[Node]:
-    """Return what tells the shape of the merged form of `source`: the product of the first extents, and the rest."""
+    """Return nodes for the shape of merged `source`: the product of the leading extents, then the others."""
     (told,) = node.outputs
     names = {n: graph.fresh(f"{told}.{n}") for n in ("apart", "parts", "whole", "rest", "start", "split", "end")}
     for name, numbers in (("start", [0]), ("split", [len(merge.parts)]), ("end", [2**31 - 1])):
@@ -278,13 +280,13 @@ def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> li
         made("Shape", [source], names["apart"]),
         made("Slice", [names["apart"], names["start"], names["split"]], names["parts"]),
         made("Slice", [names["apart"], names["split"], names["end"]], names["rest"]),
-        made("ReduceProd", [names["parts"]], names["whole"]),  # an axis of 1 is kept, as it does by default
+        made("ReduceProd", [names["parts"]], names["whole"]),  # keepdims defaults to 1
         concat,
     ]
     return [Node(n) for n in nodes]
 
 
 def _axis(graph: Graph, node: Node, rank: int) -> int:
-    """Return the axis that a node works along, from the end."""
+    """Return the axis that a node operates on, counted from the end."""
     axis = int(str(graph.attributes(node)["axis"]))
     return axis if axis < 0 else axis - rank

@@ -1,1 +1,1 @@
-"""Passes that resolve If, Loop and sequences known ahead of time."""
+"""Passes that resolve If, Loop and sequences that are static."""

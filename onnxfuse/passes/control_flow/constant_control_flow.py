@@ -1,8 +1,8 @@
-"""Control flow that is known ahead: an If whose condition is a constant, a Loop of a known few trips.
+"""Inline static control flow: an If with a constant condition, a Loop with a constant, small trip count.
 
-torch's tracer writes a Loop for what it has no operator for (`tensor_split`: of one trip), and torch.jit an If for each
-question about a shape. ONNX Runtime runs a body by itself: its nodes fuse with nothing outside, no type is known of
-what it gives, and no CUDA graph takes it.
+torch's tracer writes a Loop for operators that ONNX lacks (`tensor_split`: one trip), and torch.jit an If for each
+condition on a shape. ONNX Runtime runs a subgraph separately: its nodes fuse with nothing outside, the types of its
+results are unknown, and CUDA graphs cannot capture it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from onnxfuse.passes.rewriting.node_replacement import along_one, replace_each
 from onnxfuse.shapes.types import UNKNOWN, ValueType
 
 MOST = 1000
-"""Nodes that a Loop may become: each of its trips has its own."""
+"""Maximum number of nodes that a Loop may expand to: each trip has its own copies."""
 
 
 def constant_control_flow(graph: Graph) -> bool:
-    """Put the branch that an If takes, and the trips of a Loop, in their place; return whether there was any."""
+    """Inline the branch of a constant If, and the trips of a constant Loop; return whether any were inlined."""
     return replace_each(graph, _FLATTENED)
 
 
 def _branch(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return the nodes of the branch that an If takes, None where that is not known."""
+    """Return the nodes of the branch that an If takes; None if unknown."""
     condition = _flag(graph, node.inputs[0])
     if condition is None:
         return None
@@ -41,7 +41,7 @@ def _branch(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _trips(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return the nodes of all trips of a Loop, None where they are not known, or too many."""
+    """Return the nodes of all trips of a Loop; None if the count is unknown or they are too many."""
     body, trips = node.written["body"], _known_trips(graph, node)
     assert isinstance(body, GraphProto)
     if trips is None or body.sparse_initializer or trips * sum(1 for _ in nodes_of(body)) > MOST:
@@ -49,7 +49,7 @@ def _trips(graph: Graph, node: Node) -> list[NodeProto] | None:
     place, going, *carried = (i.name for i in body.input)
     collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     if collected and not trips:
-        return None  # of what was never computed no shape is known
+        return None  # values of zero trips have no known shape
     copy, values = _Copy(graph), list(node.inputs[2:])
     for trip in range(trips):
         number = np.full([1] * len(body.input[0].type.tensor_type.shape.dim), trip, np.int64)
@@ -65,7 +65,7 @@ def _trips(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _known_trips(graph: Graph, node: Node) -> int | None:
-    """Return how often a Loop goes round, None where that depends on what is computed."""
+    """Return a Loop's trip count; None if it depends on computed values."""
     body = node.written["body"]
     assert isinstance(body, GraphProto)
     count = graph.constant(node.inputs[0])
@@ -77,7 +77,7 @@ def _known_trips(graph: Graph, node: Node) -> int | None:
 
 
 def _goes_on(graph: Graph, body: GraphProto) -> bool:
-    """Return whether the condition that a trip gives is true, whatever it computes."""
+    """Return whether the condition that a trip yields is always true."""
     producers = {o: n for n in body.node for o in n.output}
     value = body.output[0].name
     while (node := producers.get(value)) is not None and node.op_type == "Identity" and not node.domain:
@@ -92,7 +92,7 @@ def _goes_on(graph: Graph, body: GraphProto) -> bool:
 
 
 def _flag(graph: Graph, value: str) -> bool | None:
-    """Return a condition that is a constant, None where it is none."""
+    """Return a constant condition's value; None if it is not constant."""
     array = graph.constant(value)
     return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
@@ -101,13 +101,13 @@ _FLATTENED = {"If": _branch, "Loop": _trips}
 
 
 def _passed(outputs: tuple[str, ...], values: list[str]) -> list[NodeProto]:
-    """Return what passes `values` on under the names that they are read by."""
+    """Return Identity nodes that forward `values` under the names that their readers use."""
     pairs = zip(outputs, values, strict=False)
     return [helper.make_node("Identity", [value], [name], name) for name, value in pairs if name]
 
 
 class _Copy:
-    """Nodes of bodies, written out in the graph that holds them."""
+    """Copies of subgraph nodes, inlined into the enclosing graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -121,9 +121,9 @@ class _Copy:
         return name
 
     def of(self, body: GraphProto, given: Mapping[str, str], suffix: str) -> list[str]:
-        """Write the nodes of a body that reads `given` for its inputs; return its outputs. `suffix` tells a trip."""
+        """Copy a body's nodes with `given` as its inputs; return its outputs. `suffix` makes a trip's names unique."""
         names = dict(given)
-        for tensor in [t for t in body.initializer if t.name not in given]:  # a default that the Loop replaces
+        for tensor in [t for t in body.initializer if t.name not in given]:  # overridden by the Loop's operand
             copy = TensorProto()
             copy.CopyFrom(tensor)
             names[tensor.name] = copy.name = self._claimed(tensor.name)
@@ -141,20 +141,20 @@ class _Copy:
         return [names.get(o.name, o.name) for o in body.output]
 
     def stacked(self, base: str, values: list[str]) -> str:
-        """Return values side by side along a new first axis."""
+        """Return values concatenated along a new leading axis."""
         nodes, apart = along_one(self.graph, "Unsqueeze", values, 0, base)
         joined = self._claimed(f"{base}.all")
         self.nodes += [*nodes, helper.make_node("Concat", apart, [joined], joined, axis=0)]
         return joined
 
     def _claimed(self, base: str) -> str:
-        """Return a name that nothing else gets, though no node gives it yet."""
+        """Return a reserved fresh name, before any node produces it."""
         name = self.graph.fresh(base)
         self.graph.types[name] = UNKNOWN
         return name
 
     def _name(self, base: str) -> str:
-        """Return a node's name that no other node has."""
+        """Return a unique node name."""
         name = next(n for n in _counted(base) if n not in self._named)
         self._named.add(name)
         return name
@@ -169,7 +169,7 @@ def _counted(base: str) -> Iterator[str]:
 
 
 def _read(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Let a node, and the bodies in it, read what values are called now."""
+    """Rename the inputs of a node, and captured values in its subgraphs."""
     node.input[:] = [names.get(v, v) for v in node.input]
     for body in bodies(node):
         own = {*defined(body)}

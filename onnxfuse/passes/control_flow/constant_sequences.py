@@ -1,7 +1,7 @@
-"""What is taken from a sequence by a known position is read where it was put in.
+"""Replace reads of a sequence at a constant index by the inserted value.
 
-Exporters write sequences for what a model treats as a list of tensors: pieces of a Split, layers' outputs, states. They
-live on the CPU's side of ONNX Runtime, and of an element no type is known.
+Exporters write sequences for a model's lists of tensors: pieces of a Split, outputs of layers, states. Sequences live
+on the CPU in ONNX Runtime, and the types of their elements are unknown.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.rewriting.node_replacement import AXES_ARE_READ, along_one, replace_each
 
 LONGEST = 256
-"""Pieces of a Split, at most."""
+"""Maximum number of pieces of a Split."""
 
 
 def constant_sequences(graph: Graph) -> bool:
-    """Read elements of sequences, their number, and all side by side without the sequence; return whether any was."""
+    """Replace element access, length and Concat of constant sequences; return whether any were replaced."""
     return replace_each(graph, _WRITTEN)
 
 
@@ -49,7 +49,7 @@ def _side_by_side(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _pieces(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return a Split and the sequence of its outputs, where the lengths of the pieces are known."""
+    """Return a Split and the sequence of its outputs, if the lengths of the pieces are known."""
     (output,), attributes = node.outputs, graph.attributes(node)
     lengths, axis = _lengths(graph, node), int(str(attributes["axis"]))
     if not lengths or len(lengths) > LONGEST:
@@ -72,7 +72,7 @@ _WRITTEN = {
 
 
 def _lengths(graph: Graph, node: Node) -> list[int] | None:
-    """Return the extents of the pieces of a SplitToSequence along its axis, None where they are not known."""
+    """Return the extents of a SplitToSequence's pieces along its axis; None if unknown."""
     shape = graph.type(node.inputs[0]).shape
     extent = None if shape is None else shape[int(str(graph.attributes(node)["axis"]))]
     asked = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else np.array(1)
@@ -85,7 +85,7 @@ def _lengths(graph: Graph, node: Node) -> list[int] | None:
 
 
 def _elements(graph: Graph, sequence: str) -> list[str] | None:
-    """Return the values that a sequence holds, None where they are not known."""
+    """Return the values in a sequence; None if unknown."""
     changes: list[Node] = []
     while (node := graph.producer(sequence)) is not None and node.op in ("SequenceInsert", "SequenceErase", "Identity"):
         changes.append(node)

@@ -1,1 +1,1 @@
-"""Common subexpressions and constant patterns."""
+"""Common subexpression elimination and folding of constant patterns."""

@@ -1,7 +1,8 @@
-"""Nodes that compute the same of the same values are one: extents and positions from the start, others later.
+"""Common subexpression elimination: extents and positions from the start, other elementwise nodes later.
 
-Elementwise ones before kernels grow: an exporter writes a Cast for each reader, and an Unsqueeze before it. What moves
-data, or calls it another shape, stays each reader's own: where layouts meet, or heads begin, a kernel takes it in.
+Elementwise nodes are merged before kernels grow: an exporter writes a Cast for each reader, and an Unsqueeze before it.
+Nodes that move data or reshape it stay duplicated for each reader: a kernel absorbs its own copy where layouts change
+or attention heads begin.
 """
 
 from onnx import TensorProto
@@ -14,12 +15,12 @@ AXES = frozenset({"Squeeze", "Unsqueeze"})
 
 
 def common_position_subexpressions(graph: Graph) -> bool:
-    """Compute extents and positions once: values that are one have the same extents, and more is equal then."""
+    """Merge equal computations of extents and positions, which lets further values be recognized as equal."""
     return common_subexpressions(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
 
 
 def common_elementwise_subexpressions(graph: Graph) -> bool:
-    """Compute once what several such nodes compute; return whether there were any."""
+    """Merge equal elementwise nodes; return whether there were any."""
     changed = common_subexpressions(graph, _is_elementwise)
     if changed:
         graph.eliminate_dead_code()

@@ -1,6 +1,6 @@
-"""ONNX Runtime's SimplifiedLayerNormalization is the RMS norm that rules know.
+"""Rewrite ONNX Runtime's SimplifiedLayerNormalization as the RMS norm that rules match.
 
-ONNX Runtime's own tools write it, in the default domain, where ONNX has an RMSNormalization since operator set 23 only.
+ONNX Runtime's own tools write it, in the default domain; ONNX has RMSNormalization only since operator set 23.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from onnxfuse.shapes.types import ValueType
 
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 AXES_ARE_READ = 18
-"""The operator set from which ReduceMean reads its axes."""
+"""First operator set in which ReduceMean reads its axes as an input."""
 
 
 def expand_simplified_norms(graph: Graph) -> bool:
-    """Write each SimplifiedLayerNormalization as the norm that it is; return whether there was one."""
+    """Rewrite each SimplifiedLayerNormalization as an RMS norm; return whether there was one."""
     return replace_each(graph, {"SimplifiedLayerNormalization": _written})
 
 
@@ -39,7 +39,7 @@ def _written(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _spelled_out(graph: Graph, node: Node, x: ValueType, epsilon: float) -> list[NodeProto]:
-    """Return x / sqrt(mean(x * x) + epsilon) * scale, of which all but the last product is computed in float32."""
+    """Return x / sqrt(mean(x * x) + epsilon) * scale, computed in float32 except for the last product."""
     nodes, half = list[NodeProto](), x.dtype in HALF
     wide, narrow = ValueType(TensorProto.FLOAT, x.shape), ValueType(TensorProto.FLOAT, (*(x.shape or ())[:-1], 1))
 

@@ -1,7 +1,8 @@
-"""Weights that are standardized by their own statistics in every run are standardized weights.
+"""Fold weight standardization, computed from the weights' own statistics in every run, into the weights.
 
-BiT and NFNet write their weight standardization as a BatchNormalization in training mode over the weights of each
-convolution. ONNX Runtime 1.31 has none on CUDA from operator set 14 on: as exported such a model does not open there.
+BiT and NFNet express weight standardization as a BatchNormalization in training mode over the weights of each
+convolution. ONNX Runtime 1.31 has no CUDA kernel for that from operator set 14 on: such a model as exported does not
+load there.
 """
 
 import numpy as np
@@ -10,11 +11,11 @@ from onnxfuse.graph.constant_folding import SMALL, frees
 from onnxfuse.graph.graph import Graph, Node
 
 SINCE = 14
-"""The operator set from which an attribute asks for the statistics of what is normalized."""
+"""First operator set with the attribute `training_mode`, which requests batch statistics."""
 
 
 def standardize_weights(graph: Graph) -> bool:
-    """Compute each BatchNormalization of constants by their own statistics; return whether there was one."""
+    """Evaluate each BatchNormalization of constants by their own statistics; return whether there was one."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "BatchNormalization" and not n.domain and graph.opset >= SINCE]:
         weights = _standardized(graph, node) if graph.attributes(node)["training_mode"] else None
@@ -26,7 +27,7 @@ def standardize_weights(graph: Graph) -> bool:
 
 
 def _standardized(graph: Graph, node: Node) -> np.ndarray | None:
-    """Return the first output of a node, in float64 on the way; None where more is read of it, or not all is known."""
+    """Return a node's first output, computed in float64; None if other outputs are read, or an input is unknown."""
     output, *statistics = node.outputs
     if graph.is_output(output) or any(v and (graph.is_output(v) or graph.readers(v)) for v in statistics):
         return None

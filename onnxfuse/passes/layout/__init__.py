@@ -1,1 +1,1 @@
-"""Channels-last layout: which regions, and how each operator is written there."""
+"""Channels-last layout: choice of regions, and the channels-last form of each operator."""

@@ -1,8 +1,8 @@
-"""A Pad or nearest Resize of some axes, in a graph with convolutions, names what becomes of all of them.
+"""Make the axes of Pad and nearest Resize explicit for all dimensions, in graphs with convolutions.
 
-From operator set 18 on both may say which axes their numbers are of. ONNX Runtime 1.31 moves Transposes, as stand at
-the edges of channels-last regions, through the two as if there were a number for each axis: it does not open the file,
-or does not run it.
+From operator set 18 on both may list the axes that their amounts apply to. ONNX Runtime 1.31 moves Transposes, such as
+those at the edges of channels-last regions, through them as if there were an amount for each axis: it then fails to
+load or to run the model.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from onnxfuse.passes.rewriting.node_replacement import fresh_constant, replace_e
 from onnxfuse.shapes.types import ValueType
 
 AXES = 3
-"""Where a Pad reads its axes."""
+"""Input index of a Pad's axes."""
 
 
 def explicit_axes(graph: Graph) -> bool:
-    """Write such a Pad or Resize with numbers for all axes; return whether there was any."""
+    """Rewrite such a Pad or Resize with amounts for all axes; return whether there was any."""
     return any(n.op in CONVOLUTIONS for n in graph.nodes) and replace_each(graph, {"Pad": _pad, "Resize": _resize})
 
 
 def names_some_axes(graph: Graph, node: Node) -> bool:
-    """Return whether no Transpose may be moved through `node`, which names some axes."""
+    """Return whether `node` has an axes list, so that no Transpose may be moved through it."""
     if node.domain or graph.opset < 18:
         return False
     if node.op == "Pad":
@@ -63,11 +63,11 @@ def _resize(graph: Graph, node: Node) -> list[NodeProto] | None:
     if not names_some_axes(graph, node):
         unread = {1: "" if crops else roi, 2: scales if sizes else ""}
         empty = {n: v for n, v in unread.items() if v and not graph.is_constant(v)}
-        # What nothing reads may be of any length, and is taken for numbers of each axis, too.
+        # An unused operand may have any length, and ONNX Runtime would treat it as amounts of each axis, too.
         none = fresh_constant(graph, f"{result}.none", np.zeros(0, np.float32)) if empty else ""
         return [_reading(node, dict.fromkeys(empty, none))] if empty else None
     by_sizes = bool(sizes) and graph.element_count(sizes) != 0
-    # One scale is chosen for the axes that are named, and would be for all.
+    # The aspect-ratio policy picks one scale for the listed axes; without the list it would for all.
     chosen = by_sizes and attributes["keep_aspect_ratio_policy"] != b"stretch"
     if rank is None or chosen:
         return None
@@ -89,7 +89,7 @@ def _resize(graph: Graph, node: Node) -> list[NodeProto] | None:
 def _spread(
     graph: Graph, numbers: str, places: Sequence[int], others: np.ndarray, base: str
 ) -> tuple[str, list[NodeProto]]:
-    """Return a vector with `numbers` at these places and `others` elsewhere, and the nodes that make it."""
+    """Return a vector with `numbers` at these indices and `others` elsewhere, and the nodes that compute it."""
     array = graph.constant(numbers)
     if array is not None:
         whole = others.astype(array.dtype)
@@ -99,7 +99,7 @@ def _spread(
 
 
 def _with_extents(graph: Graph, sizes: str, axes: Sequence[int], image: str, base: str) -> tuple[str, list[NodeProto]]:
-    """Return the sizes of all axes of an image, its own where `sizes` has none, and the nodes that make it."""
+    """Return sizes for all axes of an image, its own extents where `sizes` has none, and their nodes."""
     extents, known = graph.type(image).shape or (), graph.constant(sizes)
     others = [extent for axis, extent in enumerate(extents) if axis not in axes]
     if known is not None and all(isinstance(extent, int) for extent in others):
@@ -112,7 +112,7 @@ def _with_extents(graph: Graph, sizes: str, axes: Sequence[int], image: str, bas
 def _picked(
     graph: Graph, numbers: str, others: str, places: Sequence[int], count: int, base: str
 ) -> tuple[str, list[NodeProto]]:
-    """Return a vector of so many elements with `numbers` at these places and those of `others` elsewhere."""
+    """Return a vector of the given length with `numbers` at these indices and elements of `others` elsewhere."""
     both, name = (_typed(graph, n, graph.type(others).dtype) for n in (f"{base}.both", base))
     order = [places.index(n) if n in places else len(places) + n for n in range(count)]
     return name, [
@@ -122,7 +122,7 @@ def _picked(
 
 
 def _scattered(graph: Graph, pads: str, axes: str, rank: int, base: str) -> tuple[str, list[NodeProto]]:
-    """Return pads of all axes, of those of axes that are computed, and the nodes that make it."""
+    """Return pads of all axes, from pads for computed axes, and the nodes that compute them."""
     none = fresh_constant(graph, f"{base}.none", np.zeros(rank, np.int64))
     first, last, begins, ends, name = (
         _typed(graph, n, TensorProto.INT64)
@@ -143,7 +143,7 @@ def _typed(graph: Graph, base: str, dtype: int) -> str:
 
 
 def _reading(node: Node, values: dict[int, str]) -> NodeProto:
-    """Return the node with other values at these positions; what is left out at the end is not written."""
+    """Return the node with other inputs at these positions; trailing empty inputs are dropped."""
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)
     inputs = [*node.inputs, *[""] * (max(values) + 1 - len(node.inputs))]

@@ -1,4 +1,4 @@
-"""How operators on groups of channels are written channels last: group normalization, and the shuffle of channels."""
+"""Channels-last forms of operators on channel groups: group normalization, and channel shuffle."""
 
 import numpy as np
 from onnx import NodeProto
@@ -55,7 +55,7 @@ def grouped_norm(graph: Graph, node: Node) -> Form | None:
 
 
 def channel_shuffle(graph: Graph, node: Node) -> Form | None:
-    """[N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]: the channels of `a` groups dealt out."""
+    """Channel shuffle: [N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]."""
     swap = graph.producer(node.inputs[0])
     apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
     if swap is None or apart is None or apart.op != "Reshape" or apart.domain:
@@ -76,7 +76,7 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
         lead, c = rows.shape[:3], rows.shape[3]
         parts = to.fresh(f"{y}.groups", ValueType(rows.dtype, (*lead, *groups)))
         dealt = to.fresh(f"{y}.dealt", ValueType(rows.dtype, (*lead, *reversed(groups))))
-        # 0 takes over batch, height and width.
+        # 0 copies batch, height and width.
         apart_to = to.constant(y, "groups", lambda: np.asarray([0, 0, 0, *groups], np.int64))
         joined_to = to.constant(y, "channels", lambda: np.asarray([0, 0, 0, c], np.int64))
         return [

@@ -1,4 +1,4 @@
-"""A convolution of volumes with few channels as one of images: layers that its window sees are an image's channels."""
+"""Rewrite a 3-D convolution of few channels as a 2-D one: depth slices in its window become channels."""
 
 from collections.abc import Mapping
 from math import prod
@@ -14,15 +14,16 @@ from onnxfuse.passes.layout.writer import ChannelsLastWriter, inner, integers, l
 from onnxfuse.shapes.types import Dim, ValueType
 
 FEW, SEEN, TERMS = 4, 15, 640
-"""Channels of a volume, of all layers that a window sees, and terms of a sum, at most: as the rule `direct` takes them.
+"""Maximum channels of a volume, channels of all depth slices in a window, and terms of a sum, as the rule `direct`
+accepts them.
 
 Three channels fill none of the library's steps of eight: R3D-18's first layer, 8 x 3x16x112x112 to 64, 3x7x7, float16,
-H100: 512 us, and 78 to turn the clip around.
+H100: 512 us, and 78 to transpose the clip.
 """
 
 
 def has_few_channels(graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]) -> bool:
-    """Return whether a convolution of volumes has few channels, and extents that are all known but the batch."""
+    """Return whether a volume convolution has few channels, and static extents except for the batch."""
     x, w, y = (graph.type(v).shape or () for v in (node.inputs[0], node.inputs[1], node.outputs[0]))
     channels, layers, *window = (n for n in w[1:] if isinstance(n, int)) if len(w) == 5 else (0, 0)
     known = all(len(s) == 5 and all(isinstance(n, int) for n in s[1:]) for s in (x, w, y))
@@ -33,7 +34,7 @@ def has_few_channels(graph: Graph, node: Node, attributes: Mapping[str, schema.A
 
 
 def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) -> list[NodeProto]:
-    """Return the nodes from volumes, channels last, to `product`: [batch, depth, height, width, filters]."""
+    """Return the nodes from channels-last volumes to `product`: [batch, depth, height, width, filters]."""
     (x, w), y, attributes = node.inputs[:2], node.outputs[0], to.graph.attributes(node)
     batch, channels, _, *image = to.graph.type(x).shape or ()
     depth, *places = (to.graph.type(y).shape or ())[2:]
@@ -70,7 +71,7 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
         make_node("Concat", parts, [beside], axis=1),
         make_node("Transpose", [beside], [turned], perm=[0, 2, 1, 3, 4]),
         make_node("Reshape", [turned, numbers("images", -1, seen, *image)], [images]),
-        # As a model's own images are read: as they lie.
+        # A model input is read in its own layout.
         transpose(images, last, LAST),
         transpose(last, again, FIRST),
         transpose(packed, kernel, FIRST),

@@ -1,4 +1,4 @@
-"""How convolutions are written channels last: products of pixels, or convolutions with weights laid out anew."""
+"""Channels-last forms of convolutions: per-pixel matrix products, or convolutions with a permuted weight layout."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -36,7 +36,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
     rank = len(graph.type(x).shape or ())
-    # Only the library's own op takes volumes, and it has no bfloat16.
+    # Only the library's own op supports volumes, and not in bfloat16.
     if rank == 5 and graph.type(x).dtype == onnx.TensorProto.BFLOAT16:
         return None
     if pad is not None:
@@ -53,8 +53,8 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         if pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             return [*conv3d_as_conv2d.write(to, node, weight, product), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
-        # Depthwise weights are [kernel, kernel, C, 1]: neighbouring threads work on neighbouring channels. Of larger
-        # windows there is no such kernel.
+        # Depthwise weights are [kernel, kernel, C, 1]: adjacent threads process adjacent channels. No such
+        # kernel exists for larger windows.
         by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= cuda.MOST_TAPS
         order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
         oihw = weight.reshape(with_row(weight.shape, 1))
@@ -75,7 +75,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
 def _padding(
     graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]
 ) -> tuple[Node | None, list[int]]:
-    """Return the Pad before a Conv that can be the convolution's own, and the padding of both together."""
+    """Return the Pad before a Conv if the convolution can absorb it, and the combined padding."""
     pad = graph.producer(node.inputs[0])
     if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or read_twice(graph, pad):
         return None, []
@@ -93,7 +93,7 @@ def _padding(
 
 
 def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int) -> dict[str, list[int]]:
-    """Return what a convolution over signals says as one over images of one row; nothing for other ranks."""
+    """Return a signal convolution's attributes as those of a convolution over one-row images; empty for other ranks."""
     if rank != 3:
         return {}
     ends = integers(attributes, "pads")
@@ -109,7 +109,7 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
     over_blocks = subpixel(graph, node)
-    # Of volumes the library's own takes channels first alone.
+    # For volumes the library's own op supports channels first only.
     if over_blocks is not None or rank not in (3, 4) or not pads_evenly(graph, node):
         return over_blocks
 
@@ -139,7 +139,7 @@ def _apart(to: ChannelsLastWriter, node: Node) -> tuple[str, list[NodeProto]]:
 
 
 def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
-    """Return whether a convolution is a matrix product over the channels, pixel by pixel."""
+    """Return whether a convolution is a per-pixel matrix product over the channels."""
     plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
     return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
 

@@ -1,12 +1,12 @@
-"""The layout phase: regions of convolutions run channels last inside, with Transposes at their edges alone.
+"""The layout phase: convert regions of convolutions to channels last, with Transposes only at their edges.
 
-A convolution on tensor cores works on [batch, height, width, channels]. Given channels first, the library turns its
-input and its output around each time. So a node channels last saves what it would turn around, an edge between the two
-layouts costs one Transpose, and the cheapest choice for all nodes of a graph at once is a minimum cut of a network
-whose two sides are the layouts.
+A convolution on tensor cores works on [batch, height, width, channels]. Given channels first, the library transposes
+its input and its output each time. So a channels-last node saves those transposes, an edge between the two layouts
+costs one Transpose, and the cheapest assignment for all nodes of a graph is a minimum cut of a flow network whose two
+sides are the layouts.
 
-What the file then says is plain ONNX, which knows convolutions channels first alone: Conv stands between a Transpose of
-its input, one of its weight and one of its output. Fused ops and the library's own take the four as one.
+The resulting file is plain ONNX, in which convolutions are channels first: a Conv stands between a Transpose of its
+input, one of its weight and one of its output. Fused ops and the library's own op absorb all four.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,21 +38,21 @@ from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
 from onnxfuse.shapes.types import Dim
 
 LAUNCH = 2_000_000
-"""Elements that are read and written in the time of one launch, 2 us at 4 TB/s, in 16 bit: what any Transpose costs."""
+"""Elements read and written in the time of one launch, 2 us at 4 TB/s, in 16 bit: the fixed cost of any Transpose."""
 
 UNKNOWN_EXTENT = 32
-"""Counted for an extent that is open until run time: costs are compared with each other, so any number will do."""
+"""Assumed value of a dynamic extent: costs are only compared with each other, so any value works."""
 
 RESHAPE = 1
-"""Where nothing is to be turned around a Reshape does, which moves no data; but it parts what could be one kernel."""
+"""Cost of a Reshape where a Transpose would move no data: it is free itself, but separates what could be one kernel."""
 
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "ConvInteger")
 
 
 def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> bool:
-    """Write the convolutions of `graph` and what stands between them channels last, where a rule asks for it.
+    """Convert convolutions of `graph`, and nodes between them, to channels last where a rule enables it.
 
-    Return whether any was.
+    Return whether any were converted.
     """
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
     if rule is None or rule.layout is None or any(n.op in QUANTIZED for n in graph.nodes):
@@ -67,7 +67,7 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -
         n: f
         for n in graph.nodes
         if (f := form(graph, n, rule.layout.types)) is not None
-        # That of a constant, as RAFT's first flow, is one: ONNX Runtime computes it when it opens the model.
+        # A Transpose of a constant, as of RAFT's first flow, is a constant: ONNX Runtime folds it on load.
         and not any(graph.is_constant(v) for v in f.reads)
     }
     inner = {i for f in found.values() for i in f.inner}
@@ -90,14 +90,14 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -
     return bool(chosen)
 
 
-# ---- the choice
+# ---- choice of nodes
 
 _LAST, _FIRST = "channels last", "channels first"
-"""The two ends of the network."""
+"""Source and sink of the flow network."""
 
 
 def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
-    """Return the nodes whose channels-last form makes the graph cheapest; of two choices alike the smaller."""
+    """Return the nodes whose channels-last form minimizes the graph's cost; of two equal choices the smaller."""
     import networkx
 
     network = networkx.DiGraph()
@@ -105,7 +105,7 @@ def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
     outer = {inner: node for node, its in found.items() for inner in its.inner}
 
     def charge(one: object, other: object, cost: int | None) -> None:
-        """Add a cost for `one` channels first and `other` channels last; None: that cannot be."""
+        """Add a cost for `one` channels first and `other` channels last; None forbids the combination."""
         if cost is None:
             network.add_edge(one, other)
         else:
@@ -118,7 +118,7 @@ def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
         cost = _cost(graph.type(value).shape)
         maker = _maker(graph, found, value)
         readers = _readers(graph, found, outer, value)
-        # One Transpose serves all readers on the other side.
+        # One Transpose serves all readers in the other layout.
         to_first, to_last = ("to first", value), ("to last", value)
         charge(to_first, maker, cost)
         charge(maker, to_last, cost)
@@ -155,17 +155,17 @@ def _cost(shape: tuple[Dim, ...] | None) -> int:
 
 
 def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
-    """Return the operators that some kernel, or the library's own op, takes between Transposes."""
+    """Return the operators that a kernel, or the library's own op, absorbs between Transposes."""
     patterns = (anchor.pattern for rule in rules if rule.fuse is not None for anchor in rule.fuse.anchors)
     nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and "Transpose" in p.root.operators]
     return frozenset(op for each in nodes for node in each for op in node.operators)
 
 
 def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> bool:
-    """Return whether a node stands between the Transposes of its channels-last form: no rule fused it since.
+    """Return whether a node is already between the Transposes of its channels-last form, not yet fused by any rule.
 
-    Where nothing takes it there (the library's own ConvTranspose has no bfloat16), the Transposes behind it may have
-    become a part of the kernel that reads it; written again, they would once more.
+    Where no kernel absorbs it there (the library's own ConvTranspose has no bfloat16), the Transposes after it may be
+    fused into the kernel that reads it; rewriting it again would add them once more.
     """
     makers = [graph.producer(v) for v in its.reads]
     if not its.same_op or not all(maker is not None and is_nhwc_to_nchw(maker) for maker in makers):
@@ -178,11 +178,11 @@ def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> b
     )
 
 
-# ---- the writing
+# ---- rewriting
 
 
 def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
-    """Replace the chosen nodes by their channels-last forms, and what else reads their values by what it needs."""
+    """Replace the chosen nodes by their channels-last forms, and convert values for their other readers."""
     to = ChannelsLastWriter(graph)
     made = [v for f in chosen.values() for v in f.makes]
     for value in made:
@@ -211,7 +211,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
 
 
 def _take_over(graph: Graph, to: ChannelsLastWriter, value: str) -> None:
-    """Let the channels-last form of a value have the name of the Transpose that computed it so far."""
+    """Give the channels-last form of a value the name of the Transpose that computed it before."""
     for node in graph.readers(value):
         if is_signal_transpose(node):
             graph.replace([node], [Node(_with_row(to, "Squeeze", to.last(value), node.outputs[0], LAST_ROW))])
@@ -226,7 +226,7 @@ def _take_over(graph: Graph, to: ChannelsLastWriter, value: str) -> None:
 
 
 def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> bool:
-    """Return whether something that stays channels first reads a value that is made channels last."""
+    """Return whether a channels-first node reads a value that is produced channels last."""
     if graph.is_output(value):
         return True
     readers = (outer.get(n, n) for n in graph.readers(value))
@@ -234,9 +234,9 @@ def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node
 
 
 def _turned(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
-    """Return the nodes at an edge into a region: a Transpose, after a signal has got its row.
+    """Return the nodes at an edge into a region: a Transpose, after a signal is unsqueezed to one row.
 
-    A Reshape where the numbers lie in memory alike either way.
+    A Reshape suffices where both layouts are identical in memory.
     """
     graph, output = to.graph, to.last(value)
     shape = graph.type(value).shape or ()
@@ -263,9 +263,9 @@ def _turned_back(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
 
 
 def _numbers(shape: Sequence[Dim]) -> list[int]:
-    """Return what a Reshape to this shape of the same batch is told; nothing where that may not tell all extents.
+    """Return the target of a Reshape to this shape with the same batch; None if the known extents do not suffice.
 
-    A -1 is what the elements leave: two of them are refused, and so is one where the batch may be empty.
+    -1 stands for the remaining extent: a target may have only one, and none where the batch may be empty.
     """
     batch, *image = shape
     left_open = sum(not isinstance(extent, int) for extent in image)
@@ -281,7 +281,7 @@ def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> 
 
 
 def _with_row(to: ChannelsLastWriter, op: str, source: str, output: str, row: int = ROW) -> NodeProto:
-    """Return the Unsqueeze or Squeeze of a signal's row."""
+    """Return the Unsqueeze or Squeeze of a signal's unit row axis."""
     if to.graph.opset < 13:
         return make_node(op, [source], [output], axes=[row])
     return make_node(op, [source, to.constant("", f"row{row}", lambda: np.asarray([row], np.int64))], [output])

@@ -1,6 +1,6 @@
-"""How each operator is written channels last: [batch, height, width, channels] in place of [batch, channels, ...].
+"""Channels-last forms of operators: [batch, height, width, channels] in place of [batch, channels, ...].
 
-An operator that is not in the table below, or not in the way that it is used, stays channels first.
+An operator that is not in the table below, or is used in an unsupported form, stays channels first.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ from onnxfuse.shapes.types import ValueType
 
 
 def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
-    """Return the channels-last form of `node`, None where it has none; convolutions only of these element types."""
+    """Return the channels-last form of `node`, None if it has none; convolutions only of these element types."""
     if node.domain or node.captures:
         return None
     if node.op in CONVOLUTIONS:
@@ -96,7 +96,7 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
 
 
 def _along_axis(graph: Graph, node: Node) -> Form | None:
-    """Concat, Split, Softmax: one attribute names the axis."""
+    """Concat, Split, Softmax: one attribute is the axis."""
     outputs = tuple(o for o in node.outputs if o)
     axis = graph.attributes(node).get("axis")
     if not spatial(graph, *outputs) or not isinstance(axis, int):
@@ -187,7 +187,7 @@ def _resize(graph: Graph, node: Node) -> Form | None:
 
 
 def _interpolated(graph: Graph, node: Node) -> Form | None:
-    """Between two Transposes, for a kernel: ONNX Runtime's wants the channels before height and width."""
+    """Linear Resize between two Transposes, for a kernel: ONNX Runtime's requires channels before height and width."""
     x, attributes = node.inputs[0], graph.attributes(node)
     known = attributes.get("coordinate_transformation_mode", b"") in {c.encode() for c in cuda.CENTRES}
     others = ("axes", "antialias", "exclude_outside")
@@ -213,7 +213,7 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
         return None
     axes, keep = {int(a) % rank for a in array}, attributes.get("keepdims", 1) == 1
     turned_axes = {channels_last_axis(rank, a) for a in axes}
-    # Without keepdims the axes that are left must stand in the same order either way, and a signal's row goes, too.
+    # Without keepdims the remaining axes must be in the same order in both layouts; a signal's row axis goes, too.
     left = [channels_last_axis(rank, a) for a in range(rank) if a not in axes]
     if not keep and left != sorted(left):
         return None
@@ -238,7 +238,7 @@ def _reshape(graph: Graph, node: Node) -> Form | None:
 
 
 def _flat(graph: Graph, node: Node) -> Form | None:
-    """Flatten or Reshape of numbers that lie in memory alike either way."""
+    """Flatten, or Reshape of an image whose two layouts are identical in memory."""
     x, y = node.inputs[0], node.outputs[0]
     if not spatial(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
         return None
@@ -246,7 +246,7 @@ def _flat(graph: Graph, node: Node) -> Form | None:
         return None
     if node.op == "Reshape":
         target = graph.constant(node.inputs[1])
-        # A 0 takes an extent over, and those of the axes after the batch are others.
+        # A 0 copies an extent, and the axes after the batch are permuted.
         if target is None or 0 in target.reshape(-1)[1:] or graph.attributes(node).get("allowzero"):
             return None
 
@@ -273,7 +273,7 @@ def _global_pool(graph: Graph, node: Node) -> Form | None:
 
 
 def _shape(graph: Graph, node: Node) -> Form | None:
-    # Shape(x) -> Gather(Shape(x channels last), where each extent stands)
+    # Shape(x) -> Gather(Shape(x channels last), permutation)
     x, y = node.inputs[0], node.outputs[0]
     if graph.type(x).rank != 4 or graph.is_constant(x):
         return None

@@ -1,13 +1,13 @@
-"""A transposed convolution channels last as one of stride 1: all pixels of a block come from the same few places.
+"""Rewrite a channels-last transposed convolution as a stride-1 convolution with subpixel outputs (depth to space).
 
-Of stride s, y[s n + r - p] = sum over m of x[n - m] w[r + m s]: the s pixels of block n read the same k / s places of
-x, each by weights of its own. So it is a convolution over k / s places whose channels are the pixels of a block, which
-then stand beside each other; where the padding p ends inside of a block, its first pixels are cut off. Libraries
-compute the gradient of a convolution instead, for which few kernels are made: for 64 to 32 channels, 8192 places,
-kernel 8, stride 4, float16, cuDNN's search came to one of 7034 us on an H100, and others on other days (2026-11).
+Of stride s, y[s n + r - p] = sum over m of x[n - m] w[r + m s]: the s pixels of block n read the same k / s elements of
+x, each by its own weights. So it is a convolution over k / s elements whose output channels are the pixels of a block,
+which are then adjacent in memory; where the padding p ends inside a block, its first pixels are sliced off. Libraries
+compute the gradient of a convolution instead, for which few kernels exist: for 64 to 32 channels, 8192 elements, kernel
+8, stride 4, float16, cuDNN's search chose one of 7034 us on an H100, and others on other days (2026-11).
 
-Where the stride does not divide the kernel, pixels of a block read unlike numbers of places. Zeros in place of the
-weights that lack would turn an infinity of x into NaN where there was none: such ones stay.
+Where the stride does not divide the kernel, the pixels of a block read different numbers of elements. Zero padding of
+the missing weights would turn an infinity in x into a NaN that the original does not produce: those are not rewritten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ from onnxfuse.shapes.extent_arithmetic import shifted, times
 from onnxfuse.shapes.types import Dim, ValueType
 
 ALIGNED = 8
-"""Of the channels before and after, a multiple: what the kernels of the rules gemm and implicit_gemm take."""
+"""Required multiple of the channels before and after: for the kernels of the rules gemm and implicit_gemm."""
 
 END = 2**62
-"""Where a Slice ends that leaves nothing out: more than any extent, and no more than is taken for sound."""
+"""End of a Slice that is unbounded: above any extent, and below what validation rejects."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class _Axis:
     stride: int
     """Pixels of a block."""
     taps: int
-    """Places that a block reads."""
+    """Input elements that a block reads."""
     pads: tuple[int, int]
-    """Places before and after those of x, so that there is a block for each pixel."""
+    """Padding elements before and after those of x, so that there is a block for each pixel."""
     cut: tuple[int, int]
-    """Pixels of the first and of the last block that are none of y."""
+    """Pixels of the first and of the last block that are not part of y."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class _Layer:
     node: Node
     axes: tuple[_Axis, ...]
     blocks: ValueType
-    """What the convolution makes: [batch, places, pixels of a block and channels]."""
+    """The convolution's output: [batch, blocks, pixels of a block and channels]."""
     weight: np.ndarray
-    """As the model has it, [channels, filters, ...]."""
+    """The original weight, [channels, filters, ...]."""
 
     @property
     def filters(self) -> int:
@@ -72,17 +72,17 @@ class _Layer:
 
     @property
     def known(self) -> tuple[Dim, ...]:
-        """Batch and places of blocks."""
+        """Extents of the batch and of the blocks."""
         return (self.blocks.shape or ())[:-1]
 
     @property
     def is_product(self) -> bool:
-        """Whether a block is made of one place."""
+        """Whether a block depends on one input element."""
         return all(a.taps == 1 and a.pads == (0, 0) for a in self.axes)
 
 
 def subpixel(graph: Graph, node: Node) -> Form | None:
-    """Return a ConvTranspose as a convolution over blocks, None where it is not known to be exact and no slower."""
+    """Return a ConvTranspose as a convolution over blocks; None if that is not provably exact and at least as fast."""
     x, w, *bias = (v for v in node.inputs if v)
     weight, rows = graph.constant(w), channels_last_type(graph.type(x)).shape
     axes = None if weight is None or rows is None else _axes(graph.attributes(node), weight.shape[2:], rows)
@@ -94,7 +94,7 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
     if pixels == 1 or channels % ALIGNED or block % ALIGNED or not _can_be_put(known, axes):
         return None
     layer = _Layer(node, axes, ValueType(graph.type(x).dtype, (rows[0], *known, block)), np.asarray(weight))
-    if len(axes) == 3 and not layer.is_product:  # no kernel of ours takes volumes
+    if len(axes) == 3 and not layer.is_product:  # no onnxfuse kernel supports volumes
         return None
 
     def write(to: ChannelsLastWriter) -> list[NodeProto]:
@@ -103,7 +103,7 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
     return Form((x,), (node.outputs[0],), write, saves=True)
 
 
-# ---- its size
+# ---- sizes
 
 
 def _axes(
@@ -120,7 +120,7 @@ def _axes(
         if padding is None or kernel[at] % strides[at]:
             return None
         taps, before, after = kernel[at] // strides[at], padding[0], padding[1] - more[at]
-        # Blocks count from the one in which pixel 0 would stand without padding.
+        # Block 0 is the one that would contain pixel 0 without padding.
         pads = taps - 1 - before // strides[at], taps - 1 - after // strides[at]
         if min(pads) < 0:
             return None
@@ -131,7 +131,7 @@ def _axes(
 def ends(
     attributes: Mapping[str, schema.AttributeValue], at: int, count: int, extent: Dim, beyond: int
 ) -> tuple[int, int] | None:
-    """Return the padding before and after; `beyond`: pixels that would be there more than a stride for each place."""
+    """Return the padding before and after; `beyond`: output pixels in excess of a stride for each input element."""
     pads = integers(attributes, "pads") or [0] * 2 * count
     asked, how = integers(attributes, "output_shape"), attributes.get("auto_pad", b"NOTSET")
     if asked:
@@ -141,11 +141,11 @@ def ends(
         total = beyond
     else:
         return (pads[at], pads[at + count]) if how == b"NOTSET" else (0, 0)
-    # Of an odd number, operator sets and libraries differ on where the one more goes.
+    # Operator sets and libraries differ on which end receives the extra pixel of an odd padding.
     return (total // 2, total // 2) if total >= 0 and total % 2 == 0 else None
 
 
-# ---- its nodes
+# ---- nodes
 
 
 def _written(to: ChannelsLastWriter, layer: _Layer) -> list[NodeProto]:
@@ -168,7 +168,7 @@ def _written(to: ChannelsLastWriter, layer: _Layer) -> list[NodeProto]:
 
 
 def _convolution(to: ChannelsLastWriter, layer: _Layer, blocks: str) -> list[NodeProto]:
-    """Return the nodes that make all blocks."""
+    """Return the nodes that compute all blocks."""
     (x, w), axes, (channels, *_) = layer.node.inputs[:2], layer.axes, layer.weight.shape
     packed = _packed(layer.weight, axes)
     kind = f"blocks{'x'.join(str(a.stride) for a in axes)}"
@@ -189,20 +189,20 @@ def _convolution(to: ChannelsLastWriter, layer: _Layer, blocks: str) -> list[Nod
 
 
 def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
-    """Return [C, O, ...] as [pixels of a block and O, taps of each axis, C], the weights of its last place first."""
+    """Return [C, O, ...] as [pixels of a block and O, taps of each axis, C], with taps in reverse order."""
     apart = weight.reshape(*weight.shape[:2], *(n for a in axes for n in (a.taps, a.stride)))
     taps, pixels = range(2, apart.ndim, 2), range(3, apart.ndim, 2)
     return np.flip(apart, tuple(taps)).transpose(*pixels, 1, *taps, 0).reshape(-1, *(a.taps for a in axes), len(weight))
 
 
 def _can_be_put(known: Sequence[Dim], axes: Sequence[_Axis]) -> bool:
-    """Return whether blocks can be put beside each other: a Reshape can be told one extent alone that is open."""
+    """Return whether blocks can be interleaved by a Reshape: its target may leave only one extent open."""
     *outer, last = (a.stride for a in axes)
     return _are_beside(axes) or _are_told(known) or outer == [last]
 
 
 def _are_beside(axes: Sequence[_Axis]) -> bool:
-    """Return whether the pixels of a block lie beside each other already."""
+    """Return whether the pixels of a block are adjacent already."""
     return all(a.stride == 1 for a in axes[:-1])
 
 
@@ -211,7 +211,7 @@ def _are_told(known: Sequence[Dim]) -> bool:
 
 
 def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list[NodeProto]:
-    """Return the nodes that put the pixels of blocks beside each other."""
+    """Return the nodes that interleave the pixels of blocks (depth to space)."""
     filters, (batch, *places), strides = layer.filters, layer.known, [a.stride for a in layer.axes]
     size, count = [times(n, s) for n, s in zip(places, strides, strict=True)], len(places)
 
@@ -245,7 +245,7 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list
 
 
 def _cut(to: ChannelsLastWriter, layer: _Layer, whole: str) -> NodeProto:
-    """Return the node that leaves out what is none of y."""
+    """Return the Slice that removes pixels outside y."""
     y = layer.node.outputs[0]
     starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
     axes = list(range(1, len(starts) + 1))

@@ -1,7 +1,8 @@
-"""A ConvTranspose that cuts off more at one end than at the other cuts off as much at both, and a Slice the rest.
+"""Rewrite a ConvTranspose with asymmetric pads as one with symmetric pads and a Slice.
 
-cuDNN pads alike at both ends. ONNX Runtime has no CUDA kernel for any other ConvTranspose: it runs on the CPU, and its
-channels-last op not at all. Keras's "same" of an odd kernel by a stride of 2 is one: a pixel is cut off, at the end.
+cuDNN pads both ends equally. ONNX Runtime has no CUDA kernel for any other ConvTranspose: it runs on the CPU, and its
+channels-last op does not run at all. Keras's "same" padding with an odd kernel and a stride of 2 is such a case: one
+pixel is removed, at the end.
 """
 
 import numpy as np
@@ -15,11 +16,11 @@ from onnxfuse.shapes.extent_arithmetic import shifted
 from onnxfuse.shapes.types import ValueType
 
 SINCE = 10
-"""The operator set from which Slice reads where it begins and ends."""
+"""First operator set in which Slice reads its starts and ends as inputs."""
 
 
 def symmetric_pads(graph: Graph) -> bool:
-    """Let every ConvTranspose that is no convolution over blocks pad alike at both ends; return whether any did not."""
+    """Make the pads of every ConvTranspose without a subpixel form symmetric; return whether any were not."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "ConvTranspose" and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
@@ -33,7 +34,7 @@ def symmetric_pads(graph: Graph) -> bool:
 
 
 def pads_evenly(graph: Graph, node: Node) -> bool:
-    """Return whether a ConvTranspose of a constant weight is known to pad alike at both ends."""
+    """Return whether a ConvTranspose with a constant weight is known to have symmetric pads."""
     attributes, weight = graph.attributes(node), graph.constant(node.inputs[1])
     rows = channels_last_type(graph.type(node.inputs[0])).shape
     if weight is None or rows is None:

@@ -1,4 +1,4 @@
-"""What forms of operators channels last are made of: names, constants, operands laid out anew."""
+"""Building blocks of channels-last forms: fresh names, constants, permuted operands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from onnxfuse.shapes.types import Dim, ValueType
 
 
 class ChannelsLastWriter:
-    """Names and constants of the channels-last form of a graph."""
+    """Fresh names and constants for the channels-last form of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -35,7 +35,7 @@ class ChannelsLastWriter:
         return name
 
     def constant(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
-        """Return the name of a weight made from `value`; each `kind` is made once."""
+        """Return the name of a constant derived from `value`; one per `kind`."""
         if (value, kind) not in self._constants:
             name = self.graph.fresh(f"{value}.{kind}")
             self.graph.add_constant(name, array())
@@ -45,20 +45,22 @@ class ChannelsLastWriter:
 
 @dataclass(frozen=True)
 class Form:
-    """One operator of the graph, channels last."""
+    """The channels-last form of one operator."""
 
     reads: tuple[str, ...]
-    """The inputs that it wants channels last."""
+    """Inputs that are read channels last."""
     makes: tuple[str, ...]
-    """The outputs that it yields channels last; others stay as they are."""
+    """Outputs that are produced channels last; others keep their layout."""
     write: Callable[[ChannelsLastWriter], list[NodeProto]]
-    """Gives the nodes, in topological order."""
+    """Returns the nodes, in topological order."""
     saves: bool = False
-    """Channels first, the library turns these inputs and outputs around by itself, each time."""
+    """Inputs and outputs that the library transposes internally on each run if channels first."""
     inner: tuple[Node, ...] = ()
-    """Nodes before this one that go with it."""
+    """Preceding nodes that are absorbed."""
     same_op: bool = False
-    """Written as the same operator on the same weights, between Transposes: one that stands there has this form."""
+    """Whether the form is the same operator on the same weights between Transposes: a node between such has this form
+    already.
+    """
 
 
 def channels_last_type(type_: ValueType) -> ValueType:
@@ -79,7 +81,7 @@ def read_twice(graph: Graph, node: Node) -> bool:
 
 
 def integers(attributes: Mapping[str, schema.AttributeValue], name: str) -> list[int]:
-    """Return a list of integers, empty where it is not written."""
+    """Return a list attribute of integers, empty if absent."""
     value = attributes.get(name)
     return [int(v) for v in value] if isinstance(value, list) else []
 
@@ -90,12 +92,12 @@ def integer(attributes: Mapping[str, schema.AttributeValue], name: str, default:
 
 
 def images(graph: Graph, *values: str) -> bool:
-    """Return whether each value is [batch, channels, height, width], as far as its rank tells."""
+    """Return whether each value is [batch, channels, height, width], judging by rank."""
     return all(graph.type(v).rank == 4 for v in values)
 
 
 def spatial(graph: Graph, *values: str) -> bool:
-    """Return whether the values are signals, images or volumes, all of one rank."""
+    """Return whether the values are signals, images or volumes, all of the same rank."""
     ranks = {graph.type(v).rank for v in values}
     return len(ranks) == 1 and has_form(ranks.pop())
 
@@ -105,14 +107,14 @@ def many_outputs(node: Node) -> bool:
 
 
 def inner(to: ChannelsLastWriter, value: str) -> str:
-    """Return a new name for a value that is channels first between two Transposes, a signal with its row."""
+    """Return a fresh name for a channels-first value between two Transposes, a signal with its row axis."""
     type_ = to.graph.type(value)
     shape = None if type_.shape is None else with_row(type_.shape, 1)
     return to.fresh(f"{value}.nchw", ValueType(type_.dtype, shape))
 
 
 def operand(to: ChannelsLastWriter, value: str, rank: int) -> str:
-    """Return an operand that is broadcast to a value of such a rank, channels last: a weight is laid out anew."""
+    """Return the channels-last form of an operand that broadcasts to this rank; constants are permuted offline."""
     if not value or to.graph.type(value).rank == 0 or to.graph.element_count(value) == 1:
         return value
     if not to.graph.is_constant(value):
@@ -123,20 +125,20 @@ def operand(to: ChannelsLastWriter, value: str, rank: int) -> str:
 
 
 def whole_image(to: ChannelsLastWriter, value: str) -> str:
-    """Return a whole image, channels last, also where it is a weight."""
+    """Return a full-shape image channels last, also if it is a weight."""
     array = to.graph.constant(value)
     return to.last(value) if array is None else to.constant(value, "whole", lambda: channels_last_array(array))
 
 
 def relaid(array: np.ndarray, rank: int) -> np.ndarray:
-    """Return a constant that is broadcast to such a rank, channels last, without leading axes of one element."""
+    """Return a constant that broadcasts to this rank, channels last, without leading unit axes."""
     whole = channels_last_array(array.reshape((1,) * (rank - array.ndim) + array.shape))
     first = next((i for i, extent in enumerate(whole.shape) if extent != 1), whole.ndim - 1)
     return np.ascontiguousarray(whole.reshape(whole.shape[first:]))
 
 
 def entries(to: ChannelsLastWriter, value: str, order: Sequence[int], base: str) -> tuple[str, list[NodeProto]]:
-    """Return a vector with the entries of another one in this order, and the node that picks them, if one is needed."""
+    """Return a vector with permuted entries of another one, and the Gather that computes it, if needed."""
     array = to.graph.constant(value)
     if array is not None:
         return to.constant(value, "nhwc", lambda: array[list(order)]), []
@@ -155,7 +157,7 @@ def named(new: NodeProto, node: Node) -> NodeProto:
 
 
 def like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: object) -> NodeProto:
-    """Return the same operator on other values; an attribute that is None in `changes` is left out."""
+    """Return the same operator on other values; attributes that are None in `changes` are dropped."""
     new = named(make_node(node.op, list(inputs), list(outputs)), node)
     new.attribute.extend(a for a in node.proto.attribute if a.name not in changes)
     new.attribute.extend(make_attribute(k, v) for k, v in changes.items() if v is not None)
@@ -163,15 +165,15 @@ def like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: o
 
 
 def stands_still(shape: tuple[Dim, ...] | None) -> bool:
-    """Return whether the numbers of an image lie in memory alike either way: one channel, or one pixel."""
+    """Return whether both layouts of an image are identical in memory: one channel, or one pixel."""
     return shape is not None and (shape[1] == 1 or all(extent == 1 for extent in shape[2:]))
 
 
 def between(graph: Graph, node: Node) -> Form | None:
-    """Return an operator that exists channels first alone between two Transposes: for the library's own or a kernel."""
+    """Return a channels-first-only operator between two Transposes, for the library's own op or a kernel."""
     x, y = node.inputs[0], node.outputs[0]
     dilated = any(step != 1 for step in integers(graph.attributes(node), "dilations"))
-    # The library's AveragePool knows no dilations.
+    # The library's AveragePool does not support dilations.
     if not images(graph, x, y) or many_outputs(node) or (node.op == "AveragePool" and dilated):
         return None
 

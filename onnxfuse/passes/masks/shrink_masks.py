@@ -1,7 +1,7 @@
-"""A mask that is the same for all queries is not written out for each of them.
+"""Replace a mask that is equal for all queries by one broadcast row.
 
-Exporters give a padding mask a row for every query: the condition on keys meets one that always holds, or an Expand.
-What is added to scores, or chooses among them, is broadcast to their shape all the same.
+Exporters expand a padding mask to one row per query: by combining the condition on keys with one that always holds, or
+by an Expand. Masks that are added to scores, or select among them, broadcast to the scores' shape anyway.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,15 @@ from onnxfuse.shapes.extent_arithmetic import broadcast
 from onnxfuse.shapes.types import ValueType
 
 DEPTH = 20
-"""Nodes between a mask and what it is made of; exporters write a handful."""
+"""Maximum nodes to follow from a mask to its sources; exporters write a handful."""
 
 
 def shrink_masks(graph: Graph) -> bool:
-    """Let masks be as small as they are known to be where scores have their full shape; return whether any was changed.
+    """Replace masks by smaller ones that broadcast to the same, where the scores have their full shape.
 
     `Add(s, Where(And(always, keep), 0, low))` -> `Add(s, Where(keep, 0, low))`: `keep` is a row, `always` a column.
+
+    Return whether any were replaced.
     """
     slim, changed = _Slim(graph), False
     for node in list(graph.nodes):
@@ -42,9 +44,9 @@ def shrink_masks(graph: Graph) -> bool:
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
-    """Return whether each axis and extent that `small` has no more is known to be there in another operand.
+    """Return whether each axis and extent that `small` lacks is provided by another operand.
 
-    # Add([4, 8], s) -> Add([8], s) loses the 4; Add([1, 8], s) -> Add([8], s) the axis, which is part of the shape, too
+    # Add([4, 8], s) -> Add([8], s) loses the 4; Add([1, 8], s) -> Add([8], s) loses the axis
     """
     new, old = graph.type(small).shape, graph.type(value).shape
     if not new or not old:
@@ -52,7 +54,7 @@ def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) ->
     shapes = [s for v in others if (s := graph.type(v).shape) is not None]
 
     def has(axis: int) -> bool:
-        """Whether another operand brings this axis of `old`, counted from the end, as long as it is there."""
+        """Return whether another operand has this axis of `old`, counted from the end, with the same extent."""
         long = [s for s in shapes if len(s) >= -axis]
         return any(s[axis] == old[axis] for s in long) if old[axis] != 1 else bool(long)
 
@@ -62,16 +64,16 @@ def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) ->
 
 @dataclass
 class _Slim:
-    """Values of one graph, and smaller ones that are the same when they are broadcast."""
+    """Values of one graph, each with a smaller value that broadcasts to the same."""
 
     graph: Graph
     known: dict[str, str] = field(default_factory=dict)
-    """What was found: a value that is in the graph, or that nothing smaller is known."""
+    """Memoized results: a value in the graph, or that no smaller one is known."""
     waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
-    """Nodes that are not in the graph yet, by what they compute, with the value that it stands for."""
+    """Nodes not yet inserted into the graph, by what they compute, with the value that each replaces."""
 
     def of(self, value: str, depth: int) -> str:
-        """Return a value that is `value` when it is broadcast, itself where none is known."""
+        """Return the smallest known value that broadcasts to `value`; by default itself."""
         if value not in self.known:
             found = self._search(value, depth)
             if found in self.waiting:
@@ -99,7 +101,7 @@ class _Slim:
         return name
 
     def made(self, name: str) -> list[Node]:
-        """Return the nodes that `name` waits for, in order; they are in the graph from now on."""
+        """Return the pending nodes that `name` depends on, in order, and mark them as inserted."""
         nodes: dict[str, Node] = {}
 
         def visit(name: str) -> None:
@@ -126,10 +128,11 @@ def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> N
 
 
 _MASKING = {"Add": (0, 1), "Where": (0,)}
-"""Where operators that mask scores read the mask. ONNX's own Attention is not among them: ONNX Runtime's kernels for it
-want a row for each query."""
+"""Input index of the mask, for operators that mask scores. ONNX's own Attention is not included: ONNX Runtime's kernels
+for it require a row for each query.
+"""
 
 _NEUTRAL = {"And": 1.0, "Or": 0.0}
-"""The operand that changes nothing."""
+"""The neutral operand."""
 
 _ELEMENTWISE = frozenset({"Expand", "And", "Or", "Where", "Cast", "Not", "Identity", "Add", "Sub", "Mul"})

@@ -1,1 +1,1 @@
-"""Helpers of passes that replace nodes."""
+"""Helpers for passes that replace nodes."""

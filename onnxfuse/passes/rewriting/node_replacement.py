@@ -1,4 +1,4 @@
-"""What steps share that write nodes in the place of others."""
+"""Shared helpers of passes that substitute nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -8,14 +8,14 @@ from onnx import NodeProto, helper
 from onnxfuse.graph.graph import Graph, Node
 
 AXES_ARE_READ = 13
-"""The operator set from which Unsqueeze, Squeeze and Split read what attributes said before."""
+"""First operator set in which Unsqueeze, Squeeze and Split read as inputs what were attributes before."""
 
 Written = Callable[[Graph, Node], list[NodeProto] | None]
-"""Returns what stands in the place of a node, None where it stays."""
+"""Returns the replacement of a node, None to leave it unchanged."""
 
 
 def replace_each(graph: Graph, written: Mapping[str, Written]) -> bool:
-    """Write what stands for each node of ONNX's own, by its operator; return whether there was any."""
+    """Replace each standard ONNX node by what its operator's function returns; return whether any were replaced."""
     changed = False
     for node in [n for n in graph.nodes if n.op in written and not n.domain]:
         nodes = written[node.op](graph, node)
@@ -26,7 +26,7 @@ def replace_each(graph: Graph, written: Mapping[str, Written]) -> bool:
 
 
 def passing_on(node: Node, source: str) -> Node:
-    """Return what passes `source` on in the place of a node of one output."""
+    """Return the Identity that forwards `source` in place of a one-output node."""
     return Node(NodeProto(name=node.name, op_type="Identity", input=[source], output=node.outputs))
 
 
@@ -38,7 +38,7 @@ def fresh_constant(graph: Graph, base: str, array: np.ndarray) -> str:
 
 
 def along_one(graph: Graph, op: str, values: Sequence[str], axis: int, base: str) -> tuple[list[NodeProto], list[str]]:
-    """Return the nodes that put an axis of 1 into each value (Unsqueeze) or take it out (Squeeze), and their names."""
+    """Return nodes that add a unit axis to each value (Unsqueeze) or remove it (Squeeze), and their outputs."""
     found = [graph.fresh(f"{base}.apart_{i}") for i in range(len(values))]
     if graph.opset < AXES_ARE_READ:
         return [helper.make_node(op, [v], [o], o, axes=[axis]) for v, o in zip(values, found, strict=True)], found

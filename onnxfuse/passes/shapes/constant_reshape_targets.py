@@ -1,11 +1,11 @@
-"""Targets that a model computes although they are known: what is read from shapes becomes a constant.
+"""Replace computed targets of Reshape and Expand by constants where inferred shapes determine them.
 
-Exporters write the target of a Reshape as a Concat of extents that they ask for on the way. Where each extent of the
-result is a number, or that of the operand at the same axis, the target is a constant: 0 stands for the operand's own.
-What torch writes for `expand` chooses between an extent and 1 by whether it was asked for -1; where each extent is
-known by name, it is read from the first value that has it, and nothing is chosen.
-`allowzero`, which torch's exporter of today writes on every Reshape, is for targets with an extent of no elements:
-without one it says nothing, and is left out, so that a Reshape is the same whoever wrote it.
+Exporters write the target of a Reshape as a Concat of extents read along the way. Where each extent of the result is an
+integer, or equals the operand's at the same axis, the target is a constant: 0 copies the operand's extent. What torch
+writes for `expand` selects between an extent and 1 by whether the request was -1; where each extent is known by name,
+it is read from the first value that has it, and the selection is dropped. `allowzero`, which torch's current exporter
+writes on every Reshape, matters only for targets with an empty extent: otherwise it is dropped, so that a Reshape has
+one form whichever exporter wrote it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from onnxfuse.shapes.types import Dim
 
 
 def constant_reshape_targets(graph: Graph) -> bool:
-    """Give every Reshape and Expand whose target is known by its types a constant one."""
+    """Give every Reshape and Expand whose target follows from its types a constant target."""
     changed = False
     for node in list(graph.nodes):
         if node.op not in TARGETS or node.domain or len(node.inputs) != 2:
@@ -36,15 +36,15 @@ def constant_reshape_targets(graph: Graph) -> bool:
         if target is None:
             changed |= node.op == "Expand" and _read_at_homes(graph, node, source, result)
             continue
-        retarget(graph, node, write_target(graph, node.outputs[0], target))  # a 0 of the new target is a copy
+        retarget(graph, node, write_target(graph, node.outputs[0], target))  # a 0 in the new target copies
         changed = True
     return changed
 
 
 def bypass_shared_reshapes(graph: Graph) -> bool:
-    """Let a Reshape read what a Reshape before it reads that is there for other operators; return whether any did.
+    """Let a Reshape bypass a preceding Reshape that other operators read, too; return whether any did.
 
-    For those it is then made alone. Where Reshapes alone read it, which axes they join and split the rules ask.
+    The preceding one then serves only those. Chains of Reshapes alone stay: rules inspect which axes they merge.
     """
     changed = False
     for node in [n for n in graph.nodes if is_reshape(n)]:
@@ -63,19 +63,19 @@ def bypass_shared_reshapes(graph: Graph) -> bool:
 
 
 def is_reshape(node: Node) -> bool:
-    """Return whether a node is a Reshape, whatever allowzero says: types tell what it makes."""
+    """Return whether a node is a Reshape, with any allowzero: its result follows from types."""
     return node.op == "Reshape" and not node.domain
 
 
 def write_target(graph: Graph, result: str, target: Sequence[int]) -> str:
-    """Add the constant target of what is reshaped to `result`, and return its name."""
+    """Add a constant target for a Reshape to `result`, and return its name."""
     name = graph.fresh(f"{result}.target")
     graph.add_constant(name, np.asarray(target, np.int64))
     return name
 
 
 def _plain(graph: Graph, node: Node) -> bool:
-    """Leave `allowzero` out where the constant target has no 0; return whether it did."""
+    """Drop `allowzero` if the constant target has no 0; return whether it did."""
     target = graph.constant(node.inputs[1]) if node.written.get("allowzero") else None
     if target is None or not target.all():
         return False
@@ -84,7 +84,7 @@ def _plain(graph: Graph, node: Node) -> bool:
 
 
 def retarget(graph: Graph, node: Node, target: str) -> None:
-    """Let a Reshape or Expand read this target, in which a 0 is a copy."""
+    """Set the target of a Reshape or Expand, in which a 0 copies."""
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)
     new.input[1] = target
@@ -94,9 +94,9 @@ def retarget(graph: Graph, node: Node, target: str) -> None:
 
 
 def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """Return the target of a Reshape from one shape to another, None where it is no constant.
+    """Return the target of a Reshape from one shape to another; None if it is not constant.
 
-    An extent of 0 copies the operand's; one may be -1, what is left, where no other can be 0.
+    0 copies the operand's extent; one entry may be -1, the remaining extent, if no other can be 0.
     """
     target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
     if target.count(None) == 1 and 0 not in target and _agree(source, result):
@@ -106,9 +106,10 @@ def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | No
 
 
 def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
-    """Return whether both are known to have as many elements by their names: what is left then still has its name.
+    """Return whether both provably have equal element counts by their names, so that -1 resolves to a named extent.
 
-    Exporters bake the length of an example into one of two places: [s, b, 64] -> [16, 4*b, 16] says more than -1 would.
+    Exporters bake the length of an example into one of two extents: [s, b, 64] -> [16, 4*b, 16] says more than -1
+    would.
     """
     before, after = product(source), product(result)
     return before is None or after is None or before == after
@@ -121,7 +122,7 @@ def _extent(wanted: Dim, own: Dim) -> int | None:
 
 
 def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """An extent of 1 in the target leaves the operand's as it is."""
+    """Expand's target: an extent of 1 leaves the operand's as it is."""
     own = (1,) * (len(result) - len(source)) + source
     target = [
         n if isinstance(n, int) else 1 if n is not None and n == o else None for n, o in zip(result, own, strict=True)
@@ -131,7 +132,7 @@ def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | Non
 
 
 def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
-    """Let an Expand whose target is chosen on the way read each extent at its home; return whether it can."""
+    """Let an Expand with a selected target read each extent from the first value that has it; return whether it can."""
     if not _is_chosen(graph, node.inputs[1]):
         return False
     homes, own = homes_of(graph), (1,) * (len(result) - len(source)) + source
@@ -151,7 +152,7 @@ def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tu
 
 
 def _is_chosen(graph: Graph, target: str) -> bool:
-    """Return whether a Where is among what computes a target."""
+    """Return whether the computation of a target contains a Where."""
     waiting, seen = [target], set[str]()
     while waiting:
         node = graph.producer(waiting.pop())

@@ -1,11 +1,12 @@
-"""What a Resize comes to is a constant where the types tell it, and one number whoever computes it.
+"""Replace computed Resize sizes by constants where types determine them, with scales that round alike everywhere.
 
-Decoders with skips interpolate to the size of another value: exporters ask for all extents of it where the batch is
-open. Where all others are numbers, so are the scales.
+Decoders with skip connections interpolate to the size of another value: exporters read all of its extents if the batch
+is dynamic. If all others are integers, the scales are constants.
 
 An extent times a scale is rounded down: ONNX Runtime multiplies in float32, ONNX's inference in double. 10 pixels by
-0.7, a little less in float32, are 7 and 6. There the Resize is told sizes, computed where the batch is open, from which
-ONNX Runtime has the same scale; in types that do not show it the next number is the scale, for a kernel.
+0.7, a little less in float32, are 7 and 6. There the Resize is given sizes, computed if the batch is dynamic, from
+which ONNX Runtime derives the same scale; in types that do not show the difference, the scale is the adjacent float,
+for a kernel.
 """
 
 from collections.abc import Sequence
@@ -19,20 +20,21 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 11
-"""The operator set from which a Resize may be told sizes."""
+"""First operator set in which a Resize may have sizes."""
 CROPPED = b"tf_crop_and_resize"
 SMOOTH = (b"linear", b"cubic")
-"""Modes in which a scale that is one step of float32 larger gives the same image, but for the last bits."""
+"""Modes in which a scale larger by one float32 ulp gives the same image except for the last bits."""
 SHORT = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-"""Types that do not show these: linear, 160 -> 333 rows of noise, the relative error in float32 is 2.1e-5 by the next
-number and 8e-6 by the quotient."""
+"""Types too narrow to show that difference: linear, 160 -> 333 rows of noise, the relative error in float32 is 2.1e-5
+with the adjacent float and 8e-6 with the quotient.
+"""
 
 Numbers = np.ndarray | list[int | None]
-"""What a Resize reads: scales, or sizes, None for an extent of its own image."""
+"""Scales or sizes of a Resize; None for an extent of its own input."""
 
 
 def constant_resizes(graph: Graph) -> bool:
-    """Give every Resize constant sizes or scales where the types tell them, and no unsafe scales; return if any."""
+    """Give every Resize constant sizes or scales where types determine them; return whether any changed."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
@@ -53,7 +55,7 @@ def constant_resizes(graph: Graph) -> bool:
 
 
 def _told(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> Numbers | None:
-    """Return the sizes that types tell, or, where some have names, the scales."""
+    """Return the sizes that types determine, or, if some are symbolic, the scales."""
     sizes = [n if isinstance(n, int) else None for n in result]
     if None not in sizes:
         return sizes
@@ -63,7 +65,7 @@ def _told(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> Numb
 
 
 def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
-    """Return by what an extent is scaled to another: the quotient that a Resize to sizes takes, or the next number."""
+    """Return the scale from one extent to another: the quotient that a Resize to sizes uses, or the adjacent float."""
     if own is not None and own == wanted:
         return np.float32(1)
     if not isinstance(own, int) or not isinstance(wanted, int) or not own:
@@ -80,7 +82,7 @@ def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
 
 
 def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> Numbers | None:
-    """Return what a Resize takes for scales of which one is not safe: the next ones, or sizes with the same scales."""
+    """Return a replacement for scales that round ambiguously: adjacent floats, or sizes with the same scales."""
     found = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
     if found is None or found.size != len(source):
         return None
@@ -103,7 +105,7 @@ def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> N
 
 
 def _quotient(size: Dim, own: Dim) -> np.float32:
-    """Return the scale that ONNX Runtime has from sizes."""
+    """Return the scale that ONNX Runtime derives from sizes."""
     return np.float32(size) / np.float32(own)
 
 
@@ -112,7 +114,7 @@ def _next(scale: np.float32) -> np.float32:
 
 
 def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
-    """Let a Resize read these."""
+    """Set the scales or sizes of a Resize."""
     image, result = node.inputs[0], node.outputs[0]
     made = list[onnx.NodeProto]()
     if isinstance(numbers, list):

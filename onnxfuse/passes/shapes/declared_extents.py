@@ -1,8 +1,8 @@
-"""What only the exporter's declarations tell of a Reshape is written into it: a session does not believe them.
+"""Write extents that only the exporter's declarations determine into Reshape targets: a session ignores declarations.
 
-torch.export proves that the positions cut from a table are as many as the tokens of a batch, and declares it; what the
-nodes compute does not tell. The extent that a target leaves over, -1, is then, as far as a session sees, some multiple
-of the batch, and a rule that asks for the same batch of queries and of keys is refused there. 0 says that it is kept.
+torch.export proves that a slice of a position table is as long as the batch has tokens, and declares it; the nodes
+alone do not show it. The remaining extent of a target, -1, is then, to a session, some multiple of the batch, and a
+rule that requires equal batches of queries and keys is refused there. 0 states that the extent is copied.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ from onnxfuse.shapes.types import UNKNOWN, ValueType, is_unknown, value_types
 
 
 def keep_declared_extents(model: ModelProto) -> None:
-    """Write 0 for the -1 of every Reshape where declarations alone tell that the extent is the operand's own.
+    """Write 0 for the -1 of every Reshape where declarations alone show that the operand's extent is preserved.
 
-    A file with fused ops has been here: what it declares is what was inferred of the nodes that they stand for.
+    A file with fused ops was optimized before: its declarations were inferred from the nodes that the ops replace.
     """
     fused = any(f.domain == DOMAIN for f in model.functions)
     if fused or not model.graph.value_info or not any(n.op_type == "Reshape" for n in nodes_of(model.graph)):
@@ -47,7 +47,7 @@ def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
 
 
 def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
-    """Return whether a Reshape's result has the extent there that its operand has, by a name of the model's."""
+    """Return whether a Reshape's result has its operand's extent at that axis, by a name declared in the model."""
     source, result = (types.get(v, UNKNOWN).shape for v in (node.inputs[0], node.outputs[0]))
     if source is None or result is None or axis >= min(len(source), len(result)):
         return False

@@ -1,6 +1,6 @@
-"""Numbers computed from shapes that are data to a kernel: they reach the GPU as a launch's argument, not by a copy.
+"""Pass shape-derived scalars as launch arguments instead of copying them to the device.
 
-ONNX Runtime computes on shapes on the CPU, and copies what the GPU reads of it; a copy refuses a CUDA graph
+ONNX Runtime computes on shapes on the CPU and copies what the GPU reads of them; a copy prevents CUDA graph capture
 (`runtime/sessions/capture.py`). Its Range reads start and limit on the CPU and writes on the GPU: Range(n, n + 1, 1) is
 n there, for every n but the greatest of its type.
 """
@@ -23,44 +23,47 @@ from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
 from onnxfuse.ops import Trait, named
 
 SINCE = 11
-"""The first opset with Range."""
+"""First operator set with Range."""
 
 RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
-"""Element types of shapes that Range takes; what is computed from them in other types is computed on the GPU."""
+"""Element types of shapes that Range supports; values computed from them in other types are computed on the GPU."""
 
 DATA: Mapping[str, Collection[int]] = {
     "Expand": (0,), "Flatten": (0,), "Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "Reshape": (0,),
     "ScatterElements": (0, 1, 2), "ScatterND": (0, 1, 2), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Tile": (0,),
     "Transpose": (0,), "Unsqueeze": (0,),
 }  # fmt: skip
-"""Inputs that CUDA kernels read on the GPU, beside all of elementwise operators and Concat."""
+"""Inputs that CUDA kernels read on the GPU, besides all those of elementwise operators and Concat."""
 
 EITHER = frozenset({"Clip"})
-"""Elementwise operators with inputs that CUDA's kernels read on the GPU or on the CPU: the limits of ONNX Runtime
-1.31's are on the GPU, those of older ones on the CPU."""
+"""Elementwise operators with inputs that CUDA kernels read on the GPU or on the CPU: the limits of ONNX Runtime 1.31's
+Clip are read on the GPU, those of older versions on the CPU.
+"""
 
 MOVING = frozenset({"Concat", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators beside the elementwise ones between integers and what is computed of them: RoPE's angles of a position."""
+"""Operators, besides elementwise ones, between integers and what is computed from them: RoPE's angles of a position."""
 
 VIEWS = named(Trait.VIEW) | {"Expand"}
-"""Operators behind which one number is the same number."""
+"""Operators that pass a scalar through unchanged."""
 
 FARTHEST = 24
-"""Nodes between what a kernel reads, of another type or of several elements, and the integers that it is computed from,
-at most: ten where queries are scaled by the logarithm of their position (Ministral 3). One kernel computes them all."""
+"""Maximum nodes between a kernel's operand, of another type or of several elements, and the integers that it is
+computed from: ten where queries are scaled by the logarithm of their position (Ministral 3). One kernel computes
+them all.
+"""
 
 
 def device_scalars(graph: Graph) -> bool:
-    """Give each kernel the numbers computed from shapes that it reads as data on the GPU; return whether any did.
+    """Give each kernel the shape-derived scalars that it reads as data on the GPU; return whether any changed.
 
-    `y = Mul(x, n)` -> `y = Mul(x, Range(n, n + 1, 1))`. A number that an input of the model has a part in stays as it
-    is: a replay of a CUDA graph would not see that input change. A model with If, Loop or Scan is captured by nobody.
+    `y = Mul(x, n)` -> `y = Mul(x, Range(n, n + 1, 1))`. A scalar that depends on elements of a model input stays as it
+    is: the replay of a CUDA graph would not see that input change. A model with If, Loop or Scan is never captured.
     """
     if graph.opset < SINCE or graph.parent is not None or any(True for _ in graph.subgraphs()):
         return False
     there: dict[str, str] = {}
     changed = False
-    while _one_round(graph, there):  # what is on the GPU now may read further numbers there
+    while _one_round(graph, there):  # nodes now on the GPU may read further scalars there
         changed = True
     return changed
 
@@ -80,7 +83,7 @@ def _one_round(graph: Graph, there: dict[str, str]) -> bool:
 
 
 def _of_shapes_alone(graph: Graph, host: frozenset[str]) -> frozenset[str]:
-    """Return those of the values on the CPU that no element of an input of the model has a part in."""
+    """Return the CPU values that depend on no element of a model input."""
     found: set[str] = set()
     for node in graph.nodes:
         free = all(v in found if v in host else v not in graph.inputs for v in node.inputs if v)
@@ -90,9 +93,9 @@ def _of_shapes_alone(graph: Graph, host: frozenset[str]) -> frozenset[str]:
 
 
 def _is_data(graph: Graph, node: Node, index: int, host: frozenset[str]) -> bool:
-    """Return whether a kernel on the GPU reads this input there, or would if it were there.
+    """Return whether a GPU kernel reads this input on the GPU, or would if it were there.
 
-    A node that reads the model's own input beside a number from shapes is kept on the CPU for that number alone.
+    A node that combines a model input with a shape-derived scalar runs on the CPU only because of that scalar.
     """
     if not _reads_data(node, index):
         return False
@@ -116,7 +119,7 @@ def _may_be_large(graph: Graph, value: str) -> bool:
 
 
 def _and_after(graph: Graph, node: Node, host: frozenset[str]) -> Iterator[Node]:
-    """Yield the node and those that compute on the CPU with what it gives."""
+    """Yield the node and all CPU nodes downstream of it."""
     seen, waiting = {node}, [node]
     while waiting:
         yield (one := waiting.pop())
@@ -127,7 +130,7 @@ def _and_after(graph: Graph, node: Node, host: frozenset[str]) -> Iterator[Node]
 
 
 def _is_argument(graph: Graph, value: str, host: frozenset[str]) -> bool:
-    """Return whether a kernel may read it on the CPU: shapes, axes and counts stand behind an operator's data."""
+    """Return whether a kernel may read it on the CPU: shapes, axes and counts follow an operator's data inputs."""
     return any(
         v == value and not _reads_data(reader, i) and (i > 0 or i in READ_ON_HOST.get(reader.op, ()))
         for reader in graph.readers(value)
@@ -138,20 +141,20 @@ def _is_argument(graph: Graph, value: str, host: frozenset[str]) -> bool:
 
 @dataclass
 class _Drawing:
-    """The nodes that write on the GPU what `reader` reads."""
+    """The nodes that compute on the GPU what `reader` reads."""
 
     graph: Graph
     numbers: Collection[str]
-    """What is computed from shapes alone, on the CPU."""
+    """CPU values that depend on shapes alone."""
     there: dict[str, str]
-    """Numbers that are on the GPU already, and what they are called there."""
+    """Scalars already on the GPU, and their names there."""
     reader: Node
     new: list[Node] = field(default_factory=list)
     never: set[str] = field(default_factory=set)
-    """What cannot be computed there."""
+    """Values that cannot be computed there."""
 
     def of(self, value: str, left: int) -> str | None:
-        """Return the name of `value` on the GPU, None where it cannot be computed there."""
+        """Return the name of `value` on the GPU; None if it cannot be computed there."""
         known = self.there.get(value)
         if known is not None and self._is_before(known):
             return known
@@ -171,7 +174,7 @@ class _Drawing:
         return any(name in n.outputs for n in self.new) or (producer is not None and producer.order < self.reader.order)
 
     def _computed(self, value: str, left: int) -> str | None:
-        """Compute on the GPU what is no integer, as a Cast or a square root, of numbers that are."""
+        """Compute a non-integer value on the GPU, such as a Cast or a square root, from integers there."""
         graph, source = self.graph, self.graph.producer(value)
         if source is None or not left or not _is_computed(graph, source):
             return None
@@ -184,7 +187,7 @@ class _Drawing:
         return made
 
     def _drawn(self, value: str, dtype: int, rank: int) -> str:
-        """Write an integer on the GPU: of the same shape, `rank` axes of extent 1."""
+        """Write an integer to the GPU with its original shape, `rank` axes of extent 1."""
         graph, drawn = self.graph, self._in_list(_number(self.graph, value), dtype)
         shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else self._scalar()
         made = graph.fresh(f"{value}.on_gpu")
@@ -192,7 +195,7 @@ class _Drawing:
         return made
 
     def _in_list(self, number: str, dtype: int) -> str:
-        """Write an integer on the GPU as a list of one, once for all that are views of it."""
+        """Write an integer to the GPU as a one-element list, shared by all its views."""
         graph, name = self.graph, f"{number}.on_gpu"
         known = self.there.get(f"{name}.drawn")
         if known is not None and self._is_before(known):
@@ -214,7 +217,7 @@ class _Drawing:
 
 
 def _number(graph: Graph, value: str) -> str:
-    """Return the value of which one is a view: the same number with other axes, or with 0 added."""
+    """Return the value that this one is a view of: the same scalar with other axes, or with 0 added."""
     while (node := graph.producer(value)) is not None and not node.domain:
         if node.op in VIEWS:
             source = node.inputs[0]
@@ -231,7 +234,7 @@ def _number(graph: Graph, value: str) -> str:
 
 
 def _is_computed(graph: Graph, node: Node) -> bool:
-    """Return whether a node may be computed on the GPU: its arguments, if it has any, are constants or a target."""
+    """Return whether a node may run on the GPU: its arguments, if any, are constants or a target."""
     if is_pointwise(node.op, node.domain):
         return is_repeatable(node)
     if node.domain or node.op not in MOVING:
@@ -240,12 +243,12 @@ def _is_computed(graph: Graph, node: Node) -> bool:
 
 
 def _operands(node: Node) -> tuple[str, ...]:
-    """Return what a node that may be computed on the GPU reads there."""
+    """Return the inputs that a node running on the GPU reads there."""
     return node.inputs if is_pointwise(node.op, node.domain) or node.op == "Concat" else node.inputs[:1]
 
 
 def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:
-    """Return the node with other inputs, `names` by those that it has; one that gives `made` where that is named."""
+    """Return the node with inputs renamed by `names`, and its output named `made` if given."""
     copied = onnx.NodeProto()
     copied.CopyFrom(node.proto)
     copied.input[:] = [names.get(v, v) for v in node.inputs]
@@ -255,7 +258,7 @@ def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:
 
 
 def _constant(graph: Graph, name: str, array: npt.NDArray[Any]) -> str:
-    """Return the name of a constant that all numbers share."""
+    """Return the name of a constant that all scalars share."""
     name = f"{name}.{array.dtype}"
     known = graph.constant(name)
     if known is None or known.dtype != array.dtype or not np.array_equal(known, array):

@@ -1,8 +1,8 @@
-"""Extents that are counted in int32 are counted in int64, as ONNX has them.
+"""Remove int32 casts of extents: compute them in int64, as ONNX does.
 
-TensorFlow counts in int32: between a Shape and the Reshape that reads it exporters write a Cast to int32 and one back.
-Behind them nobody sees that an extent is one of a value's. What int32 does not hold is nothing that the model could
-compute with either.
+TensorFlow counts in int32: between a Shape and the Reshape that reads it exporters write a Cast to int32 and one back,
+which hides that an extent comes from a value's shape. Extents beyond int32 are beyond what the model could compute
+anyway.
 """
 
 import numpy as np
@@ -15,18 +15,18 @@ from onnxfuse.shapes.types import ValueType
 NARROW, WIDE = onnx.TensorProto.INT32, onnx.TensorProto.INT64
 
 DEPTH = 20
-"""Nodes between an extent and its Shape."""
+"""Maximum nodes between an extent and its Shape."""
 
 COUNTING = {
     "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "ReduceProd": 1, "Concat": None, "Mul": None, "Add": None,
 }  # fmt: skip
-"""What is computed of extents, and how many of an operator's inputs are such; None for all."""
+"""Operators of shape arithmetic, with the number of inputs that are extents; None for all."""
 
 
 def int64_extents(graph: Graph) -> bool:
-    """Let what reads extents that are cast to int32 read them as they are, and cast what it makes; return whether any.
+    """Let readers of extents cast to int32 use the int64 extents, and cast their results; return whether any changed.
 
-    A Cast back is none then.
+    A Cast back to int64 then cancels.
     """
     changed = False
     for node in graph.nodes[:]:
@@ -44,7 +44,7 @@ def _back(graph: Graph, node: Node) -> bool:
 
 
 def _computed(graph: Graph, node: Node) -> bool:
-    """Compute in int64, and cast the result."""
+    """Compute the node in int64, and cast the result."""
     if node.op not in COUNTING or len(node.outputs) != 1:
         return False
     read = node.inputs[: COUNTING[node.op]]
@@ -71,7 +71,7 @@ def _widened(graph: Graph, value: str) -> str:
 
 
 def _before_cast(graph: Graph, value: str) -> str | None:
-    """Return the extents that `value` is cast to int32 from, None where it is none of such."""
+    """Return the extents that `value` is cast to int32 from; None if it is not such a Cast."""
     cast = graph.producer(value)
     if cast is None or cast.op != "Cast" or cast.domain or cast.written.get("to") != NARROW:
         return None
@@ -79,7 +79,7 @@ def _before_cast(graph: Graph, value: str) -> str | None:
 
 
 def _counts(graph: Graph, value: str, depth: int) -> bool:
-    """Return whether `value` is computed from shapes, and numbers, alone."""
+    """Return whether `value` is computed from shapes and constants alone."""
     node = graph.producer(value)
     if node is None or node.domain or not depth:
         return False

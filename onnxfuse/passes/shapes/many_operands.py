@@ -1,6 +1,6 @@
-"""A sum of more values than one kernel reads is a sum of sums, each of which grows over what computes its values.
+"""Split a Sum of more operands than a kernel reads into partial sums, each of which fuses with its producers.
 
-Frameworks write the terms of a series, the heads of an ensemble or the levels of a pyramid as one Sum of all of them.
+Frameworks write the terms of a series, the heads of an ensemble or the levels of a pyramid as one Sum.
 """
 
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from onnxfuse.shapes.extent_arithmetic import broadcast
 from onnxfuse.shapes.types import ValueType
 
 MOST = 12
-"""Operands of a node that stays: as many tensors as a kernel of elementwise work reads."""
+"""Maximum operands of a node: as many tensors as an elementwise kernel reads."""
 
 GROUP = 4
-"""Operands of each that takes its place: a kernel that grows has room to read a group before it computes its values."""
+"""Operands per partial node: a growing kernel can read a group and still absorb its producers."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
 def split_many_operands(graph: Graph) -> bool:
-    """Write each Sum, Mean, Max and Min of more than `MOST` values as one of several; return whether there was one.
+    """Rewrite each Sum, Mean, Max and Min of more than `MOST` operands as several; return whether there was one.
 
     # Sum(a, ..., p) -> Sum(Sum(a, ..., d), Sum(e, ..., h), Sum(i, ..., l), Sum(m, ..., p))
     """
@@ -39,7 +39,7 @@ def _grouped(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _few(graph: Graph, node: Node, op: str, parts: Sequence[str], nodes: list[NodeProto]) -> Sequence[str]:
-    """Add the nodes that leave no more than `GROUP` of some values, and return what is left."""
+    """Add nodes that reduce values to at most `GROUP`, and return those."""
     while len(parts) > GROUP:
         groups = [parts[i : i + GROUP] for i in range(0, len(parts), GROUP)]
         parts = [_of(graph, node, op, group, nodes) for group in groups]
@@ -47,7 +47,7 @@ def _few(graph: Graph, node: Node, op: str, parts: Sequence[str], nodes: list[No
 
 
 def _mean(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Write a mean as the sum of the means of its groups, each by its share: no sum leaves the type's range."""
+    """Rewrite a mean as the sum of its groups' means, each weighted by its share: no sum overflows the type's range."""
     count, dtype = len(node.inputs), graph.type(node.outputs[0]).dtype
     if count <= MOST or dtype not in FLOATS:
         return None
@@ -63,7 +63,7 @@ def _mean(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _of(graph: Graph, node: Node, op: str, values: Sequence[str], nodes: list[NodeProto]) -> str:
-    """Add a node of some of the values to `nodes`, and return what it computes."""
+    """Add a node over some of the values to `nodes`, and return its output."""
     if len(values) == 1:
         return values[0]
     name = graph.fresh(f"{node.outputs[0]}.some")

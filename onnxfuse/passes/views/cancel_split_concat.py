@@ -1,7 +1,7 @@
-"""Neighbouring parts of a value that are put side by side again in their order are the value: nothing is cut for that.
+"""Cancel a Concat of adjacent slices: slices of a value concatenated in order are the value.
 
-Cross stage partial nets (YOLO's C2f) cut an image's channels in two halves, send one through convolutions, and put both
-and all that came of it side by side.
+Cross stage partial nets (YOLO's C2f) split an image's channels in two halves, send one through convolutions, and
+concatenate both with all intermediate results.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
 
 @dataclass(frozen=True)
 class _Part:
-    """What a value is of another one along an axis: from `start` up to `end`."""
+    """A value as a slice of another one along an axis: from `start` to `end`."""
 
     whole: str
     start: int
@@ -24,7 +24,7 @@ class _Part:
 
 
 def cancel_split_concat(graph: Graph) -> bool:
-    """Let each Concat read what its neighbouring inputs are all parts of; return whether one did."""
+    """Let each Concat read the value that its adjacent inputs are slices of; return whether one did."""
     return replace_each(graph, {"Concat": _joined})
 
 
@@ -51,7 +51,7 @@ def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
 
 
 def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str]:
-    """Return how many of the first values are all of one, in its order, and which; 0 where there is no such value."""
+    """Return how many of the first values form one whole value in order, and that value; 0 if there is none."""
     first = _part(graph, values[0], axis)
     if first is None or first.start:
         return 0, ""
@@ -65,7 +65,7 @@ def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str
 
 
 def _part(graph: Graph, value: str, axis: int) -> _Part | None:
-    """Return what a value is a part of, where that is known and it is one along `axis` alone."""
+    """Return what a value is a slice of, if it is known to be one along `axis` alone."""
     node = graph.producer(value)
     if node is None or node.domain or node.op not in ("Slice", "Split"):
         return None

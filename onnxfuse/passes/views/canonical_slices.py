@@ -1,15 +1,15 @@
-"""A Slice in steps of 1 says no steps: rules know one spelling of what exporters write in two."""
+"""Canonicalize Slices: drop steps of 1, so that rules match one spelling."""
 
 import onnx
 
 from onnxfuse.graph.graph import Graph, Node
 
 STEPS = 4
-"""Where a Slice reads its steps, last of all."""
+"""Input index of a Slice's steps, its last input."""
 
 
 def canonical_slices(graph: Graph) -> bool:
-    """Leave out steps of 1; return whether there were any."""
+    """Drop steps of 1; return whether there were any."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "Slice" and not n.domain]:
         steps = graph.constant(node.inputs[STEPS]) if len(node.inputs) > STEPS else None

@@ -1,8 +1,8 @@
-"""Elementwise work behind a view of what a convolution makes: it stands before the view, where it joins the kernel.
+"""Move elementwise nodes above a view of a convolution's output, where they join its kernel.
 
-Transformers for images see the channels-last image that a convolution makes as tokens, [n, h, w, c] as [n, h * w, c],
-and apply their activation to these. It is the same on the image. Once convolutions are laid out channels last, what a
-model ends in is a view, too, where it has one channel.
+Vision transformers view a convolution's channels-last image [n, h, w, c] as tokens [n, h * w, c], and apply their
+activation to the tokens; it is the same on the image. Once convolutions are channels last, a model's output with one
+channel is such a view, too.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 
 
 def elementwise_before_view(graph: Graph) -> bool:
-    """Move each Reshape of what a convolution makes behind the elementwise nodes that only it feeds."""
+    """Move each Reshape of a convolution's output below the elementwise nodes that are its only readers."""
     changed = False
     for view in [n for n in graph.nodes if is_reshape(n)]:
         if view.order >= 0 and _of_a_convolution(graph, view):
@@ -40,7 +40,7 @@ def _of_a_convolution(graph: Graph, view: Node) -> bool:
 
 
 def _made_for(graph: Graph, reader: Node) -> Node | None:
-    """Return the operator that makes the first input of a node, None where it makes it for others, too."""
+    """Return the operator that produces a node's first input; None if that has other readers."""
     value = reader.inputs[0]
     maker = graph.producer(value)
     alone = graph.readers(value) == [reader] and not graph.is_output(value)
@@ -48,7 +48,7 @@ def _made_for(graph: Graph, reader: Node) -> Node | None:
 
 
 def _work(graph: Graph, view: Node) -> list[Node]:
-    """Return the elementwise nodes, in order, that compute from the view and constants alone."""
+    """Return the elementwise nodes, in order, that depend on the view and constants alone."""
     values, work = {view.outputs[0]}, dict[Node, None]()
     waiting = graph.readers(view.outputs[0])
     while waiting:
@@ -67,11 +67,11 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _fits_both(graph: Graph, value: str, view: Node) -> bool:
-    """Return whether a constant means the same for the view and for what is viewed: one number, or one a channel."""
+    """Return whether a constant broadcasts equally to the view and its source: a scalar, or one per channel."""
     if not graph.is_constant(value):
         return False
     shape = graph.type(value).shape or ()
-    if len(shape) > min(1, graph.type(view.outputs[0]).rank or 0):  # [1] beside a view without axes makes one
+    if len(shape) > min(1, graph.type(view.outputs[0]).rank or 0):  # [1] would add an axis to a scalar view
         return False
     lasts = [s[-1] if (s := graph.type(v).shape) else None for v in (view.inputs[0], view.outputs[0])]
     return graph.element_count(value) == 1 or lasts == [shape[0]] * 2

@@ -1,8 +1,8 @@
-"""What is written into a slice of a value stands between the parts that stay: no index is made, and nothing scattered.
+"""Rewrite a scatter into a contiguous slice as Concat(before, update, after): no index tensor, no scatter.
 
-`x[:, 1:] += y` is exported as a ScatterND or a ScatterElements that reads where each element goes from a tensor, 32
-bytes for four axes: torchvision's MViT has 315 MB of them beside 20 MB of scores. No kernel reaches across it. Side by
-side (Concat) the parts are what movement kernels read where they lie.
+`x[:, 1:] += y` is exported as a ScatterND or a ScatterElements that reads the destination of each element from a
+tensor, 32 bytes per element for four axes: torchvision's MViT has 315 MB of indices for 20 MB of scores. No kernel
+fuses across a scatter. The parts of a Concat are read in place by movement kernels.
 """
 
 from __future__ import annotations
@@ -20,58 +20,58 @@ from onnxfuse.passes.rewriting.node_replacement import along_one, replace_each
 from onnxfuse.shapes.types import Dim
 
 SINCE = 10
-"""The operator set from which Slice reads where it begins and ends."""
+"""First operator set in which Slice reads its starts and ends as inputs."""
 DEPTH = 20
-"""Nodes between positions and what they count."""
+"""Maximum nodes between indices and the Range that they derive from."""
 END = np.iinfo(np.int64).max
-"""Where a Slice ends that takes all to the end."""
+"""Slice end that means the end of the axis."""
 INDEX = 8
-"""Bytes of one position."""
+"""Bytes of one index."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Positions that count up by one along an axis, or are one number."""
+    """Indices that increase by one along an axis, or are one constant."""
 
     axis: int | None
-    """Of the tensor of positions; None for one number everywhere."""
+    """Axis of the index tensor; None for one constant everywhere."""
     first: int
     of: Dim
-    """An extent up to which they count, ..."""
+    """Extent that the indices run up to ..."""
     left: int = 0
-    """... and how many places before it they end."""
+    """... and how many elements before it they end."""
 
 
 @dataclass(frozen=True)
 class _Span:
-    """What is written along an axis of the value."""
+    """Range that is written along an axis of the value."""
 
     start: int
     end: int
-    """As a Slice has it: negative from the end."""
+    """As in a Slice: negative from the end."""
     share: float
-    """Of the axis, as far as is known."""
+    """Fraction of the axis, if known."""
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of the axis stays."""
+        """Whether the whole axis is overwritten."""
         return self.start == 0 and self.end == END
 
 
 def scatter_to_concat(graph: Graph) -> bool:
-    """Put what is scattered over a slice between the parts that stay; return whether anything was."""
+    """Rewrite scatters into slices as Concats; return whether any were rewritten."""
     return graph.opset >= SINCE and replace_each(graph, _WRITTEN)
 
 
 def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return what stands for a ScatterND."""
+    """Return the replacement of a ScatterND."""
     data, indices, updates = node.inputs
     shape, grid = graph.type(data).shape, (graph.type(indices).shape or (None,))[:-1]
     runs = _columns(graph, indices)
     if shape is None or runs is None or len(runs) > len(shape):
         return None
     along = [run.axis for run in runs if run.axis is not None]
-    # Each axis of the grid belongs to one of the value's, in the same order, or is none.
+    # Each axis of the grid corresponds to one of the value's, in the same order, or to none.
     if along != sorted(set(along)) or any(e != 1 for axis, e in enumerate(grid) if axis not in along):
         return None
     row = [e for e in shape[len(runs) :] if isinstance(e, int)]
@@ -90,7 +90,7 @@ def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 
 def _by_elements(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return what stands for a ScatterElements."""
+    """Return the replacement of a ScatterElements."""
     data, indices, updates = node.inputs
     shape, written = graph.type(data).shape, graph.type(indices).shape
     run = _run(graph, indices, DEPTH)
@@ -107,9 +107,9 @@ _WRITTEN = {"ScatterND": _by_tuples, "ScatterElements": _by_elements}
 
 
 def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
-    """Return what is written along the axes that have positions; None where that is not known, or does not pay.
+    """Return the written ranges along the indexed axes; None if unknown, or if the rewrite does not pay off.
 
-    `index`: bytes of positions for each element. What is added to what stands there is no slice.
+    `index`: bytes of indices for each element. A scatter with a reduction is not a slice.
     """
     kind = graph.type(node.inputs[0])
     found = [_span(run, extent) for run, extent in zip(runs, kind.shape or (), strict=False)]
@@ -119,7 +119,7 @@ def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list
 
 
 def _span(run: _Run, extent: Dim) -> _Span | None:
-    """Return what positions take of an axis, None where it is not known."""
+    """Return the range of an axis that indices cover, None if unknown."""
     first, of, left = run.first, run.of, run.left
     if isinstance(extent, int):
         if not isinstance(of, int):
@@ -128,15 +128,15 @@ def _span(run: _Run, extent: Dim) -> _Span | None:
         if not 0 <= start <= stop <= extent:
             return None
         return _Span(start, END if stop == extent else stop, (stop - start) / max(extent, 1))
-    # All but the first ones, or all but the last ones: of both there may be more than there are places.
+    # Either a prefix or a suffix may be excluded: excluding both could exceed the extent.
     apart = extent is not None and of == extent and first >= 0 and not (first and left)
     return _Span(first, -left if left else END, 1.0) if apart else None
 
 
 def _pays(dtype: int, spans: Sequence[_Span], index: float) -> bool:
-    """Return whether writing everything moves at most twice the bytes that writing the slice in its place does.
+    """Return whether writing everything moves at most twice the bytes of writing the slice in place.
 
-    All that stays is copied then, by a kernel that does more than that.
+    The Concat copies the unchanged parts, in a kernel that also does other work.
     """
     if dtype in (TensorProto.UNDEFINED, TensorProto.STRING):
         return False
@@ -145,7 +145,7 @@ def _pays(dtype: int, spans: Sequence[_Span], index: float) -> bool:
 
 
 def _between(graph: Graph, node: Node, updates: str, spans: Sequence[_Span]) -> list[NodeProto]:
-    """Return the nodes that put `updates` between what stays of the value: last axis first, around what is there."""
+    """Return the nodes that concatenate `updates` with the unchanged parts, one axis at a time from the last."""
     data, (output,), nodes, inner = node.inputs[0], node.outputs, list[NodeProto](), updates
     partial = [axis for axis, span in enumerate(spans) if not span.whole]
     for axis in reversed(partial):
@@ -170,11 +170,11 @@ def _slice(graph: Graph, data: str, spans: dict[int, _Span], output: str) -> Nod
     return helper.make_node("Slice", [data, *names], [output], output)
 
 
-# ---- what positions count
+# ---- index ranges
 
 
 def _columns(graph: Graph, indices: str) -> list[_Run] | None:
-    """Return the positions along each axis of what they index, None where one is not known."""
+    """Return the indices along each indexed axis, None if one is unknown."""
     shape, node = graph.type(indices).shape, graph.producer(indices)
     if not shape:
         return None
@@ -194,8 +194,8 @@ def _columns(graph: Graph, indices: str) -> list[_Run] | None:
 
 
 def _run(graph: Graph, value: str, depth: int) -> _Run | None:
-    """Return what positions count, None where that is not known."""
-    if graph.type(value).dtype not in WHOLE:  # how many numbers a Range of others has is more than its ends say
+    """Return the range that indices run over, None if unknown."""
+    if graph.type(value).dtype not in WHOLE:  # for other types the length of a Range does not follow from its ends
         return None
     if graph.is_constant(value):
         array = graph.constant(value)
@@ -227,7 +227,7 @@ def _counted(graph: Graph, node: Node, depth: int) -> _Run | None:
 
 
 def _cut(graph: Graph, node: Node, depth: int) -> _Run | None:
-    """Positions without the first or the last ones; of a list alone."""
+    """Indices without the first or the last ones; one-dimensional only."""
     run = _run(graph, node.inputs[0], depth)
     numbers = [graph.constant(v) if v else None for v in node.inputs[1:]]
     if run is None or run.axis != 0 or graph.type(node.inputs[0]).rank != 1 or any(n is None for n in numbers[:2]):
@@ -255,7 +255,7 @@ def _unsqueezed(graph: Graph, node: Node, depth: int) -> _Run | None:
 
 
 def _reshaped(graph: Graph, node: Node, depth: int) -> _Run | None:
-    """A list that becomes one of the axes of a tensor of that many elements."""
+    """A list reshaped to one axis of a tensor with that many elements."""
     run, rank = _run(graph, node.inputs[0], depth), graph.type(node.inputs[0]).rank
     shape = graph.type(node.outputs[0]).shape
     if run is None or run.axis is None:
@@ -283,4 +283,4 @@ _READ = {
     "Range": _counted, "Slice": _cut, "Identity": _passed, "Cast": _passed, "Unsqueeze": _unsqueezed,
     "Reshape": _reshaped, "Expand": _expanded,
 }  # fmt: skip
-"""How positions are computed."""
+"""Operators that compute indices."""

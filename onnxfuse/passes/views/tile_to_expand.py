@@ -1,7 +1,7 @@
-"""A Tile that repeats extents of 1 alone copies nothing that an Expand would not: it is one.
+"""Rewrite a Tile that repeats only axes of extent 1 as an Expand.
 
-torch's `repeat_interleave` is exported so, by which decoders give each group of queries its key and value. What reads
-an Expand may read what is before it, and the rules know that.
+torch exports `repeat_interleave` so, which decoders use to repeat keys and values for each group of queries. Readers of
+an Expand can read its input instead, and rules match that.
 """
 
 import onnx
@@ -9,11 +9,11 @@ import onnx
 from onnxfuse.graph.graph import Graph, Node
 
 SINCE = 8
-"""The operator set from which there is an Expand."""
+"""First operator set with Expand."""
 
 
 def tile_to_expand(graph: Graph) -> bool:
-    """Make each Tile whose constant repeats are 1 but for extents of 1 an Expand; return whether one was."""
+    """Rewrite each Tile that repeats only unit axes, by constants, as an Expand; return whether one changed."""
     changed = False
     for node in list(graph.nodes):
         if node.op != "Tile" or node.domain or graph.opset < SINCE:
@@ -24,7 +24,7 @@ def tile_to_expand(graph: Graph) -> bool:
         if all(often == 1 or (often > 1 and extent == 1) for often, extent in zip(repeats, shape, strict=True)):
             new = onnx.NodeProto()
             new.CopyFrom(node.proto)
-            new.op_type = "Expand"  # its target, too, is 1 where an extent stays
+            new.op_type = "Expand"  # 1 keeps an extent in Expand's target, too
             graph.replace([node], [Node(new)])
             changed = True
     return changed

@@ -1,4 +1,4 @@
-"""A Transpose of a Transpose is one, or none; and one before a Cast stands behind it."""
+"""Merge consecutive Transposes into one, or none, and move a Cast above a Transpose."""
 
 import onnx
 
@@ -9,11 +9,11 @@ from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 
 
 def merge_transposes(graph: Graph) -> bool:
-    """Let a Transpose read what the Transpose before it reads; return whether any did.
+    """Let a Transpose read the input of a preceding Transpose; return whether any did.
 
-    The one before stays where others read it. What turns every axis back to where it was is an Identity; but an image
-    that is turned channels last and back is how the layout is written: the kernels behind it take both. A view takes
-    what is there.
+    The preceding one stays if it has other readers. A product that is the identity becomes an Identity; but an image
+    transposed to channels last and back stays, as that is how the layout is expressed: the kernels around it absorb
+    both. A view reads the merged input.
     """
     changed = False
     for node in [n for n in graph.nodes if _turns(n)]:
@@ -39,16 +39,16 @@ def merge_transposes(graph: Graph) -> bool:
 
 
 def _is_viewed(graph: Graph, node: Node) -> bool:
-    """Return whether what a node makes is reshaped by all that read it, as heads of an attention are."""
+    """Return whether all readers of a node reshape its output, as heads of an attention are."""
     readers = graph.readers(node.outputs[0])
     return bool(readers) and not graph.is_output(node.outputs[0]) and all(map(is_reshape, readers))
 
 
 def cast_before_transpose(graph: Graph) -> bool:
-    """Let a Cast that alone reads a Transpose read what that one reads, and be turned; return whether any did.
+    """Move a Cast that is the only reader of a Transpose above it; return whether any moved.
 
-    What comes of a product is then cast where it is computed, and the Transpose is the last node before what it is for:
-    the heads of an attention, whose rotation some models compute in float32. Images between layouts stay as they are.
+    The result of a product is then cast where it is computed, and the Transpose is the last node before its reader: the
+    heads of an attention, whose rotation some models compute in float32. Images between layouts stay as they are.
     """
     changed = False
     for node in [n for n in graph.nodes if n.op == "Cast" and not n.domain]:
@@ -73,7 +73,7 @@ def _turns(node: Node) -> bool:
 
 
 def order_of(graph: Graph, node: Node) -> list[int] | None:
-    """Return the axes of what a Transpose reads in their new order, None where their number is not known."""
+    """Return the permutation of a Transpose, None if its rank is unknown."""
     written = node.written.get("perm")
     if isinstance(written, list | tuple):
         return [int(axis) for axis in written]

@@ -1,9 +1,9 @@
-"""Axes of extent 1 that are taken out and put in again: what has its shape back is what it was.
+"""Cancel Squeeze and Unsqueeze pairs of unit axes, and merge unit axes into adjacent Reshapes.
 
-Heads are squeezed away around an operator and put in again on its other side; where the operator has gone elsewhere, or
-was none, the two stand behind one another. Reshapes stay: which axes they join and split the rules ask. But beside a
-Reshape such axes say nothing, as where an Einsum is written as a product: each letter that only one factor has is an
-axis of the other one, put in, turned and merged.
+Heads are squeezed around an operator and unsqueezed on its other side; where the operator moved elsewhere, or was none,
+the two are adjacent. Reshapes alone stay: rules inspect which axes they merge and split. But next to a Reshape unit
+axes carry no information, as where an Einsum is written as a product: each letter of only one factor becomes a unit
+axis of the other, unsqueezed, transposed and merged.
 """
 
 import numpy as np
@@ -23,16 +23,18 @@ COUNTED = {
     "Shape": 0, "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "Cast": 1, "ReduceProd": 1, "Identity": 1,
     "Concat": None, "Max": None, "Min": None, "Mul": None,
 }  # fmt: skip
-"""What a target is computed by that is 0 only where an extent is, and how many inputs count; None for all."""
+"""Operators that compute a target whose entries are 0 only where an extent is 0, with the number of inputs that count;
+None for all.
+"""
 
 PARTS = 100
-"""Values that a target is followed through."""
+"""Maximum values that a target is followed through."""
 
 
 def keep_unit_axes(graph: Graph) -> bool:
-    """Let what reads a Squeeze or Unsqueeze read what has its shape, before others of them; return whether any did.
+    """Let readers of a Squeeze or Unsqueeze use an earlier value of the same shape; return whether any did.
 
-    Those that others read stay for them.
+    Squeezes and Unsqueezes with other readers stay for those.
     """
     changed = False
     for node in [n for n in graph.nodes if _is_single(n)]:
@@ -48,7 +50,7 @@ def _is_single(node: Node) -> bool:
 
 
 def _before(graph: Graph, node: Node) -> str | None:
-    """Return the value furthest before a node, over others of its kind, that has the shape it makes; None without."""
+    """Return the earliest value upstream, through Squeezes and Unsqueezes, with a node's output shape, or None."""
     shape = graph.type(node.outputs[0]).shape
     if shape is None or any(map(is_unknown, shape)):
         return None
@@ -62,7 +64,7 @@ def _before(graph: Graph, node: Node) -> str | None:
 
 
 def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
-    """Let Reshapes do what a Squeeze or Unsqueeze beside them does, and turn no axis for it; return whether any did.
+    """Merge Squeeze and Unsqueeze into adjacent Reshapes; return whether any changed.
 
     # Unsqueeze -> Transpose -> Reshape: Transpose -> Reshape
     # Unsqueeze -> Reshape -> Squeeze: Reshape
@@ -74,7 +76,7 @@ def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
 
 
 def redundant_reshape_elimination(graph: Graph) -> bool:
-    """Let what reads a Reshape to the shape that is there read what that one reads; return whether any did."""
+    """Let readers of a Reshape to its input's own shape read that input; return whether any did."""
     changed = False
     for node in [n for n in graph.nodes if is_reshape(n)]:
         shape = graph.type(node.inputs[0]).shape
@@ -85,7 +87,7 @@ def redundant_reshape_elimination(graph: Graph) -> bool:
 
 
 def _turned_before(graph: Graph, reshape: Node) -> bool:
-    """Turn what an Unsqueeze before a Transpose and a Reshape reads."""
+    """Transpose the input of an Unsqueeze that precedes a Transpose and a Reshape."""
     turn = _before_alone(graph, reshape)
     single = None if turn is None or turn.op != "Transpose" or turn.domain else _before_alone(graph, turn)
     if turn is None or single is None or single.op != "Unsqueeze" or single.domain:
@@ -111,7 +113,7 @@ def _turned_before(graph: Graph, reshape: Node) -> bool:
 
 
 def _joined(graph: Graph, reshape: Node) -> bool:
-    """Let a Reshape read what a Squeeze or an Unsqueeze before it reads."""
+    """Let a Reshape read the input of a preceding Squeeze or Unsqueeze."""
     single = _before_alone(graph, reshape)
     target = None if single is None or not _is_single(single) else _target(graph, reshape, single.inputs[0])
     if single is None or target is None:
@@ -121,7 +123,7 @@ def _joined(graph: Graph, reshape: Node) -> bool:
 
 
 def _split(graph: Graph, reshape: Node) -> bool:
-    """Let a Reshape make what a Squeeze behind it makes. An Unsqueeze says which axes are to be turned for nothing."""
+    """Let a Reshape produce the result of a following Squeeze; an Unsqueeze stays, as it marks unit axes."""
     single = graph.only_reader(reshape.outputs[0])
     if single is None or single.op != "Squeeze" or single.domain or single.inputs[0] != reshape.outputs[0]:
         return False
@@ -142,13 +144,13 @@ def _split(graph: Graph, reshape: Node) -> bool:
 
 
 def _before_alone(graph: Graph, node: Node) -> Node | None:
-    """Return what makes the first input of a node, for that one alone."""
+    """Return the producer of a node's first input if that has no other reader."""
     maker = graph.producer(node.inputs[0])
     return maker if maker is not None and graph.only_reader(node.inputs[0]) is node else None
 
 
 def _target(graph: Graph, reshape: Node, source: str) -> str | None:
-    """Return the target by which a Reshape makes the same of `source`: a constant, or the computed one that it has."""
+    """Return the target with which a Reshape of `source` gives the same: a constant, or its existing computed one."""
     before, after = graph.type(source).shape, graph.type(reshape.outputs[0]).shape
     if before is None or after is None:
         return None
@@ -157,13 +159,13 @@ def _target(graph: Graph, reshape: Node, source: str) -> str | None:
 
 
 def _constant(graph: Graph, before: tuple[Dim, ...], after: tuple[Dim, ...], result: str) -> str | None:
-    """Return the constant target of a Reshape from one shape to another, None where there is none."""
+    """Return the constant target of a Reshape from one shape to another, None if there is none."""
     target = reshaped(before, after)
     return None if target is None else write_target(graph, result, target)
 
 
 def _may_copy(graph: Graph, reshape: Node) -> bool:
-    """Return whether the target of a Reshape is a constant, or may hold a 0: the extent of the operand at its place."""
+    """Return whether the target of a Reshape is a constant, or may hold a 0, which copies the operand's extent."""
     waiting, seen = [reshape.inputs[1]], 0
     while waiting and seen < PARTS:
         value, seen = waiting.pop(), seen + 1

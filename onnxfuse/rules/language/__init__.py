@@ -1,1 +1,1 @@
-"""Rule files: vocabulary, predicates, the [fuse] table, packs, and the order of rules."""
+"""The rule file language: vocabulary, predicates, the [fuse] table, rule packs, and rule order."""

@@ -1,4 +1,4 @@
-"""The [fuse] table of a rule file: what a fusion starts from, and what may grow onto it."""
+"""The [fuse] table of a rule file: the anchor of a fusion, and the growth steps that may extend it."""
 
 from __future__ import annotations
 
@@ -34,105 +34,110 @@ FUSE_KEYS = {
     "joined",
 }
 THROUGH_LIBRARY = "library"
-"""The template without kernels: `realize` does the work."""
+"""The template without kernels: `realize` builds an ONNX Runtime op."""
 
 NOWHERE_ELSE = 10**6
-"""What `least` is of a rule that fuses between kernels of ours alone: more nodes than any fused op holds."""
+"""`least` of a rule that fuses only between onnxfuse kernels: more nodes than any fused op holds."""
 
 ANY_POINTWISE = "pointwise"
-"""An anchor that is this word instead of a pattern: any operator of the body language."""
+"""Anchor keyword that replaces a pattern: any operator of the body language."""
 
 ANY_CONCAT = "concat"
-"""What stands for the anchor of a template that joins others' slots: a Concat of channels, all of which other fused ops
-compute for it alone."""
+"""Anchor keyword of a template that merges other fused ops: a channel Concat, whose inputs are all computed by other
+fused ops for it alone.
+"""
 
 ANY_MOVEMENT = "movement"
-"""The same for data movement: the region grows through both, where that saves a pass."""
+"""Anchor keyword for data movement: the region grows in both directions, where that saves a pass."""
 
 
 EXACT_TOO, EXACT_ONLY = "too", "only"
-"""What an anchor says of models that do not allow TF32."""
+"""Values of an anchor's `exact`, for models that do not allow TF32."""
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """What a fusion starts from."""
+    """The starting pattern of a fusion."""
 
     pattern: Pattern
     where: tuple[Predicate, ...]
     let: tuple[Binding, ...] = ()
-    """Numbers that the match gives, by label, for `realize`."""
+    """Numbers computed from the match, by label, for `realize`."""
     realize: Pattern | None = None
-    """The anchor through an op of ONNX Runtime's own, on CUDA: of a template with kernels where no kernel runs."""
+    """The anchor as an ONNX Runtime op, on CUDA; for a template with kernels, the fallback where no kernel runs."""
     cost: tuple[Predicate, ...] = ()
-    """Where the kernel is worth it, as far as is known without measuring; when tuning, measuring decides instead."""
+    """Estimated condition under which the kernel pays off; when tuning, measurements decide instead."""
     kernel: tuple[Predicate, ...] = ()
-    """Where the template's kernel takes what nothing grows onto, if `cost` holds too; elsewhere, and where this is
-    empty, `realize`."""
+    """Condition under which the template's kernel runs an anchor that nothing grew onto, if `cost` holds too;
+    otherwise, and where this is empty, `realize`.
+    """
     realizable: tuple[Predicate, ...] = ()
-    """Where the library's op can do it, and do it well; elsewhere the anchor has its kernel alone, or stays nodes."""
+    """Condition under which the library's op supports the anchor well; otherwise only a kernel, or the plain nodes."""
     about: tuple[Predicate, ...] = ()
-    """What the anchor is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
+    """Precondition checked before `where`: if false, the attempt is not reported."""
     exact: str = ""
-    """EXACT_TOO: its kernel keeps float32's digits where TF32 is not allowed, though others of the template round.
-    EXACT_ONLY: it is for models that do not allow TF32 alone."""
+    """EXACT_TOO: its kernel keeps float32 precision where TF32 is not allowed, though others of the template round.
+    EXACT_ONLY: it applies only to models that do not allow TF32.
+    """
 
 
 @dataclass(frozen=True)
 class GrowthStep:
-    """A step of growth that a rule wants, with what its table says of it."""
+    """A growth step that a rule enables, with its options."""
 
     kind: Growth
     input: str = ""
-    """The input of the anchors that it is about."""
+    """The anchor input to which it applies."""
     endings: tuple[Anchor, ...] = ()
-    """What it takes in, as patterns."""
+    """What it absorbs, as patterns."""
 
 
 @dataclass(frozen=True)
 class Fuse:
-    """An anchor and what may grow onto it; the matched nodes themselves become the body of the fused op."""
+    """An anchor and its growth steps; the matched nodes themselves become the body of the fused op."""
 
     template: str
     anchor: str
-    """ANY_POINTWISE, ANY_MOVEMENT or ANY_CONCAT; empty where there are patterns."""
+    """ANY_POINTWISE, ANY_MOVEMENT or ANY_CONCAT; empty if there are patterns."""
     anchors: tuple[Anchor, ...]
     """Alternative spellings, as patterns."""
     steps: tuple[GrowthStep, ...]
-    """How it may grow; their order is that of `rewrite.fuse.growth`."""
+    """Enabled growth steps; their order is that of `fusion.steps.growth`."""
     splits: tuple[Rewrite, ...]
-    """One node written as the library's product and what a kernel can do after it; undone where no kernel does."""
+    """Rewrite of one node as a library product and a remainder for a kernel; undone where no kernel absorbs the
+    remainder.
+    """
     least: int
-    """With fewer grown nodes than this, nothing is fused."""
+    """Minimum number of absorbed nodes."""
     between: int
-    """The same where all that computes the inputs and all that reads the outputs is fused already; at most `least`."""
+    """The same minimum where all producers of inputs and all readers of outputs are fused already; at most `least`."""
 
     @property
     def needs_others(self) -> bool:
-        """Whether it joins the ops of other rules, or stands between them: by itself it does nothing."""
+        """Whether it merges the ops of other rules, or fuses only between them: on its own it does nothing."""
         return self.anchor == ANY_CONCAT or self.least == NOWHERE_ELSE
 
     @cached_property
     def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
-        """The anchors that may end in an operator, by its name."""
+        """Anchors by the operator at their root."""
         return by_operator(self.anchors)
 
     @cached_property
     def roots(self) -> frozenset[str]:
-        """The operators at which an anchor or a split may stand."""
+        """Operators at the root of an anchor or a split."""
         return frozenset(self.anchors_at).union(*(s.source.root.operators for s in self.splits))
 
     def step(self, kind: Growth) -> GrowthStep | None:
-        """Return the step of this kind, None where the rule does not want it."""
+        """Return the step of this kind, None if the rule does not enable it."""
         return next((s for s in self.steps if s.kind is kind), None)
 
     def wants(self, *kinds: Growth) -> bool:
-        """Return whether the rule wants one of these steps."""
+        """Return whether the rule enables one of these steps."""
         return any(s.kind in kinds for s in self.steps)
 
 
 def by_operator(anchors: Iterable[Anchor]) -> dict[str, list[Anchor]]:
-    """Return the anchors by the operators that they may end in, in their order."""
+    """Return the anchors by the operators at their roots, in order."""
     found: dict[str, list[Anchor]] = {}
     for anchor in anchors:
         for op in anchor.pattern.root.operators:
@@ -177,13 +182,13 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
 
 
 OF_INPUTS = {"over": Growth.WHOLE_INPUT, "beside": Growth.SIBLINGS, "joined": Growth.JOINED_INPUT}
-"""Keys whose value is an input of every anchor."""
+"""Keys whose value is an anchor input."""
 
 
 def _steps(
     reader: Reader, table: dict[str, Any], anchor: str, anchors: tuple[Anchor, ...]
 ) -> list[tuple[str, GrowthStep]]:
-    """Return the steps that a table wants, each with the key that says so; those without one, the template allows."""
+    """Return the steps that a table enables, each with its key; steps without a key follow from the template."""
     allowed = cuda.TEMPLATES[table["template"]].growth
     by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
     by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CACHES, Growth.CONCAT]
@@ -209,7 +214,7 @@ def _steps(
 
 
 def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tuple[Anchor, ...]) -> bool:
-    """Return whether the anchors stay plain nodes around which a kernel grows: what its template does not compute."""
+    """Return whether the anchors stay library nodes around which a kernel grows."""
     if Growth.LIBRARY_ANCHOR not in allowed:
         return False
     nodes = [[n for n in a.pattern.nodes if n.op != "Constant" and not n.alternatives] for a in anchors]
@@ -224,7 +229,7 @@ def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tu
 
 
 def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
-    """Return the named parts with those that are shared; one may use others, in any order, but not itself."""
+    """Return a file's named parts merged with the shared ones; parts may use others in any order, not recursively."""
     found = {name: spellings for name, spellings in shared.items() if name not in tables}
     read: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for name, spellings in tables.items():
@@ -236,7 +241,7 @@ def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
         read[name] = [(table, reader.want(table, "pattern", str, what)) for table in spellings]
 
     def complete(name: str, above: tuple[str, ...]) -> None:
-        """Read a part after those that it uses."""
+        """Parse a part after those that it uses."""
         for _, text in read[name] if name not in found else ():
             for used in (n.op_type for n in patterns.parse_function(text, reader.place(text)).node):
                 if used not in read:
@@ -261,7 +266,7 @@ def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) ->
 
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
-    """Yield one anchor for each operator that the table's pattern may end in."""
+    """Yield one anchor per operator that can be at the root of the table's pattern."""
     known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel", "exact"}
     reader.keys(table, known, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
@@ -282,7 +287,7 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
 
 
 def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> Pattern:
-    """Return the pattern with those of its inputs and outputs that a model may lack."""
+    """Return the pattern with its optional inputs and outputs marked."""
     names, known = reader.optional(table, "optional", list, []), {*pattern.inputs, *pattern.outputs[1:]}
     for name in names:
         if name not in known:
@@ -294,7 +299,7 @@ def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> P
 
 
 def _realize(reader: Reader, table: dict[str, Any]) -> tuple[Pattern | None, list[str]]:
-    """Return the library's form of an anchor, a text or a table with conditions of its own, and the conditions."""
+    """Return an anchor's library form, from a string or a table with its own conditions, and the conditions."""
     form = table.get("realize")
     if isinstance(form, dict):
         reader.keys(form, {"pattern", "where"}, "[fuse.anchor.realize]")

@@ -1,9 +1,9 @@
-"""In which order rules take their nodes: never by the names of their files.
+"""Rule precedence, independent of file names.
 
-Rules of one's own go first, then those of packs, then those that come with onnxfuse; among each the higher `priority`
-first; fusions then by their template. Of what is left the rule with the longer pattern goes first, of two as long the
-one that grows in more ways; otherwise it is all the same: where it is not, `priority` says which. A rule of one's own
-that takes the place of a shipped one keeps its place.
+A user's own rules come first, then those of packs, then the shipped ones; within each group, higher `priority` first;
+then fusions by template. Among the remaining rules a longer pattern comes first, and between equal lengths the one with
+more growth steps; beyond that the order must not matter: where it does, set `priority`. A user's rule that replaces a
+shipped one inherits its position.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ def rewriting(rules: Iterable[Rule]) -> list[Rule]:
 
 
 def fusing(rules: Iterable[Rule]) -> list[tuple[Rule, Fuse]]:
-    """Return the rules that fuse, in the order in which they take their nodes."""
+    """Return the fusion rules in order of precedence."""
     found = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
-    # Data movement before other pointwise work, which it takes in; the other way round it would find less.
+    # Data movement before other pointwise work, which it absorbs; in the opposite order it would find less.
     return sorted(
         found,
         key=lambda rf: (
@@ -38,7 +38,7 @@ def fusing(rules: Iterable[Rule]) -> list[tuple[Rule, Fuse]]:
 
 
 def why_first(winner: Rule, loser: Rule) -> str:
-    """Return why one rule takes nodes before another, and what would let the other one come first."""
+    """Return why one rule precedes another, and how to reverse that."""
     skip = f"--skip {winner.name} leaves it out"
     if winner.rewrites and loser.fuse is not None and not loser.rewrites:
         return f"rewrites go before fusions; {skip}"
@@ -63,13 +63,13 @@ def _first(one: Rule) -> tuple[int, int]:
 
 
 def _longest(one: Rule) -> int:
-    """Return how many nodes the longest pattern of a rule has; of a rule that fuses, those of its anchors."""
+    """Return the node count of a rule's longest pattern; for fusions, of its anchors."""
     if one.fuse is not None:
         return max((len(a.pattern.nodes) for a in one.fuse.anchors), default=0)
     return max((len(r.source.nodes) for r in one.rewrites), default=0)
 
 
 def _texts(one: Rule) -> Sequence[str]:
-    """Return what a rule looks for: two that are alike in all else have some order, whatever they are called."""
+    """Return a rule's patterns as a tie-breaker: otherwise equal rules need an order independent of names."""
     anchors = () if one.fuse is None else one.fuse.anchors
     return [*(r.source.text for r in one.rewrites), *(a.pattern.text for a in anchors)]

@@ -1,6 +1,6 @@
-"""Rule packs: rules that come with other packages, found by their entry points of the group `onnxfuse.rules`.
+"""Rule packs: rules distributed with other packages, discovered by entry points of the group `onnxfuse.rules`.
 
-A pack's `pyproject.toml` says where its rule files are; which version it has is the package's:
+A pack's `pyproject.toml` names the location of its rule files; the pack's version is that of the package:
 
     [project.entry-points."onnxfuse.rules"]
     acme = "acme_rules"            # the folder of this package holds .toml rule files
@@ -24,7 +24,7 @@ from onnxfuse.support.errors import ModelError, RuleError
 GROUP = "onnxfuse.rules"
 
 METADATA = f"{DOMAIN}.packs"
-"""A key of a model's `metadata_props`: the packs whose rules changed it, with their versions, as JSON."""
+"""Key in a model's `metadata_props`: the packs whose rules changed it, with their versions, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class RulePack:
     name: str
     """The entry point's name."""
     package: str
-    """The package that it comes with, and its version, as "acme-rules 1.2"."""
+    """The package that provides it, with version, as "acme-rules 1.2"."""
     folder: Path
 
 
 def packs() -> tuple[RulePack, ...]:
-    """Return the installed packs, by name. Raises RuleError for one whose folder there is not."""
+    """Return the installed packs, by name. Raises RuleError for one whose folder does not exist."""
     found = []
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name):
         package = "a package without a name" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
@@ -58,7 +58,7 @@ def packs() -> tuple[RulePack, ...]:
 
 
 def rules() -> tuple[Rule, ...]:
-    """Return the rules of all packs; raises RuleError for a name that two have, or that comes with onnxfuse."""
+    """Return the rules of all packs; raises RuleError for a name that two packs share, or that a shipped rule has."""
     found: dict[str, Rule] = {}
     for pack in packs():
         for one in rule_file.load(pack.folder):
@@ -73,20 +73,20 @@ def rules() -> tuple[Rule, ...]:
 
 
 def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """Return the shipped rules, those of the user's folders, which take the place of others, and those of packs."""
+    """Return the shipped rules, those of the user's folders, which override others by name, and those of packs."""
     found = rule_file.select(folders)
     taken = {r.name for r in found}
     return (*found, *(r for r in rules() if r.name not in taken))
 
 
 def versions(used: Iterable[Rule]) -> dict[str, str]:
-    """Return the packages whose rules these are, each with its version."""
+    """Return the packages of these rules, each with its version."""
     named = {r.pack for r in used if r.pack}
     return {package: version for package, _, version in (one.rpartition(" ") for one in sorted(named))}
 
 
 def record(model: ModelProto, used: Iterable[Rule]) -> None:
-    """Let the model say of which packs rules changed it, beside those that it says already."""
+    """Add the packs whose rules changed a model to its metadata."""
     known = {**recorded(model), **versions(used)}
     if not known:
         return
@@ -96,7 +96,7 @@ def record(model: ModelProto, used: Iterable[Rule]) -> None:
 
 
 def recorded(model: ModelProto) -> dict[str, str]:
-    """Return the packs whose rules changed a model, with their versions. Raises ModelError for what is no such list."""
+    """Return the packs recorded in a model, with versions. Raises ModelError for invalid metadata."""
     text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
     if text is None:
         return {}

@@ -1,6 +1,6 @@
-"""What a rule asks of a match beyond its shape, and what it counts: expressions over the closed vocabulary.
+"""Predicates and counts of a rule: conditions on a match beyond its pattern, in the closed vocabulary.
 
-What the model does not tell does not hold; `not X` holds where X does not.
+A predicate on a fact that the model does not determine is false; `not X` is true where X is not.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ OPERATORS: dict[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class Predicate:
-    """One condition, read and checked."""
+    """One condition, parsed and checked."""
 
     text: str
     tree: Tree
     why: Cause | None = None
-    """What is said where it does not hold, instead of what was seen."""
+    """Message if it does not hold, in place of the values found."""
 
 
 @dataclass(frozen=True)
 class Binding:
-    """One entry of `let`: a label, and the arithmetic over terms that gives its value."""
+    """One entry of `let`: a label, and an arithmetic expression over terms for its value."""
 
     label: str
     text: str
     trees: tuple[Tree, ...]
-    """One number, or the elements of a list."""
+    """Expression of one number, or of each element of a list."""
     many: bool
-    """It is a list."""
+    """Whether the value is a list."""
 
 
-# ---- reading
+# ---- parsing
 
 
 def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None) -> Predicate:
-    """Return the condition in `text`; raises RuleError that begins with `place`."""
+    """Return the condition in `text`; raises RuleError whose message begins with `place`."""
     try:
         tree, calls = _condition(text)
         _check_names(calls, pattern)
@@ -96,32 +96,32 @@ def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
 
 @cache
 def spelling_conditions(pattern: Pattern) -> tuple[Predicate, ...]:
-    """Return what the spellings chosen in `pattern` ask of a match."""
+    """Return the conditions of the spellings chosen in `pattern`."""
     return tuple(parse(line.text, pattern, f"{line.place}: where") for line in pattern.where)
 
 
 @cache
 def bound(pattern: Pattern) -> tuple[Binding, ...]:
-    """Return the labels that the spellings chosen in `pattern` bind."""
+    """Return the labels bound by the spellings chosen in `pattern`."""
     return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
 
 
 @cache
 def _condition(text: str) -> tuple[Tree, tuple[Call, ...]]:
-    """Return the condition in `text` with the calls in it, all of words that there are; patterns by the hundred ask."""
+    """Return the condition in `text` with its calls, checked; cached, as hundreds of patterns share one."""
     tree = expression.read(text)
     return tree, tuple(_tests(tree))
 
 
 @cache
 def _numbers(text: str) -> tuple[tuple[Tree, ...], bool, tuple[Call, ...]]:
-    """Return the same of arithmetic: one number or the elements of a list, and whether it is one."""
+    """Return the same for arithmetic: one number or the elements of a list, and whether it is a list."""
     trees, many = expression.read_values(text)
     return trees, many, tuple(call for tree in trees for call in _terms(tree))
 
 
 def _tests(tree: Tree) -> Iterator[Call]:
-    """Yield the calls in the place of a condition; refuses words that there are not."""
+    """Yield the calls used as conditions; rejects unknown words."""
     if isinstance(tree, Combined):
         for part in tree.parts:
             yield from _tests(part)
@@ -163,7 +163,7 @@ def _check_word(call: Call, *, test: bool) -> None:
 
 
 def _wanted(call: Call) -> tuple[str, ...]:
-    """Return what kind of thing each argument has to be."""
+    """Return the expected kind of each argument."""
     wanted = tuple((TESTS.get(call.name) or TERMS[call.name]).arguments)
     return wanted[:1] * max(len(call.arguments), 1) if "..." in wanted else wanted
 
@@ -177,11 +177,11 @@ def _check_names(calls: tuple[Call, ...], pattern: Pattern) -> None:
                 raise RuleError(f"'{argument}' is not a name of the pattern.{near}", SEE)
 
 
-# ---- asking
+# ---- evaluation
 
 
 def holds(predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
-    """Return None where `predicate` holds for `match`, else why not, with what was seen."""
+    """Return None if `predicate` holds for `match`, else the cause, with the values found."""
     cause = _holds(predicate.tree, graph, match)
     return predicate.why or cause if cause is not None else None
 
@@ -216,7 +216,7 @@ def _holds(tree: Tree, graph: Graph, match: Match) -> Cause | None:
 
 
 def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
-    """Compare what both sides are; of several on the right one is enough."""
+    """Compare the values of both sides; with several on the right any may satisfy."""
     left, right = _side(tree.left, graph, match), [_side(side, graph, match) for side in tree.right]
     known = [r for r in right if r is not None]
     if left is not None and any(_related(left, tree.relation, r) for r in known):
@@ -238,7 +238,7 @@ def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
 
 
 def _related(left: Values, relation: str, right: Values) -> bool:
-    """Return whether two known values are known to be related so."""
+    """Return whether the comparison is known to hold for two known values."""
     if isinstance(left, tuple) and isinstance(right, tuple):
         if relation == "!=":
             return shapes_differ(left, right)  # type: ignore[arg-type]  # extents, or numbers of a label
@@ -250,7 +250,7 @@ def _related(left: Values, relation: str, right: Values) -> bool:
 
 
 def _side(tree: Tree, graph: Graph, match: Match) -> Values:
-    """Return what one side of a comparison is: a number, a word, a list; None where the model does not tell."""
+    """Return the value of a comparison's side: a number, word or list; None if the model does not determine it."""
     if isinstance(tree, Word):
         return next(n for n, t in DTYPES.items() if t == DTYPES[tree.text]) if tree.text in DTYPES else tree.text
     return _evaluate(tree, graph, match)
@@ -283,7 +283,7 @@ def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
 def _number(tree: Tree, graph: Graph, match: Match) -> int | float | None:
     value: Value | Values = _evaluate(tree, graph, match)
     if isinstance(tree, Call) and tree.name == "dtype" and isinstance(value, str):
-        value = DTYPES.get(value)  # `let` gives an element type as ONNX's number
+        value = DTYPES.get(value)  # `let` binds an element type as ONNX's integer
     return value if isinstance(value, int | float) else None
 
 

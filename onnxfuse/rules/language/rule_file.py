@@ -1,4 +1,4 @@
-"""Rules are data: one TOML file, one fusion. This module reads them and refuses what is wrong, by file and line."""
+"""Rule files: one TOML file per fusion, parsed and validated here, with errors by file and line."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from onnxfuse.support.errors import RuleError
 from onnxfuse.support.json_fields import shown
 
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
-"""Keys whose lists are of tables; all other lists are of texts."""
+"""Keys whose lists contain tables; all other lists contain strings."""
 
 FORMERLY = {
     "define": "a part is written [[fuse.part.NAME]], without `name`",
@@ -31,42 +31,42 @@ FORMERLY = {
     "realize_where": "[fuse.anchor.realize] has `pattern` and `where`",
     "layout": 'channels_last = ["float16", "bfloat16"], beside `summary`',
 }
-"""Keys that were, and how the same is said now."""
+"""Removed keys, and their replacements."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A pattern and what stands in its place. What depends on constants alone is computed at optimize time."""
+    """A pattern and its replacement. Parts that depend on constants alone are evaluated at optimize time."""
 
     source: Pattern
     target: Pattern
     where: tuple[Predicate, ...]
     optional: Mapping[str, float]
-    """Optional inputs of the pattern, and the number that an absent one counts as."""
+    """Optional inputs of the pattern, and the number that stands for an absent one."""
     let: tuple[Binding, ...] = ()
-    """Numbers that the match gives, by label, for the target."""
+    """Numbers computed from the match, by label, for the replacement."""
     about: tuple[Predicate, ...] = ()
-    """What the pattern is about, asked before `where`: elsewhere it is not near, and nothing is told of it."""
+    """Precondition checked before `where`: if false, the attempt is not reported."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Regions of convolutions run channels last."""
+    """Options of the channels-last layout phase."""
 
     types: tuple[int, ...]
-    """Element types (`onnx.TensorProto.DataType`) of the convolutions that may be turned."""
+    """Element types (`onnx.TensorProto.DataType`) of convolutions that may be converted."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A small model with what the rule makes of it; read by the tests, the docs and `onnxfuse rules NAME`."""
+    """A small model and the rule's result on it; used by the tests, the docs and `onnxfuse rules NAME`."""
 
     text: str
     """The model, in ONNX text."""
     after: tuple[str, ...]
-    """Operators that are left, in order, fused ones as their node list `{Add Relu}`; empty for a refusal."""
+    """Operators after the rule, in order, fused ones as their node list `{Add Relu}`; empty for a refusal."""
     refusal: str
-    """What `explain` says where the rule does not apply."""
+    """Text of `explain` if the rule does not apply."""
 
 
 @dataclass(frozen=True)
@@ -81,42 +81,42 @@ class Rule:
     layout: Layout | None
     examples: tuple[Example, ...]
     priority: int = 0
-    """Of two rules that want the same nodes the one with more goes first; see `order`."""
+    """Of two rules that match the same nodes the one with higher priority goes first; see `order`."""
     pack: str = ""
-    """The package that it comes with, and its version: "acme-rules 1.2"; empty for others."""
+    """The package that provides it, with version: "acme-rules 1.2"; empty for others."""
     files: tuple[Path, ...] = ()
-    """The files that say what it does: its own, and that of the shared parts where it uses one."""
+    """Files that define it: its own, and that of the shared parts if it uses one."""
     optional: str = ""
-    """Of a rule that applies only where it is asked for: when it is worth asking; empty for all others."""
+    """For a rule that applies only on request: when that is worthwhile; empty for all others."""
 
 
 def shipped_folder() -> Path:
-    """Return the folder of the rules that come with onnxfuse: in the package, or beside it in a source tree."""
+    """Return the folder of the shipped rules: inside the package, or next to it in a source tree."""
     package = Path(__file__).parents[1]
     return next(p for p in (package / "shipped", package.parents[1] / "rules") if p.is_dir())
 
 
 @cache
 def shipped_files() -> Mapping[str, Path]:
-    """Return the files of the rules that come with onnxfuse, by the rules' names; their folders say what they fuse."""
+    """Return the files of the shipped rules, by rule name; their folders are categories."""
     return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
 
 
 def replacing(rules: Iterable[Rule]) -> list[Rule]:
-    """Return those rules that take the place of one that comes with onnxfuse."""
+    """Return the rules that override a shipped one."""
     ours = shipped_files()
-    # Paths that are equal need no look at the disk: two for each rule were a tenth of optimizing a small model.
+    # Equal paths need no file system call: two for each rule took a tenth of the time to optimize a small model.
     return [r for r in rules if (own := ours.get(r.name, r.path)) != r.path and own.resolve() != r.path.resolve()]
 
 
 def parts_file() -> Path:
-    """Return the file of the parts that all rule files may use by name."""
+    """Return the file of the shared parts that all rule files may use by name."""
     return shipped_folder() / "parts.toml"
 
 
 @cache
 def shared_parts() -> Parts:
-    """Return the parts that all rule files may use by name."""
+    """Return the shared parts that all rule files may use by name."""
     text, data = _read(parts_file())
     reader = Reader(parts_file(), text, spellings=True, shared={})
     reader.keys(data, {"part"}, "the file of parts")
@@ -125,12 +125,12 @@ def shared_parts() -> Parts:
 
 @cache
 def shipped() -> tuple[Rule, ...]:
-    """Return the rules that come with onnxfuse, by name. Tests check their spellings, not each start."""
+    """Return the shipped rules, by name. Their spellings are checked by tests, not at each start."""
     return tuple(read(file, spellings=False) for file in shipped_files().values())
 
 
 def by_default(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """Return the rules that apply without being asked for."""
+    """Return the rules that are enabled by default."""
     return tuple(r for r in rules if not r.optional)
 
 
@@ -145,7 +145,7 @@ def load(folder: Path) -> tuple[Rule, ...]:
 
 
 def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
-    """Return the shipped rules and those of the user's folders; a user's rule of the same name takes its place."""
+    """Return the shipped rules and those of the user's folders; a user's rule overrides one of the same name."""
     found = {r.name: r for r in shipped()}
     for folder in folders:
         found.update({r.name: r for r in load(folder)})
@@ -153,10 +153,10 @@ def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
 
 
 def read(path: Path, *, spellings: bool = True) -> Rule:
-    """Return the rule in one file. Raises RuleError with file, line, what was expected and the nearest valid word.
+    """Return the rule in one file. Raises RuleError with file, line, the expectation and the nearest valid word.
 
-    With `spellings`, what every spelling of the parts of an anchor asks is checked too: attention has hundreds, and
-    matching makes those that it needs.
+    With `spellings`, the conditions of every spelling of an anchor's parts are checked too: attention has hundreds, and
+    matching instantiates only those that it needs.
     """
     text, data = _read(path)
     shared = shared_parts()
@@ -186,7 +186,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 class Reader:
-    """Reads the tables of one file; every complaint names the file and the line where its words stand."""
+    """Parser of one file's tables; every error names the file and the line."""
 
     def __init__(self, path: Path, text: str, *, spellings: bool, shared: Parts) -> None:
         self.path = path
@@ -194,7 +194,7 @@ class Reader:
         self.spellings = spellings
         self.shared = shared
         self.places: dict[str, str] = {}
-        """What was looked for in the text: each anchor asks for each of its conditions again."""
+        """Memoized text searches: each anchor looks up each of its conditions again."""
 
     def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
         self.keys(table, {"from", "to", "about", "where", "let", "optional"}, what)
@@ -229,7 +229,7 @@ class Reader:
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str
     ) -> None:
-        """Refuse a replacement that yields something else than `source`, or uses what is not among the names given."""
+        """Reject a replacement whose outputs differ from those of `source`, or that uses names that are not given."""
         if target.outputs != source.outputs:
             raise RuleError(f"{self.place(target.text)}: {what} yields {target.outputs}, {of} yields {source.outputs}")
         classes = {(n.op, n.rest) for n in source.nodes if n.is_class and n.rest} if what == "`to`" else set()
@@ -294,7 +294,7 @@ class Reader:
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
-        """Return the conditions under `key`: one expression, or a list of which all must hold."""
+        """Return the conditions under `key`: one expression, or a list whose conjunction must hold."""
         one = table.get(key)
         lines: list[str] = [one] if isinstance(one, str) else self.optional(table, key, list, [])
         return lines

@@ -1,4 +1,4 @@
-"""Rules for models whose float32 products must not be rounded to TF32."""
+"""Filter rules for models whose float32 products must not be rounded to TF32."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,11 +14,11 @@ from onnxfuse.rules.match.cause import Cause
 
 
 def for_model(rules: Sequence[Rule], model: ModelProto) -> tuple[Rule, ...]:
-    """Return the rules for `model`: where it says that nothing may round float32, those of TF32 kernels refuse it.
+    """Return the rules for `model`: if it forbids rounding float32, rules with TF32 kernels refuse it.
 
-    Products, channels-last convolutions and first layers have kernels that keep the digits. Where others refuse, what
-    stands after is fused as ever, and what the library's op computes in a kernel's place stays with it. Elsewhere the
-    anchors that are for such models alone are not there.
+    Products, channels-last convolutions and first layers have kernels with full float32 precision. Where others refuse,
+    nodes after the anchor are fused as usual, and what a library op computes in a kernel's place stays with the
+    library. For other models, the anchors that are for such models alone are removed.
     """
     which = _strict if is_strict_fp32(model) else _usual
     return tuple(which(rule) for rule in rules)

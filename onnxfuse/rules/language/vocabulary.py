@@ -1,4 +1,4 @@
-"""Every word that an expression may use: what it takes, and what it says of a match."""
+"""The closed vocabulary of rule expressions: each word's arguments, and its value for a match."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxfuse.rules.match.match import Bound, Match
 
 Value = int | float | str | None
 Values = Value | tuple[Value, ...]
-"""What a term may be: a number, a word, or a list of them; None where the model does not tell."""
+"""Value of a term: a number, a word, or a list of them; None if the model does not determine it."""
 
 DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}
 DTYPES["float32"], DTYPES["float64"] = DTYPES["float"], DTYPES["double"]
@@ -30,9 +30,9 @@ class VocabularyEntry:
     meaning: Callable[..., Any]
     """Called with the graph, the match and the arguments."""
     arguments: tuple[str, ...]
-    """What each argument is: a `value` of the pattern, a `name` (a label, too), a `number`; "..." repeats."""
+    """Kind of each argument: a `value` of the pattern, a `name` (or a label), a `number`; "..." repeats."""
     text: str
-    """What `onnxfuse rules --predicates` says of it."""
+    """Description for `onnxfuse rules --predicates`."""
 
 
 def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
@@ -91,7 +91,7 @@ def _value(graph: Graph, match: Match, label: str) -> Values:
         found = graph.constant(found) if graph.element_count(found) == 1 else None
     if isinstance(found, np.ndarray):
         number = found.reshape(-1)[0] if found.size == 1 else None
-        # Of an integer a label takes an integer: what pads and axes are.
+        # An integer stays an integer when bound to a label, as pads and axes require.
         return number if number is None else int(number) if np.issubdtype(found.dtype, np.integer) else float(number)
     if isinstance(found, list):
         return tuple(v for v in found if isinstance(v, int | float)) if found else None
@@ -114,7 +114,7 @@ def _after(graph: Graph, match: Match, mask: str, scores: str) -> Value:
 
 
 def _diagonal(graph: Graph, match: Match, mask: str, scores: str) -> Seen | None:
-    """Return what a mask is on both sides of the diagonal of the scores, None where it is repeated along their axes."""
+    """Return the values of a mask on both sides of the scores' diagonal, None if it is broadcast along their axes."""
     of, to = match.values[mask], match.values[scores]
     return diagonal(graph, of) if isinstance(of, str) and isinstance(to, str) and covers(graph, of, to) else None
 
@@ -128,7 +128,7 @@ TESTS: dict[str, VocabularyEntry] = {
         _finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"
     ),
 }
-"""Conditions by themselves: the meaning returns why it does not hold, or None."""
+"""Words that are conditions: the meaning returns why it does not hold, or None."""
 
 TERMS: dict[str, VocabularyEntry] = {
     "rank": VocabularyEntry(_rank, ("value",), "rank(x) == 2: the number of dimensions"),
@@ -157,7 +157,7 @@ TERMS: dict[str, VocabularyEntry] = {
         _after, ("value", "value"), "after(mask, s) <= -30000: what it is known to be after that diagonal"
     ),
 }
-"""What a comparison can ask: the meaning returns None where the model does not tell."""
+"""Words that are operands of a comparison: the meaning returns None if the model does not determine the value."""
 
 FORMERLY = {
     "covers": "until(mask, s) and after(mask, s) ask it, too",
@@ -176,11 +176,11 @@ FORMERLY = {
     "same": "shape(x) == shape(y)",
     "alike": "not shape(x) != shape(y)",
 }
-"""Words that were, and how the same is said now."""
+"""Removed words, and their replacements."""
 
 
 def shape_of(graph: Graph, value: Bound) -> tuple[int | str | None, ...] | None:
-    """Return the shape of what a name of the pattern stands for."""
+    """Return the shape of the value that a pattern name is bound to."""
     return graph.type(value).shape if isinstance(value, str) else value.shape
 
 

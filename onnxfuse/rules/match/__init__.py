@@ -1,1 +1,1 @@
-"""Match a pattern at a node, explain a refusal, and insert a replacement."""
+"""Match a pattern at a node, explain refusals, and build replacements."""

@@ -1,6 +1,7 @@
-"""Why something did not fit, as a value: what kind of thing, of what, what is there and what was wanted.
+"""Structured causes of a refusal: kind, subject, actual value, and expected value.
 
-Who makes one decides nothing about words; who shows one asks for its `text`. Hints and rankings go by `kind`.
+Code that creates a cause does not choose its wording; code that prints one uses its `text`. Hints and rankings depend
+on `kind`.
 """
 
 from __future__ import annotations
@@ -33,40 +34,40 @@ TEXTS = {
     "finite": "'{subject}' is not known to be finite",
     "counted": "'{subject}' is not known to count from 0 as it lies in memory",
 }
-"""What each kind says. Other kinds (no kernel, too little, slower, ...) say what they saw."""
+"""Message of each kind. Other kinds (no kernel, too little, slower, ...) carry their own text."""
 
 COMPARED = frozenset({"relation", "type", "multiple", "unknown", "mask"})
-"""The kinds whose words end with what the rule wants instead."""
+"""Kinds whose message ends with the expected value."""
 
 SPELLINGS = frozenset({
     "operator", "between", "operand", "attribute", "same attribute", "constant", "list", "number", "arity", "missing",
     "other value",
 })  # fmt: skip
-"""The kinds of what does not stand as a pattern has it."""
+"""Kinds of structural mismatches with a pattern."""
 
 CONDITIONS = COMPARED | {"label", "excluded", "finite", "counted", "quantized", "not constant", "none of"}
-"""The kinds that a rule's conditions give."""
+"""Kinds that come from a rule's conditions."""
 
 
 class Cause(NamedTuple):
-    """One reason. A tuple, as one is made at every stop of every attempt: it is filled three times as fast."""
+    """One reason for a refusal. A tuple, as every stop of every attempt creates one: three times as fast."""
 
     kind: str
-    """A word for scripts and hints: `attribute`, `constant`, `operator`, `unknown`, ..."""
+    """Identifier for scripts and hints: `attribute`, `constant`, `operator`, `unknown`, ..."""
     subject: str = ""
-    """The attribute, value or term that it is about."""
+    """The attribute, value or term in question."""
     seen: str = ""
-    """What the model has there."""
+    """The actual value in the model."""
     wanted: str = ""
-    """What the rule wants there."""
+    """The value that the rule expects."""
     of: str = ""
-    """What else the words need: the operator that has an attribute, the types that would do, the divisor."""
+    """Further context of the message: the operator of an attribute, the accepted types, the divisor."""
     parts: tuple[Cause, ...] = ()
-    """Of alternatives, none of which holds: why each does not."""
+    """For alternatives that all fail: the cause of each."""
 
     @property
     def text(self) -> str:
-        """The reason in words."""
+        """The reason as text."""
         if self.parts:
             return f"{self.fact}; the rule wants {self.wanted}"
         wish = "; the rule wants {wanted}" if self.kind in COMPARED else ""
@@ -74,7 +75,7 @@ class Cause(NamedTuple):
 
     @property
     def fact(self) -> str:
-        """What is there, without what was wanted, where a condition compares the two."""
+        """The actual value as text, without the expected one, where a condition compares the two."""
         if self.parts:
             return " and ".join(dict.fromkeys(part.fact for part in self.parts))
         return self._said(TEXTS.get(self.kind, "{seen}"))

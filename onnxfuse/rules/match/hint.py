@@ -1,4 +1,4 @@
-"""What a user can do about a refusal: one sentence per kind, with the values of the case."""
+"""Hints for the user on how to resolve a refusal: one sentence per kind of cause, with the values of the case."""
 
 import re
 
@@ -41,7 +41,7 @@ HINTS = {
 
 
 def hint(cause: Cause) -> str:
-    """Return what would let the rule apply, "" where there is nothing short to say beside the reason."""
+    """Return what would let the rule apply, "" if there is nothing short to add to the reason."""
     if cause.parts:
         return next((said for part in cause.parts if (said := hint(part))), "")
     if cause.kind == "type":
@@ -49,11 +49,11 @@ def hint(cause: Cause) -> str:
     if cause.kind == "operand" and cause.seen == "a constant":
         return f"nothing to do: it is no {cause.wanted} that is divided by or added there, but a number"
     if cause.kind == "unknown" and cause.subject.startswith("value("):
-        return ""  # an attribute that the model does not write, or a number that it computes: no type would tell it
+        return ""  # an attribute that is absent, or a computed number: no type would determine it
     words = {"subject": cause.subject, "seen": cause.seen, "wanted": cause.wanted, "of": cause.of}
     return HINTS.get(cause.kind, "").format(**words)
 
 
 def without_names(reason: str) -> str:
-    """Return a reason without the names that differ from layer to layer: equal ones become one row."""
+    """Return a reason without names that differ between layers, so that equal reasons share one row."""
     return re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", reason)

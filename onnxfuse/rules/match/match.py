@@ -1,4 +1,4 @@
-"""Does a pattern stand at this node? The answer is a Match, or a Refusal: how far it got, and what stopped it."""
+"""Match a pattern at a node: return a Match, or a Refusal with the furthest progress and its cause."""
 
 import re
 from collections.abc import Iterator
@@ -21,25 +21,27 @@ from onnxfuse.rules.pattern.pattern import NEWEST, Pattern, PatternNode, choices
 from onnxfuse.support.plurals import plural
 
 SMALL = 64
-"""Elements below which two constants are one value where their numbers are the same: axes, scales, shapes."""
+"""Maximum elements of constants that count as one value if they are equal: axes, scales, shapes."""
 
 RELATIVE = 1e-3
-"""Constants and float attributes match within this relative tolerance: 1.4142 in float16 is the square root of 2, and
-exporters write it with four to eight digits. Nearest distinct constants of known formulas are 2% apart."""
+"""Relative tolerance for matching constants and float attributes: 1.4142 in float16 is the square root of 2, and
+exporters write it with four to eight digits. The nearest distinct constants of known formulas are 2% apart.
+"""
 
 HALF = 2
-"""Bytes of the least element type whose roundings still are the number: float8 has three bits of it."""
+"""Bytes of the smallest element type whose rounded values still match: float8 has three bits of mantissa."""
 
 
 STEPS = 10_000
-"""Nodes that one attempt compares with those of a pattern. The longest of ours compares 700; operands that go in any
-order double, each time, what a tree of such operators takes: one of 63 Adds would take days."""
+"""Maximum node comparisons per attempt. The longest shipped pattern needs 700; each commutative operator doubles the
+work for a tree of such operators: one of 63 Adds would take days.
+"""
 
 
 def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> bool:
-    """Return whether an attempt is known to stop at the root's operands, no further than `known` did.
+    """Return whether an attempt provably stops at the root's operands, no further than `known` did.
 
-    So most attempts end, of hundreds of spellings; none of it would be told.
+    Most attempts, of hundreds of spellings, end here; none of them would be reported.
     """
     if pattern.first is None or schema.moved(node.op, node.domain, graph.opset):
         return False
@@ -48,16 +50,16 @@ def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> boo
     index, operators = pattern.first
     operands = node.inputs if node.op in schema.COMMUTATIVE else node.inputs[index : index + 1]
     makers = [p for v in operands if (p := graph.producer(v)) is not None]
-    # What stands before an elementwise node would get further: `between` tells of it.
+    # An attempt that looks through an elementwise node would get further: `between` reports it.
     passed = (graph.producer(v) for p in makers if is_pointwise(p.op, p.domain) for v in p.inputs)
     return not any(p is not None and p.op in operators for p in (*makers, *passed))
 
 
 def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal | None:
-    """Return the furthest refusal, and how far the pattern stands beyond what stopped it; None if `known` got as far.
+    """Return the furthest refusal, with the matched nodes beyond the mismatch; None if `known` got as far.
 
-    Where an elementwise node stands before all that was wanted, as far as that goes. Where an attribute is another one
-    and all else stands, its nodes are those of all. The cause stays: it is the first that has to be mended.
+    If an extra elementwise node precedes all expected ones, matching continues beyond it. If only an attribute differs,
+    the refusal lists the nodes of the whole match. The cause stays: it is the first to be resolved.
     """
     further = _before(graph, trace)
     reached = trace.nearness if further is None else further.nearness
@@ -68,12 +70,12 @@ def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal
         return refusal
     probe = Trace(trace.unlike[0])
     found = next(_match_node(trace.unlike[0], graph, node, trace.unlike[1], probe), None)
-    # Another spelling of the rule may be what is meant: this one is no nearer for it, it only has part in more.
+    # Another spelling of the rule may be the intended one: this adds nodes to the refusal without making it nearer.
     return refusal if found is None else replace(refusal, nodes=tuple(n.name for n in found.nodes.values()))
 
 
 def _before(graph: Graph, trace: Trace) -> Refusal | None:
-    """Return how far the pattern stands before the elementwise node that stopped it, None where it does not at all."""
+    """Return how far the pattern matches beyond the elementwise node that stopped it, None if not at all."""
     node = trace.at
     if node is None or trace.missed is None or not is_pointwise(node.op, node.domain):
         return None
@@ -94,10 +96,10 @@ def _before(graph: Graph, trace: Trace) -> Refusal | None:
 
 
 def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterator[Match]:
-    """Yield every way in which `pattern` stands in `graph` with its root at `node`; `trace` notes what stopped others.
+    """Yield every match of `pattern` in `graph` with its root at `node`; `trace` records what stopped the others.
 
-    Looks only; changes nothing. Values that the pattern computes inside and that are read elsewhere do not match, nor
-    does a name that the pattern leaves free for a value that the match computes itself.
+    The graph is not changed. Interior values of the pattern that are also read elsewhere do not match, nor does an
+    input of the pattern that is bound to a value that the match itself computes.
     """
     ends = (
         whole for m in _match_node(pattern.root, graph, node, Match(pattern), trace) for whole in _ends(graph, m, trace)
@@ -111,7 +113,7 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
 
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
-    """Yield the ways in which the nodes that the root does not depend on stand too, as readers of what has matched."""
+    """Yield extensions of a match by pattern nodes downstream of it, on which the root does not depend."""
     missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != "Constant"]
     if not missing:
         yield match
@@ -247,9 +249,9 @@ def _match_constant(
 
 
 def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
-    """Return whether constants are the numbers that a pattern wants, or what their own type makes of these.
+    """Return whether constants equal the pattern's numbers, or those numbers rounded to the constants' type.
 
-    float16 has 1e-05 as 1.00136e-05, and bfloat16 has eight bits. A number that a type makes 0 or infinite is gone.
+    float16 has 1e-05 as 1.00136e-05, and bfloat16 has eight bits. A number that rounds to 0 or infinity does not match.
     """
     have = array.astype(np.float64)
     if np.allclose(have, expected.astype(np.float64), rtol=RELATIVE, atol=0):
@@ -263,7 +265,7 @@ def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
-    """Return a match with the node's attributes bound, or the reason why they do not fit."""
+    """Return a match with the node's attributes bound, or the cause of the mismatch."""
     moved = schema.moved(node.op, node.domain, graph.opset)
     have = graph.attributes(node)
     if moved:
@@ -297,7 +299,7 @@ def _itself(value: schema.AttributeValue | None) -> object:
 
 
 def _letters(equation: schema.AttributeValue | None) -> object:
-    """Return an Einsum's equation with a for its first letter, b for the second, without spaces."""
+    """Return an Einsum's equation with letters renamed in order of occurrence, without spaces."""
     letters: dict[str, str] = {}
     return re.sub(
         "[A-Za-z]", lambda x: letters.setdefault(x[0], chr(97 + len(letters))), _plain(equation).replace(" ", "")
@@ -305,20 +307,22 @@ def _letters(equation: schema.AttributeValue | None) -> object:
 
 
 _NEUTRAL: dict[str, schema.AttributeValue] = {"consumed_inputs": [], "spatial": 1, "is_test": 1}
-"""Attributes of old versions that change nothing at these values."""
+"""Attributes of old versions that have no effect at these values."""
 
 _FILLED: dict[str, int] = {"pads": 0, "dilations": 1, "strides": 1}
-"""Defaults of windows that are as long as the input has axes, so that the schema cannot hold them: all this number."""
+"""Default fill values of window attributes whose length depends on the input's rank, which the schema cannot
+express.
+"""
 
 
 def _fills(op: str, name: str, value: schema.AttributeValue) -> bool:
-    """Return whether an attribute that no schema gives a default for is at its default."""
+    """Return whether an attribute without a schema default has its default value."""
     number = _FILLED.get(name) if op.startswith(("Conv", "MaxPool", "AveragePool", "LpPool")) else None
     return number is not None and isinstance(value, list) and all(v == number for v in value)
 
 
 def operands_of(graph: Graph, node: Node) -> list[Bound]:
-    """Return what a node reads as its newest version would: attributes that became inputs stand among the inputs."""
+    """Return a node's inputs as in its newest version: attributes that became inputs are listed as inputs."""
     operands: list[Bound] = list(node.inputs)
     moved = schema.moved(node.op, node.domain, graph.opset)
     if moved:
@@ -333,7 +337,7 @@ def operands_of(graph: Graph, node: Node) -> list[Bound]:
 
 
 def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
-    """Return node and reason where a value inside the match is read outside it, or is a graph output."""
+    """Return node and reason if an interior value of the match is read outside it, or is a graph output."""
     inside = set(match.nodes.values())
     for wanted, node in match.nodes.items():
         for name, value in zip(wanted.outputs, node.outputs, strict=False):
@@ -348,10 +352,11 @@ def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
 
 
 def _own_value(match: Match) -> tuple[Node, Cause] | None:
-    """Return node and reason where a name that the pattern leaves free stands for a value that the match computes.
+    """Return node and reason if an input of the pattern is bound to a value that the match computes.
 
     # (x, part, shape): e = Expand(part, shape), y = Mul(x, e)   at   Mul(e, e)
-    What takes the place of the match would read what has gone with it, or what it computes itself.
+
+    The replacement would read a value that was removed with the match, or that it computes itself.
     """
     makers = {value: node for node in match.nodes.values() for value in node.outputs if value}
     for name, value in match.values.items():
@@ -361,7 +366,7 @@ def _own_value(match: Match) -> tuple[Node, Cause] | None:
 
 
 def array_of(graph: Graph, operand: Bound) -> np.ndarray | None:
-    """Return the constant that a name of the pattern stands for, None where it is not one."""
+    """Return the constant that a pattern name is bound to, None if it is not one."""
     if isinstance(operand, np.ndarray):
         return operand
     if graph.element_count(operand) is None:
@@ -370,7 +375,7 @@ def array_of(graph: Graph, operand: Bound) -> np.ndarray | None:
 
 
 def _same(graph: Graph, a: Bound, b: Bound) -> bool:
-    """Return whether two operands are one value: by name, or two small constants of the same numbers.
+    """Return whether two operands are one value: by name, or as two equal small constants.
 
     Exporters write the axes of each reduction of a norm as a constant of its own.
     """

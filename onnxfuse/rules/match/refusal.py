@@ -1,4 +1,4 @@
-"""Why a rule did not apply at a place, and how near it was."""
+"""Refusals: why a rule did not apply at a node, and how close it came."""
 
 from dataclasses import dataclass
 
@@ -8,68 +8,67 @@ Nearness = tuple[bool, int, int, int]
 
 
 def nearness(depth: int, missing: int, kind: str, whole: bool, held: int) -> Nearness:
-    """Return what attempts compare by: more than the root's operator, then how much more is there than is missing.
+    """Return the sort key of attempts: whether more than the root matched, then matched minus missing nodes.
 
-    Of two alike, what the rule asks of all that stands there says more than a spelling that does not fit, the more the
-    later it is asked, and a value that is not the one wanted says least: where operands go in any order, the wrong
-    order ends so.
+    Between equal ones, a failed condition ranks above a structural mismatch, later conditions above earlier ones, and a
+    wrong constant lowest: with commutative operands, the wrong order ends that way.
     """
     return depth > 1 or not missing, depth - missing, depth, 2 + held if whole else int(kind != "other value")
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule did not apply, at the point where the attempt got furthest."""
+    """Why a rule did not apply: the attempt that got furthest."""
 
     node: str
     """Name of the graph node at which it stopped."""
     cause: Cause
-    """What stopped it."""
+    """The cause."""
     depth: int
-    """How many nodes of the pattern had matched before."""
+    """Number of pattern nodes matched before."""
     size: int = 0
-    """How many nodes the pattern has, at the least, 0 where no pattern is behind it."""
+    """Minimum number of nodes of the pattern, 0 if no pattern is involved."""
     nodes: tuple[str, ...] = ()
-    """Names of the graph nodes that had matched."""
+    """Names of the matched graph nodes."""
     around: tuple[str, ...] = ()
-    """Names of the node where it stopped and of those near it that would have joined next."""
+    """Names of the node where it stopped and of adjacent nodes that would have joined next."""
     names: tuple[tuple[str, str], ...] = ()
-    """Of the names of the pattern that the cause speaks of: the value of the model that each stands for."""
+    """Model values bound to the pattern names that the cause mentions."""
     whole: bool = False
-    """Whether all of the pattern stood there, and what it computes inside, or the rule's conditions, stopped it."""
+    """Whether the whole pattern matched, and a leaking value or a condition stopped it."""
     held: int = 0
-    """How many of the conditions held before that one."""
+    """Number of conditions that held before that one."""
 
     @property
     def reason(self) -> str:
-        """What stopped it, in words."""
+        """The cause as text."""
         called = ", ".join(f"{name} is '{value}'" for name, value in self.names)
         return f"{self.cause.text} ({called})" if called else self.cause.text
 
     @property
     def missing(self) -> int:
-        """How many nodes of the pattern had not matched."""
+        """Number of unmatched pattern nodes."""
         return max(self.size - self.depth, 0)
 
     @property
     def alone(self) -> bool:
-        """Whether it is the only thing in the way: all else of the pattern stood there."""
+        """Whether this is the only obstacle: the rest of the pattern matched."""
         return not self.missing or len(self.nodes) >= self.size
 
     @property
     def nearness(self) -> Nearness:
-        """What attempts compare by."""
+        """Sort key of attempts."""
         return nearness(self.depth, self.missing, self.cause.kind, self.whole, self.held)
 
     @property
     def far(self) -> bool:
-        """Whether hardly anything was there: nothing but the root's operator of a pattern of three nodes and more."""
+        """Whether hardly anything matched: only the root's operator of a pattern of three or more nodes."""
         return self.size > 2 and self.depth <= (self.cause.kind in SPELLINGS)
 
     @property
     def near(self) -> bool:
-        """Whether it is about the place at all: where another operator stands, as much was there as was missing; where
-        another number or value does, more than one node.
+        """Whether the attempt is worth reporting: for a wrong operator, at least as many nodes matched as are missing;
+        for a wrong number or value, more than one node.
         """
         if self.size == 1 or self.alone or self.cause.kind not in SPELLINGS | CONDITIONS:
             return True
@@ -78,5 +77,5 @@ class Refusal:
 
     @property
     def trivial(self) -> bool:
-        """Whether it tells nothing: hardly more than the root's operator was there."""
+        """Whether it is uninformative: hardly more than the root's operator matched."""
         return self.cause.kind in ("operator", "operand") and self.depth <= 1

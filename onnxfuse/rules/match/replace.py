@@ -1,4 +1,4 @@
-"""Put a rewrite's replacement in the place of a match. What depends on constants alone is computed here, in float64."""
+"""Substitute a rewrite's replacement for a match; parts of constants alone are evaluated here, in float64."""
 
 import math
 from collections.abc import Mapping, Set
@@ -26,29 +26,29 @@ from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
 
 FOLDED = 1 << 16
-"""Elements of a constant that `to` may compute of whatever it reads; more where the match has larger ones."""
+"""Maximum elements of a constant that `to` may compute from anything it reads; more if the match has larger ones."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
 def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]) -> list[Node] | Refusal:
-    """Return the nodes of `target` for `match`, their constants added to `graph`; the graph's nodes are not touched.
+    """Return the nodes of `target` for `match`, their constants added to `graph`; the graph's nodes are not changed.
 
-    Folded constants are computed in float64 and rounded once, to the element type that their place asks for: that of
-    the node's other operands, the type of the match's first output where those tell nothing. Refuses where a folded
-    weight would not fit that type, or where a node cannot be written in the model's operator set.
+    Folded constants are computed in float64 and rounded once, to the element type that their use requires: that of the
+    node's other operands, or the type of the match's first output if those do not determine it. Refuses if a folded
+    weight would overflow that type, or if a node cannot be expressed in the model's operator set.
     """
     root = next(iter(match.nodes.values()))
     target = _of_the_match(target, match)
     constants = _constant_inputs(target, graph, match, optional)
-    # What others read under the name of an output stays a node, be it of constants alone: it is theirs to fold.
+    # An output keeps a node that computes it, even from constants alone: constant folding handles that.
     ends = set(target.outputs)
     folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants)]
     kept = [n for n in target.nodes if n not in folded]
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
-    made = {o for n in folded for o in n.outputs}  # a name that `from` has too means what `to` computes
+    made = {o for n in folded for o in n.outputs}  # a name that is also in `from` refers to the value in `to`
     own = made | {v for v in constants if v not in names} | _absent(match, optional)
     asked = _asked(kept, graph, match, target, own, set(constants))
     computed = _fold(folded, constants, list(dict.fromkeys(v for _, v in asked)), match)
@@ -62,8 +62,8 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
         constant[name, element] = graph.fresh(f"{base}.{name}")
         graph.add_constant(constant[name, element], stored)
     for output in (o for n in kept for o in n.outputs if o and o not in target.outputs):
-        # A name of the model goes on meaning what it meant, also where `from` has an inner value of the same name: the
-        # rule's author says with that name that the types are alike, no more.
+        # A model value keeps its name, even if `from` has an interior value of that name: reusing the name in `to`
+        # states only that the types are equal.
         fresh = graph.fresh(f"{base}.{output}")
         if output in names:
             graph.types[fresh] = graph.type(names[output])
@@ -80,14 +80,14 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
 
 
 def _of_the_match(target: Pattern, match: Match) -> Pattern:
-    """Return `target` with the operators that were there in the place of classes, by their labels."""
+    """Return `target` with operator classes replaced by the matched operators, by label."""
     there = {wanted.rest: node.op for wanted, node in match.nodes.items() if wanted.is_class}
     nodes = tuple(replace(n, op=there[n.rest]) if n.is_class else n for n in target.nodes)
     return replace(target, nodes=nodes) if there else target
 
 
 def _keep_names(protos: list[NodeProto], match: Match) -> None:
-    """Give the new nodes the names of the matched ones of the same operator, each once."""
+    """Give new nodes the names of matched ones of the same operator, each once."""
     old = [n.proto for n in match.nodes.values()]
     for proto in protos:
         found = next((o for o in old if o.op_type == proto.op_type), None)
@@ -99,7 +99,7 @@ def _keep_names(protos: list[NodeProto], match: Match) -> None:
 def _constant_inputs(
     target: Pattern, graph: Graph, match: Match, optional: Mapping[str, float]
 ) -> dict[str, np.ndarray | None]:
-    """Return the target's inputs that are constants; the arrays are read only when something is folded from them."""
+    """Return the target's constant inputs; their data are read only if something is folded from them."""
     found: dict[str, np.ndarray | None] = {}
     for name in target.inputs:
         value = match.values[name]
@@ -126,8 +126,8 @@ def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> 
 def _fold(
     folded: list[PatternNode], constants: dict[str, np.ndarray | None], wanted: list[str], match: Match
 ) -> dict[str, np.ndarray] | Refusal:
-    """Return the constants that are `wanted`; a refusal where one on the way would be out of proportion to those that
-    the match has: a rule of 300 bytes can ask for terabytes, and for hours.
+    """Return the constants that are `wanted`; a refusal if an intermediate one is disproportionately larger than the
+    match's constants: a rule of 300 bytes can request terabytes, and hours.
     """
     if not wanted:
         return {}
@@ -158,7 +158,7 @@ def _fold(
 
 
 def _inferred_elements(node: NodeProto, known: Mapping[str, np.ndarray]) -> int | None:
-    """Return how many elements ONNX's inference says that a node computes, None where it does not."""
+    """Return the number of elements that a node computes by ONNX's inference, None if unknown."""
     arrays = {v: known[v] for v in node.input if v}
     types = {v: value_info(v, ValueType(np_dtype_to_tensor_dtype(a.dtype), a.shape)).type for v, a in arrays.items()}
     few = {v: onnx.numpy_helper.from_array(a, v) for v, a in arrays.items() if a.size <= FEW}
@@ -177,7 +177,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def _widened(node: NodeProto) -> NodeProto:
-    """Constants written in a rule, and what it casts to another float type, count as float64 too."""
+    """Promote a rule's literal constants, and its casts to other float types, to float64 as well."""
     if node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in node.attribute):
         return onnx.helper.make_node("Cast", list(node.input), list(node.output), to=TensorProto.DOUBLE)
     if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
@@ -200,10 +200,10 @@ def _store(array: np.ndarray, element: int) -> np.ndarray | str:
 def _asked(
     kept: list[PatternNode], graph: Graph, match: Match, target: Pattern, own: set[str], constants: set[str]
 ) -> dict[tuple[PatternNode, str], int]:
-    """Return what is stored for which node, and the element type that it asks for: all of `own` that it reads, and
-    weights of the model that it reads in another float type than theirs.
+    """Return the stored constants of each node, and their required element type: everything from `own` that it reads,
+    and weights of the model that it reads in another float type than theirs.
 
-    The type is that of the operands with the same type variable; what a Cast yields has the one that it names.
+    The type is that of the operands with the same type variable; the result of a Cast has the type that it names.
     """
     default = _float_type(graph, match)
     names = {v: name for v in target.values if isinstance(name := match.values.get(v), str) and name}
@@ -225,23 +225,23 @@ def _asked(
 
 
 def _cast_to(node: PatternNode, match: Match) -> int:
-    """Return the type that a Cast names, 0 where it stands among attributes that a pattern kept together."""
+    """Return the target type of a Cast, 0 if it is among attributes that a pattern captured together."""
     value = node.attributes.get("to", match.labels.get(node.open.get("to", ""), 0))
     return value if isinstance(value, int) else 0
 
 
 def _float_type(graph: Graph, match: Match) -> int:
-    """Return the element type of the match's first output, or of its first floating constant where that is unknown."""
+    """Return the element type of the match's first output, or if unknown of its first floating constant."""
     values = [v for v in match.values.values() if isinstance(v, str) and v]
     types = [graph.type(next(iter(match.nodes.values())).outputs[0]).dtype, *(graph.type(v).dtype for v in values)]
     return next((t for t in types if t in FLOATS), 0)
 
 
 def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
-    """Write a node, which is in its newest form, as the operator set of `graph` has it; return why it cannot be.
+    """Convert a node from its newest form to the operator set of `graph`; return why that is impossible.
 
-    What was an attribute there is one again where it is constant: the axes of a reduction. That a Split has as many
-    parts as outputs went without saying.
+    Inputs that were attributes there become attributes again if constant: the axes of a reduction. A Split into as many
+    parts as outputs needs no attribute.
     """
     opset, old = graph.opset, schema.find(node.op_type, node.domain, graph.opset)
     if old is None:
@@ -264,7 +264,7 @@ def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
 
 
 def not_in_opset(node: PatternNode, opset: int) -> str | None:
-    """Return why a node of a pattern cannot be written in version `opset` of the default domain, None where it can."""
+    """Return why a pattern node is not expressible in version `opset` of the default domain, None if it is."""
     return _not_in_opset(node.op, node.domain, len(node.inputs), {*node.attributes, *node.open}, opset)
 
 
@@ -276,14 +276,14 @@ def _not_in_opset(op: str, domain: str, inputs: int, attributes: Set[str], opset
         return f"{op} does not exist in opset {opset}"
     if found.deprecated:
         return f"{op} is deprecated in opset {opset}"
-    # A Gemm without a bias is no older than opset 11.
+    # Gemm's bias is optional since opset 11.
     if not found.min_input <= inputs <= found.max_input or not attributes <= found.attributes.keys():
         return f"{op} of opset {opset} cannot be written this way"
     return None
 
 
 def node_proto(node: PatternNode, names: Mapping[str, str], match: Match) -> NodeProto:
-    """Return the node that a node of a pattern stands for, given the values behind its names."""
+    """Return the graph node for a pattern node, given the values of its names."""
     proto = NodeProto(op_type=node.op, domain=node.domain)
     proto.input.extend(names[v] if v else "" for v in node.inputs)
     proto.output.extend(names[v] if v else "" for v in node.outputs)
@@ -292,7 +292,7 @@ def node_proto(node: PatternNode, names: Mapping[str, str], match: Match) -> Nod
         value = match.labels[label]
         if name in ("value_ints", "value_floats") and isinstance(value, int | float):
             value = [value]
-        if name == "value_ints":  # older than opset 12 a Constant holds a tensor alone
+        if name == "value_ints":  # before opset 12 a Constant holds a tensor only
             name, value = "value", onnx.numpy_helper.from_array(np.asarray(value, np.int64))
         if name in node.floats and isinstance(value, int):
             value = float(value)

@@ -1,4 +1,4 @@
-"""What was done to a model, what was not, and why: plain facts for the command line, JSON and tests."""
+"""Report of an optimization: applied rules, refusals and reasons, as plain data for the CLI, JSON and tests."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,59 +12,59 @@ from onnxfuse.support.text_tables import Table, Tabled
 
 @dataclass(frozen=True)
 class Applied:
-    """One place where a rule was applied."""
+    """One application of a rule."""
 
     rule: str
     op: str
-    """The fused op, or "" for a rewrite."""
+    """The fused op, "" for a rewrite."""
     nodes: tuple[str, ...]
     """The original nodes, as "Op name"."""
     stops: tuple[Refusal, ...] = ()
-    """Why it did not grow further: its neighbours that stayed outside."""
+    """Adjacent nodes that stayed outside, with the reason."""
     outputs: tuple[str, ...] = ()
-    """The values that the fused op computes: with its name, its place in the model."""
+    """Values that the fused op computes: with its name, they identify it in the model."""
     kept: tuple[str, ...] = ()
-    """The values that the library computes for it: its anchor, where a rule leaves that to the library."""
+    """Values that the library computes: the anchor's, if the rule leaves the anchor to the library."""
     cost: str = ""
-    """Why the rule would not have applied without measuring: what it says of the kernel's cost there."""
+    """The rule's cost condition that failed, if measuring overrode it."""
     library: bool = False
-    """Whether the rule's own form through the library's op is another way to compute it."""
+    """Whether the rule's library form is an alternative implementation."""
 
 
 @dataclass(frozen=True)
 class Near:
-    """One place where a rule did not apply, at the point where the attempt got furthest."""
+    """One near miss: the attempt of a rule that got furthest."""
 
     rule: str
     root: str
-    """The node that the attempt started from, as "Op name"."""
+    """The node at the attempt's root, as "Op name"."""
     refusal: Refusal
 
 
 @dataclass(repr=False)
 class OptimizeReport(Tabled):
-    """What was done to a model, and what was not, and why."""
+    """What an optimization changed, what it did not, and why."""
 
     applied: list[Applied] = field(default_factory=list)
     stopped: list[Near] = field(default_factory=list)
-    """The furthest attempt of each rule at each root that it did not take, those that tell hardly anything included."""
+    """The furthest attempt of each rule at each root where it did not apply, uninformative ones included."""
     earlier: dict[tuple[str, str], Near] = field(default_factory=dict)
-    """Those of rounds of rewriting before the last one, by rule and root: of nodes that are others since, too."""
+    """Those of earlier rewrite rounds, by rule and root: including nodes that were replaced since."""
     before: Counter[str] = field(default_factory=Counter)
-    """Operators of the model as it came, bodies of If, Loop and Scan included."""
+    """Operators of the original model, bodies of If, Loop and Scan included."""
     after: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each phase."""
     notes: list[str] = field(default_factory=list)
-    """What a user should know of it: what was left alone for another reason than a rule's, and what would help."""
+    """Notes for the user: what was not optimized for reasons other than a rule's, and what would help."""
 
     def forget(self) -> None:
-        """Begin anew to say what stopped; what was said becomes what stopped earlier."""
+        """Start a new round: refusals so far become earlier ones."""
         self.earlier.update({(n.rule, n.root): n for n in self.stopped})
         self.stopped.clear()
 
     def add(self, later: "OptimizeReport") -> None:
-        """Go on with what was done to the same model after all that is said here."""
+        """Append the report of a later optimization of the same model."""
         self.forget()
         self.applied += later.applied
         self.stopped += later.stopped
@@ -72,9 +72,7 @@ class OptimizeReport(Tabled):
         self.notes += later.notes
 
     def attempts(self) -> list[Near]:
-        """Return the last attempt of each rule at each root that it did not take, those at nodes that are others since
-        included.
-        """
+        """Return the last attempt of each rule at each root where it did not apply, replaced nodes included."""
         done = {(a.rule, node) for a in self.applied for node in a.nodes}
         last = {at: n for at, n in self.earlier.items() if at not in done}
         last.update({(n.rule, n.root): n for n in self.stopped})
@@ -89,14 +87,14 @@ class OptimizeReport(Tabled):
 
     @property
     def near(self) -> list[Near]:
-        """The attempts that got further than the root's operator."""
+        """Attempts that got further than the root's operator."""
         return [n for n in self.stopped if not n.refusal.trivial]
 
     def by_rule(self) -> Counter[str]:
-        """Return how often each rule was applied."""
+        """Return how often each rule applied."""
         return Counter(a.rule for a in self.applied)
 
 
 def names(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Return the nodes as a person reads them: "Op name"."""
+    """Return display names of nodes: "Op name"."""
     return tuple(f"{n.op} {n.name}" for n in nodes)

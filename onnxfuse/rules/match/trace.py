@@ -1,4 +1,4 @@
-"""What an attempt to match has found so far, and the furthest point that all attempts at a place reached."""
+"""State of a match attempt: bindings so far, and the furthest point that all attempts at a node reached."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,60 +13,60 @@ from onnxfuse.rules.match.refusal import Nearness, Refusal, nearness
 from onnxfuse.rules.pattern.pattern import Pattern, PatternNode
 
 Bound = str | np.ndarray
-"""What a name of the pattern stands for: a value of the graph ("" for an absent one), or a constant that the model
-holds as an attribute."""
+"""Binding of a pattern name: a graph value ("" for an absent one), or a constant that the model holds as an
+attribute.
+"""
 
 
 @dataclass(slots=True)
 class Match:
-    """A place where a pattern stands; not frozen, which would take three times as long to fill."""
+    """A match of a pattern; not frozen, which would take three times as long to construct."""
 
     pattern: Pattern
-    """The pattern, with the spellings that stand here."""
+    """The pattern, with the matched spellings."""
     nodes: dict[PatternNode, Node] = field(default_factory=dict)
     values: dict[str, Bound] = field(default_factory=dict)
-    """What each name of the pattern stands for."""
+    """Bindings of the pattern's names."""
     labels: dict[str, schema.AttributeValue | tuple[onnx.AttributeProto, ...] | None] = field(default_factory=dict)
-    """What each attribute label stands for."""
+    """Bindings of attribute labels."""
 
     def binding(self, name: str, operand: Bound) -> "Match":
-        """Return it with one more name bound. Written out, as `copy` is: half a million are made for 5,000 nodes."""
+        """Return a copy with one more binding. Written out, as `copy` is: 5,000 nodes create half a million."""
         return Match(self.pattern, self.nodes, {**self.values, name: operand}, self.labels)
 
     def copy(self) -> "Match":
-        """Return it with nodes and values that may be changed."""
+        """Return a copy with mutable nodes and values."""
         return Match(self.pattern, {**self.nodes}, {**self.values}, self.labels)
 
     def refusal(self, cause: Cause) -> Refusal:
-        """Return why nothing is done at this place, where all of the pattern stands."""
+        """Return a refusal of this complete match."""
         found = tuple(n.name for n in self.nodes.values())
         return Refusal(self.nodes[self.pattern.root].name, cause, len(found), len(found), found, whole=True)
 
 
 class Trace:
-    """Remembers the furthest point that a matching attempt reached."""
+    """Records the furthest point that a match attempt reached."""
 
     def __init__(self, lenient: PatternNode | None = None) -> None:
         self.lenient = lenient
-        """The node of the pattern whose attributes and outputs may be any: to see whether all else stands there."""
+        """Pattern node whose attributes and outputs are ignored, to test whether the rest matches."""
         self.unlike: tuple[PatternNode, Match] | None = None
-        """Where attributes or outputs were others: the node of the pattern that was wanted, and what had matched."""
+        """On mismatched attributes or outputs: the expected pattern node, and the partial match."""
         self.steps = 0
-        """Nodes that were compared with those of the pattern."""
+        """Number of node comparisons."""
         self.at: Node | None = None
-        """Where the furthest point was."""
+        """Location of the furthest point."""
         self.missed: tuple[PatternNode, Match] | None = None
-        """Where another operator stood: the node of the pattern that was wanted, and what had matched."""
+        """On a mismatched operator: the expected pattern node, and the partial match."""
         self._nearness: Nearness | tuple[()] = ()
         self._stopped: tuple[Cause, Match, bool, bool, int] | None = None
 
     def stop(
         self, node: Node, cause: Cause, match: Match, *, there: bool = False, whole: bool = False, held: int = 0
     ) -> bool:
-        """Note that an attempt stopped here, with what had matched; return whether it is the furthest.
+        """Record that an attempt stopped here, with its partial match; return whether it is the furthest.
 
-        `there`: the node's operator is right, too. `whole`: all of the pattern stood there, and so many of the
-        conditions `held`.
+        `there`: the node's operator matched, too. `whole`: the whole pattern matched, and `held` conditions held.
         """
         depth = len(match.nodes) + there
         reached = nearness(depth, max(match.pattern.least - depth, 0), cause.kind, whole, held)
@@ -78,12 +78,12 @@ class Trace:
 
     @property
     def nearness(self) -> Nearness | tuple[()]:
-        """How far the furthest attempt got; less than any where there was none."""
+        """Progress of the furthest attempt; below any if there was none."""
         return self._nearness
 
     @property
     def furthest(self) -> Refusal | None:
-        """What stopped the attempt that got furthest. It is put into words here: of ten stops one is the furthest."""
+        """Refusal of the furthest attempt. Its text is built here: of ten stops one is the furthest."""
         if self._stopped is None or self.at is None:
             return None
         (cause, match, there, whole, held), at = self._stopped, self.at.name
@@ -94,7 +94,7 @@ class Trace:
 
 
 def _spoken_of(cause: Cause, match: Match) -> tuple[tuple[str, str], ...]:
-    """Return the names of the pattern that the words of a condition have, with the values that they stand for."""
+    """Return the pattern names that a condition mentions, with their values."""
     if cause.kind not in CONDITIONS:
         return ()
     words = dict.fromkeys(

@@ -1,1 +1,1 @@
-"""Patterns, and the expressions in them."""
+"""Patterns and their expressions."""

@@ -1,4 +1,4 @@
-"""The expressions of a rule: Python's syntax, read once into a small tree that can do nothing but compare numbers.
+"""The expressions of a rule: Python's syntax, parsed once into a small tree that can only compare numbers.
 
 rank(w) == 2 and const(w, b)            dtype(x) in (float16, bfloat16)
 1 <= dim(x, -1) <= 1024                 dim(h, 1) * dim(h, 3) == dim(x, 2)
@@ -18,10 +18,10 @@ from onnxfuse.support.plurals import plural
 SEE = "See onnxfuse rules --predicates."
 
 LONGEST, DEEPEST = 2000, 30
-"""Characters of an expression, and how deep its operators nest: Python's parser ends at some thousands."""
+"""Maximum characters and operator nesting of an expression: Python's parser fails at some thousands."""
 
 LARGEST = 2**63
-"""The largest number in an expression, and the largest integer that it may come to: beyond is no extent and no size."""
+"""Maximum literal, and maximum integer result: no extent or size is larger."""
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.In: "in",
@@ -35,7 +35,7 @@ OPERATORS: dict[type[ast.operator], str] = {
 
 @dataclass(frozen=True)
 class NumberLiteral:
-    """A number as it is written; `inf`, too."""
+    """A literal number; `inf`, too."""
 
     value: int | float
 
@@ -45,7 +45,7 @@ class NumberLiteral:
 
 @dataclass(frozen=True)
 class Word:
-    """A name on one side of a comparison: an element type, the name of an extent, a text."""
+    """A name on one side of a comparison: an element type, a symbolic extent, a string."""
 
     text: str
 
@@ -55,7 +55,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Call:
-    """A word of the vocabulary with its arguments: names of the pattern, or numbers."""
+    """A vocabulary word with its arguments: names of the pattern, or numbers."""
 
     name: str
     arguments: tuple[str | Tree, ...]
@@ -80,7 +80,7 @@ class ElementAccess:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Two numbers and what is between them; a sign is 0 - x."""
+    """A binary operation on numbers; a sign is 0 - x."""
 
     left: Tree
     operator: str
@@ -93,7 +93,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Compare:
-    """Two sides; of `in` the right one is several."""
+    """A comparison; for `in` the right side has several values."""
 
     left: Tree
     relation: str
@@ -106,7 +106,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Combined:
-    """Conditions joined by `and`, `or`; or one that must not hold, `not`."""
+    """Conditions joined by `and`, `or`; or one negated by `not`."""
 
     how: str
     parts: tuple[Tree, ...]
@@ -121,20 +121,20 @@ Tree = NumberLiteral | Word | Call | ElementAccess | Arithmetic | Compare | Comb
 
 @cache
 def read(text: str) -> Tree:
-    """Return the condition in `text`; raises RuleError. Whether its words are known is not asked here."""
+    """Return the condition in `text`; raises RuleError. Its words are not checked here."""
     return _condition(_parsed(text))
 
 
 @cache
 def read_values(text: str) -> tuple[tuple[Tree, ...], bool]:
-    """Return the number in `text`, or the elements of a list, and whether it is one; raises RuleError."""
+    """Return the number in `text`, or the elements of a list, and whether it is a list; raises RuleError."""
     tree = _parsed(text)
     many = isinstance(tree, ast.List)
     return tuple(_value(one) for one in (tree.elts if isinstance(tree, ast.List) else (tree,))), many
 
 
 def calls(tree: Tree) -> Iterator[Call]:
-    """Yield every use of a word in `tree`."""
+    """Yield every vocabulary call in `tree`."""
     if isinstance(tree, Call):
         yield tree
         for argument in tree.arguments:
@@ -163,7 +163,7 @@ def _inside(tree: Tree) -> tuple[Tree, ...]:
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return the expression with other names for the values and labels of a pattern."""
+    """Return the expression with a pattern's values and labels renamed."""
     others = tuple((name, names[name]) for name in sorted(_arguments(text)) if names.get(name, name) != name)
     return _renamed(text, others) if others else text
 
@@ -214,7 +214,7 @@ def _condition(tree: ast.expr) -> Tree:
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
         return Combined("not", (_condition(tree.operand),), ast.unparse(tree))
     if isinstance(tree, ast.Tuple) and tree.elts and isinstance(tree.elts[0], ast.Compare):
-        # dtype(x) in float16, bfloat16: what follows the first belongs to it, too
+        # dtype(x) in float16, bfloat16: the tuple belongs to `in`
         first = tree.elts[0]
         listed = ast.Tuple([first.comparators[-1], *tree.elts[1:]], ast.Load())
         return _condition(ast.Compare(first.left, first.ops, [*first.comparators[:-1], listed]))
@@ -242,7 +242,7 @@ def _link(left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> Tree:
 
 
 def _side(tree: ast.expr) -> Tree:
-    """One side of a comparison, where a bare word may stand."""
+    """One side of a comparison, where a bare word is allowed."""
     if isinstance(tree, ast.Name) and tree.id != "inf":
         return Word(tree.id)
     if isinstance(tree, ast.Constant) and isinstance(tree.value, str):

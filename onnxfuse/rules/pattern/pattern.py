@@ -1,12 +1,12 @@
-"""A pattern: a small dataflow graph written in ONNX's own text syntax, with names for what it leaves open.
+"""Patterns: small dataflow graphs in ONNX's text syntax, with labels for open attributes.
 
     (x, w, b) => (y) {
-      c = Conv <_: string = @conv> (x, w, b)      # `_`: all attributes that are not written, kept under the label conv
+      c = Conv <_: string = @conv> (x, w, b)      # `_`: all attributes that are not written, under the label conv
       h = Constant <value = float {0.5}> ()       # matches any constant of that value, whatever its type or shape
       y = Mul (c, h)
     }
 
-An attribute that is not written means the operator's default; `name: type = @label` leaves it open.
+An omitted attribute must have the operator's default; `name: type = @label` matches any value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,21 +26,21 @@ from onnxfuse.support.errors import ModelError, RuleError
 from onnxfuse.support.plurals import plural
 
 NEWEST = onnx.defs.onnx_opset_version()
-"""The opset in which patterns are written; older spellings in a model are matched all the same."""
+"""Opset in which patterns are written; older forms in a model match as well."""
 
 CLASSES: dict[str, frozenset[str]] = {
     "Pointwise": cuda.pointwise_ops(),
     "Reduction": frozenset(s.name for s in onnx.defs.get_all_schemas() if not s.domain and s.name.startswith("Reduce")),
 }
-"""Words that stand for any of several operators; in `to`, under the same label, for the one that was there."""
+"""Words for operator classes; in `to`, under the same label, the matched operator."""
 
 REST = "_"
-"""The attribute name that stands for all attributes that a pattern node does not write."""
+"""Attribute name for all attributes that a pattern node does not write."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of `where` or `let`, and the file and line where it stands."""
+    """A line of `where` or `let`, with its file and line number."""
 
     text: str
     place: str
@@ -53,32 +53,32 @@ class PatternNode:
     op: str
     domain: str
     inputs: tuple[str, ...]
-    """Names of the values it reads, "" where an optional input must be absent."""
+    """Names of its input values, "" where an optional input must be absent."""
     outputs: tuple[str, ...]
     attributes: dict[str, schema.AttributeValue]
-    """The attributes that must have this value."""
+    """Attributes with required values."""
     open: dict[str, str]
-    """The attributes whose value is bound: {attribute: label}."""
+    """Attributes whose values are bound: {attribute: label}."""
     rest: str | None
-    """The label under which all other attributes are kept; None where they must be the defaults."""
+    """Label that captures all other attributes; None if they must have their defaults."""
     floats: frozenset[str]
-    """The open attributes that are declared as float: a whole number bound to them is written as one."""
+    """Open attributes declared as float: an integer bound to one is written as a float."""
     alternatives: tuple["Alternative", ...] = ()
-    """The spellings of a part that a rule has named, where the node stands for one; no operator then."""
+    """Spellings of a named part, if the node is a call of one; it then has no operator."""
 
     @cached_property
     def is_class(self) -> bool:
-        """Whether it stands for any operator of a class."""
+        """Whether it matches any operator of a class."""
         return not self.domain and self.op in CLASSES and not self.alternatives
 
     @cached_property
     def operators(self) -> frozenset[str]:
-        """The operators that may stand there: its own, or those of its class."""
+        """Operators that it matches: its own, or those of its class."""
         return CLASSES[self.op] if self.is_class else frozenset({self.op})
 
     @cached_property
     def constant(self) -> np.ndarray | None:
-        """The value that a Constant node of the pattern wants, None for any other operator."""
+        """Required value of a Constant node, None for other operators."""
         if self.op != "Constant" or not self.attributes:
             return None
         (value,) = self.attributes.values()
@@ -90,25 +90,25 @@ class PatternNode:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A pattern with the values that it takes and yields."""
+    """A pattern with its inputs and outputs."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[PatternNode, ...]
     text: str
     optional: frozenset[str] = frozenset()
-    """Inputs that a model may lack; of an anchor outputs, too."""
+    """Inputs that may be absent; for an anchor also outputs."""
     place: str = ""
-    """File and line, the beginning of every complaint."""
+    """File and line, the prefix of every error."""
     where: tuple["Line", ...] = ()
-    """What the spellings chosen so far ask of a match."""
+    """Conditions of the spellings chosen so far."""
     let: Mapping[str, "Line"] = field(default_factory=dict)
-    """The labels that they bind."""
+    """Labels that they bind."""
     realize: tuple[PatternNode, ...] = ()
-    """The nodes that they add to the library's form."""
+    """Nodes that they add to the library form."""
 
     def producer(self, value: str) -> PatternNode | None:
-        """Return the node of the pattern that yields `value`, None for an input of the pattern."""
+        """Return the pattern node that computes `value`, None for an input."""
         return self._producers.get(value)
 
     @cached_property
@@ -117,12 +117,12 @@ class Pattern:
 
     @cached_property
     def root(self) -> PatternNode:
-        """The node that yields the first output; matching starts here."""
+        """The node that computes the first output; matching starts here."""
         return next(n for n in self.nodes if self.outputs[0] in n.outputs)
 
     @cached_property
     def first(self) -> tuple[int, frozenset[str]] | None:
-        """Of the root's inputs the first that the pattern computes, and the operators that may do so; None for any."""
+        """The root's first input that the pattern computes, and the operators that may compute it; None for any."""
         for index, name in enumerate(self.root.inputs):
             if name and (node := self.producer(name)) is not None and node.op != "Constant":
                 operators = _last(node, node.outputs.index(name))
@@ -131,33 +131,33 @@ class Pattern:
 
     @cached_property
     def values(self) -> frozenset[str]:
-        """Every name that a match binds; until all spellings are chosen, also what their calls read."""
+        """Every name that a match binds; until all spellings are chosen, also the inputs of calls."""
         return frozenset(self.outputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
 
     @cached_property
     def calls(self) -> tuple[PatternNode, ...]:
-        """The nodes for which a spelling is still to be chosen."""
+        """Calls whose spelling is still to be chosen."""
         return tuple(n for n in self.nodes if n.alternatives)
 
     @cached_property
     def opened(self) -> int:
-        """How many operators it has with the longest spelling of each part in its place."""
+        """Number of operators with the longest spelling of each part."""
         return sum(max((a.pattern.opened for a in n.alternatives), default=1) for n in self.nodes)
 
     @cached_property
     def least(self) -> int:
-        """How many operators it has with the shortest spelling of each part in its place; constants do not count."""
+        """Number of operators with the shortest spelling of each part; constants do not count."""
         return sum(min((a.pattern.least for a in n.alternatives), default=1) for n in self.nodes if n.op != "Constant")
 
     @cached_property
     def ends(self) -> int:
-        """How many patterns it stands for whose last node is an operator."""
+        """Number of expansions in which the root is an operator."""
         root = self.producer(self.outputs[0])
         return 1 if root is None else sum(a.pattern.ends for a in root.alternatives) or 1
 
     @cached_property
     def rests(self) -> frozenset[str]:
-        """The labels that stand for all other attributes of a node."""
+        """Labels that capture all other attributes of a node."""
         return frozenset(n.rest for n in self.nodes if n.rest)
 
     @cached_property
@@ -168,18 +168,18 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """One spelling of a part that a rule has named: what a call of that name stands for."""
+    """One spelling of a named part: the expansion of a call."""
 
     pattern: Pattern
-    """Its nodes; an output that none of them computes stands for whatever value is there."""
+    """Its nodes; an output that none of them computes matches any value."""
     where: tuple[Line, ...] = ()
     let: Mapping[str, Line] = field(default_factory=dict)
     realize: tuple[PatternNode, ...] = ()
-    """What it adds to the library's form: computes arguments from values of the spelling, or its output from them."""
+    """Its addition to the library form: computes arguments from the spelling's values, or its output from them."""
 
 
 def _last(node: PatternNode, output: int) -> frozenset[str] | None:
-    """Return the operators that may compute an output of a node, or of what it stands for; None where any may."""
+    """Return the operators that may compute an output of a node or of its expansions; None for any."""
     if not node.alternatives:
         return node.operators
     found = frozenset[str]()
@@ -196,40 +196,40 @@ Parts = Mapping[str, tuple[Alternative, ...]]
 
 
 MOST_OPERATORS = 64
-"""Of a pattern that names parts, which may name others twice. The longest that comes with onnxfuse has 33."""
+"""Maximum size of a pattern with expanded parts, which may nest. The longest shipped one has 33."""
 
 MOST_ENDS = 1000
-"""Spellings of the end of a pattern, each of which is an anchor of its own."""
+"""Maximum expansions of a pattern's root, each of which is a separate anchor."""
 
 
 def parse(text: str, place: str, parts: Parts | None = None, *, part: bool = False) -> Pattern:
     """Return the pattern in `text`; `place` (file and line) begins the message of the RuleError for a mistake.
 
-    A node whose operator is a name in `parts` is a call: one of its spellings stands there. A `part` may leave its
-    output to whatever is there.
+    A node whose operator is a name in `parts` is a call: it expands to one of the part's spellings. A `part` may leave
+    its output unbound.
     """
     return _pattern(parse_function(text, place), text, place, parts or {}, part)
 
 
 @cache
 def choices(pattern: Pattern, call: PatternNode) -> tuple[Pattern, ...]:
-    """Return `pattern` with each spelling of `call` in its place.
+    """Return `pattern` with `call` expanded to each of its spellings.
 
-    Arguments are matched by position; what a spelling reads beyond them becomes an input of the pattern. Its own names
-    and labels stay as they are, unless they are taken.
+    Arguments are matched by position; further inputs of a spelling become inputs of the pattern. Its own names and
+    labels are kept unless they conflict.
     """
     return tuple(_with(pattern, call, alternative) for alternative in call.alternatives)
 
 
 def chosen(pattern: Pattern) -> Pattern:
-    """Return `pattern` with the first spelling of every part that is still open."""
+    """Return `pattern` with the first spelling of every unexpanded part."""
     while pattern.calls:
         pattern = choices(pattern, pattern.calls[0])[0]
     return pattern
 
 
 def every_spelling(pattern: Pattern) -> Iterator[Pattern]:
-    """Yield whole patterns, among them each spelling of each part at least once."""
+    """Yield fully expanded patterns that together cover each spelling of each part."""
     yield chosen(pattern)
     waiting, seen = [pattern], set[tuple[str, Alternative]]()
     while waiting:
@@ -243,7 +243,7 @@ def every_spelling(pattern: Pattern) -> Iterator[Pattern]:
 
 
 def roots(pattern: Pattern) -> Iterator[Pattern]:
-    """Yield the patterns that `pattern` stands for, with an operator at the root."""
+    """Yield the expansions of `pattern` with an operator at the root."""
     root = pattern.root
     if not root.alternatives:
         yield pattern
@@ -253,7 +253,7 @@ def roots(pattern: Pattern) -> Iterator[Pattern]:
 
 
 def realized(target: Pattern, pattern: Pattern) -> Pattern:
-    """Return the library's form `target` with what the chosen spellings of `pattern` add to it, in order."""
+    """Return the library form `target` with the additions of the chosen spellings of `pattern`, in order."""
     taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
     inner = {o for n in target.nodes for o in n.outputs} - set(target.outputs)
     names = {o: f"whole_{o}" for o in inner & taken}
@@ -323,7 +323,7 @@ def _reworded(line: Line, names: Mapping[str, str]) -> Line:
 
 
 def parse_function(text: str, place: str) -> onnx.FunctionProto:
-    """Return `(inputs) => (outputs) { nodes }` as ONNX reads it; raises RuleError that begins with `place`."""
+    """Return `(inputs) => (outputs) { nodes }` as parsed by ONNX; errors are RuleErrors that begin with `place`."""
     header = f'<domain: "pattern", opset_import: ["" : {NEWEST}, "com.microsoft" : 1]> pattern '
     try:
         return model_text.parse_function(header + text.strip())
@@ -387,7 +387,7 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
 
 
 def _is_whole(tensor: onnx.TensorProto) -> bool:
-    """Return whether a tensor that is written in a rule has as many numbers as its extents say."""
+    """Return whether a tensor literal has as many elements as its shape."""
     try:
         return numpy_helper.to_array(tensor).shape == tuple(tensor.dims)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Apply rewrite rules everywhere until nothing changes."""
+"""Apply rewrite rules to a fixed point."""

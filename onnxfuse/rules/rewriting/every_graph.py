@@ -1,4 +1,4 @@
-"""A model's graphs one by one: bodies of If, Loop and Scan before what holds them."""
+"""Iterate over a model's graphs in post-order: bodies of If, Loop and Scan before the graph that contains them."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def for_every_graph(model: ModelProto, act: Callable[[Graph], T]) -> list[T]:
-    """Return what `act` does with the body of every If, Loop and Scan, innermost first, then with the main graph."""
+    """Apply `act` to the body of every If, Loop and Scan, innermost first, then to the main graph."""
     opset, returned = opset_of(model), list[T]()
 
     def visit(proto: GraphProto, typed: GraphProto, parent: Graph | None, holder: NodeProto | None) -> None:

@@ -1,4 +1,4 @@
-"""The rewrite phase: apply every rewrite rule, everywhere, until nothing changes."""
+"""The rewrite phase: apply every rewrite rule at every node until a fixed point."""
 
 import hashlib
 import re
@@ -24,21 +24,24 @@ from onnxfuse.support.errors import RuleError
 from onnxfuse.support.plurals import plural
 
 Simplify = Callable[[Graph], bool]
-"""A rewrite that is built in: changes the graph, and says whether it did."""
+"""A built-in rewrite: changes the graph, and returns whether it did."""
 
 MAX_ROUNDS = 50
-"""Rounds of rewriting over the whole graph; models settle in three, so this many means rules that undo each other."""
+"""Maximum rewrite rounds over the whole graph; models converge in three, so this many means that rules undo each
+other.
+"""
 
 GROWTH = 4
 ROOM = 200
-"""A graph that has grown to so many times its nodes, and so many more, is one whose rules feed themselves: what rules
-write is never larger than a few nodes for one, and they settle."""
+"""Maximum growth of a graph, as a factor and an addition, before its rules count as divergent: a rule replaces a node
+by a few nodes at most, and rules converge.
+"""
 
 BETWEEN = 4
-"""Nodes that may stand between those that a pattern has: a mask, a cast, a scale, of which it knows nothing."""
+"""Maximum extra nodes between those of a pattern, such as a mask, a cast, a scale."""
 
 SEEN = 3
-"""A graph that looks the same as after an earlier round for the third time goes in circles."""
+"""Number of repetitions of an earlier state after which a graph is in a cycle."""
 
 
 def settle(
@@ -48,12 +51,11 @@ def settle(
     report: OptimizeReport,
     last: Sequence[Simplify] = (),
 ) -> None:
-    """Rewrite until nothing changes: of values that a rewrite made, the types are known the next time round.
+    """Rewrite to a fixed point; types of new values are inferred between rounds.
 
-    `simplify` goes before the rules. What a folded shape computes may tell the next one. Folding ends by itself: each
-    fold takes a node away. `last` goes once the rules have nothing more to say of a graph with all its types known, and
-    they go on where one of these changed it; these, too, must end by themselves. Raises RuleError for rules that never
-    settle.
+    `simplify` runs before the rules, as a folded shape can determine further types. Folding terminates: each fold
+    removes a node. `last` runs once the rules make no more changes with all types known, and the rules continue if it
+    changed anything; it must terminate, too. Raises RuleError for rules that do not converge.
     """
     rounds = 0
     while rounds < MAX_ROUNDS:
@@ -72,9 +74,9 @@ def rewrite(
     report: OptimizeReport,
     last: Sequence[Simplify] = (),
 ) -> bool:
-    """Rewrite until nothing changes; return whether anything did, so that types may be known that were not before.
+    """Rewrite until nothing changes; return whether anything did, so that types can be inferred anew.
 
-    Where nothing did, `last` may change the graph. Raises RuleError for rules that never settle.
+    If nothing did, `last` may change the graph. Raises RuleError for rules that do not converge.
     """
     rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * len(graph.nodes) + ROOM
@@ -85,10 +87,10 @@ def rewrite(
         changed, small = False, len(graph.nodes)
         for act in simplify:
             changed |= act(graph)
-        most += max(len(graph.nodes) - small, 0)  # what stood in a body is no growth of the rules'
-        # What only a target read that is a constant now would keep rules from what it asked for its shape.
+        most += max(len(graph.nodes) - small, 0)  # nodes inlined from a body do not count as growth
+        # Dead shape computations, of targets that are constants now, would block rules as extra readers.
         changed |= bool(graph.eliminate_dead_code())
-        if asked and not changed:  # the rules have said all that they have to say of this graph
+        if asked and not changed:  # the rules have reached a fixed point on this graph
             report.stopped += near.values()
             return True
         near = {}
@@ -118,7 +120,7 @@ def rewrite(
 
 
 def _at_root(of_op: Mapping[str, list[Node]], one: Rewrite) -> list[Node]:
-    """Return the nodes at which the root of a rewrite may stand, in order."""
+    """Return the nodes that may be the root of a rewrite, in order."""
     of_each = [of_op[op] for op in one.source.root.operators if op in of_op]
     return of_each[0] if len(of_each) == 1 else sorted((n for nodes in of_each for n in nodes), key=lambda n: n.order)
 
@@ -132,7 +134,7 @@ def _by_op(graph: Graph) -> dict[str, list[Node]]:
 
 
 def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
-    """Return the error for rewrites that never settle, of which these were the last; without any it is onnxfuse's."""
+    """Return the error for rewrites that do not converge, given the most recent ones (none: a defect here)."""
     involved = list(dict.fromkeys(a.rule for a in last))
     if not involved:
         return AssertionError(f"what is built in undoes itself: {fact}")
@@ -147,7 +149,7 @@ def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
 
 
 def _state(graph: Graph) -> bytes:
-    """Return what tells a graph: its nodes and what they read, small constants by their numbers, no name of a value."""
+    """Return a fingerprint of a graph: nodes and inputs, small constants by data, independent of value names."""
     numbers: dict[str, int] = {}
     digest = hashlib.sha256()
     for node in graph.nodes:
@@ -160,7 +162,7 @@ def _state(graph: Graph) -> bytes:
 
 
 def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
-    """Return what a value that a node reads is known by."""
+    """Return the key of a value that a node reads."""
     if value in numbers:
         return numbers[value]
     count = graph.element_count(value)
@@ -171,7 +173,7 @@ def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
 
 
 def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
-    """A rule has several spellings; of all that were tried at one root, the one that got furthest tells most."""
+    """Keep a rule's furthest attempt at a root: among several spellings it is the most informative."""
     known = near.get((rule, node))
     if known is None or refusal.nearness > known.refusal.nearness:
         near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
@@ -193,7 +195,7 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near |
 
 
 def bind(let: Sequence[Binding], graph: Graph, match: Match) -> Match | Refusal:
-    """Return `match` with the labels that `let` and its spellings bind, or the refusal of one without a value."""
+    """Return `match` with the labels bound by `let` and its spellings, or a refusal if one has no value."""
     labels = dict(match.labels)
     for binding in (*let, *predicate.bound(match.pattern)):
         value = predicate.bind(binding, graph, match)
@@ -213,8 +215,8 @@ def find(
 ) -> Match | Refusal | None:
     """Return the first match at `node` for which `about` and `where` hold; else the furthest refusal.
 
-    None if nothing matched, and where `about` holds of no match. A refusal that got no further than `known`, that of
-    another spelling there, is None, too: it is not put together.
+    Return None if nothing matched, or if `about` holds for no match. A refusal that got no further than `known`, that
+    of another spelling there, is not built.
     """
     if known is not None and is_beaten(pattern, graph, node, known):
         return None
@@ -234,15 +236,13 @@ def find(
 
 
 def _owner(failed: Cause, match: Match) -> Node | None:
-    """Return the node whose attribute a condition is about, None where it is about none."""
+    """Return the node whose attribute a condition inspects, None for other conditions."""
     words = set(re.findall(r"value\((\w+)\)", failed.subject))
     return next((n for wanted, n in match.nodes.items() if words.intersection(wanted.open.values())), None)
 
 
 def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
-    """Return the refusal with the nodes on which the rest of the pattern would have stood: what they compute is read
-    where it stopped.
-    """
+    """Return the refusal extended by the nodes that match the rest of the pattern, upstream of where it stopped."""
     if refusal.depth < 2 or not refusal.missing:
         return refusal
     matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
@@ -252,6 +252,6 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
             if len(found) <= most and before.name not in seen:
                 seen.add(before.name)
                 waiting.append(before)
-                if before.name not in matched:  # what matched behind it is passed: the rest stands before that, too
+                if before.name not in matched:  # matched nodes are skipped: the rest is upstream of those, too
                     found[before.name] = None
     return replace(refusal, around=tuple(found))

@@ -1,4 +1,4 @@
-"""What a rewrite of one's own writes is what was there: its values have the types of those whose place they take."""
+"""Type check of a user's rewrites: the replacement's outputs must have the types of the values that they replace."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ SEE = "Check what `to` computes of inputs of these types and ranks, and let `whe
 
 
 def check(graph: Graph, rule: Rule, old: Sequence[Node], new: Sequence[Node]) -> None:
-    """Raise RuleError where a rule of the user's own would put a value of another type in the place of one."""
+    """Raise RuleError if a user's rule would replace a value by one of another type."""
     if rule.path in shipped_files().values():
         return
     made = _types(graph, new)
@@ -31,7 +31,7 @@ def check(graph: Graph, rule: Rule, old: Sequence[Node], new: Sequence[Node]) ->
 
 
 def _types(graph: Graph, new: Sequence[Node]) -> Mapping[str, ValueType]:
-    """Return the types of what new nodes compute, as far as ONNX's inference tells."""
+    """Return the output types of new nodes, as far as ONNX infers them."""
     made = {o for n in new for o in n.outputs}
     reads = dict.fromkeys(v for n in new for v in n.reads if v not in made)
     numbers = {v: t for v in reads if (graph.element_count(v) or FEW + 1) <= FEW and (t := graph.constant_tensor(v))}
@@ -45,11 +45,11 @@ def _types(graph: Graph, new: Sequence[Node]) -> Mapping[str, ValueType]:
     try:
         return value_types(infer_shapes(light).graph)
     except ModelError:
-        return {}  # not valid by itself: the whole model tells that, with the rule's name
+        return {}  # invalid on its own: validation of the whole model reports that, with the rule's name
 
 
 def _differ(was: ValueType, becomes: ValueType) -> bool:
-    """Return whether two types are known to be different; of extents, numbers alone: a name may be another's sum."""
+    """Return whether two types are known to differ; extents only as integers: a name may equal another expression."""
     if was.dtype and becomes.dtype and was.dtype != becomes.dtype:
         return True
     if was.shape is None or becomes.shape is None:
