@@ -4,11 +4,13 @@ Extents are read from the first value that has them: exporters take the Shape of
 would force those values to memory instead of inside a kernel.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import Message
+from onnx import TensorProto
 
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.channels import is_nhwc_to_nchw
@@ -47,7 +49,7 @@ Home = tuple[str, int]
 """A value and an axis: the first location of an extent."""
 
 
-_NUMPYS = {
+_NUMPYS: Mapping[int, np.dtype[Any]] = {
     one: onnx.helper.tensor_dtype_to_np_dtype(one)
     for one in (
         TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL,
@@ -104,6 +106,7 @@ def _passed_on(graph: Graph, node: Node) -> str | None:
 def _cast_back(graph: Graph, node: Node) -> str | None:
     """Return the value whose type a Cast restores: its input, or the input of a Cast to a type that held all of it."""
     source, to = node.inputs[0], graph.attributes(node)["to"]
+    assert isinstance(to, int)
     if graph.type(source).dtype == to:
         return source
     widening = graph.producer(source)

@@ -254,3 +254,25 @@ def test_an_expand_to_the_shape_that_a_value_has_goes() -> None:
     graph.commit()
     assert ops(model) == ["Shape", "Exp", "Expand", "Neg"]
     assert_same_numbers(parse(text), model)
+
+
+@pytest.mark.parametrize(
+    ("own", "wide", "gone"),
+    [
+        ("float16", "double", True), ("bfloat16", "float", True), ("int32", "double", True), ("bool", "int64", True),
+        ("int32", "float", False), ("double", "float", False), ("int64", "int32", False),
+        ("float16", "bfloat16", False),
+    ],
+)  # fmt: skip
+def test_a_cast_back_from_a_type_that_held_all_of_a_value_goes(own: str, wide: str, gone: bool) -> None:
+    """Both Casts go, and the value is read itself; where the type between rounds, they stay."""
+    types = {n: getattr(onnx.TensorProto, n.upper()) for n in (own, wide)}
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g ({own}[N] x) => ({own}[N] y) {{
+          a = Cast <to = {types[wide]}> (x)  b = Cast <to = {types[own]}> (a)  y = Identity (b) }}"""
+    )
+    graph = Graph(model.graph, inference.infer(model).graph, 17)
+    for _ in range(3):
+        identity_elimination(graph)
+        graph.eliminate_dead_code()
+    assert [n.op for n in graph.nodes] == (["Identity"] if gone else ["Cast", "Cast"])
