@@ -38,7 +38,8 @@ class Engine:
         self.path = path
         self.library = abi.opened(path)
         self.objects = Objects()
-        # What a C function pointer stands for has to stay alive: this does, as long as the process.
+        # ctypes callbacks must outlive their C function pointers; this tuple keeps them alive for the life of the
+        # process.
         self.host = abi.sized(
             abi.Host,
             plan=abi.Plan(self._plan),

@@ -117,7 +117,7 @@ class AheadOfTime:
         self._later(partial(_compiled, op, asked), job)
         return job
 
-    # ---- which shapes
+    # ---- shapes
 
     def _prepare(self, device: int) -> None:
         if self.packed is not None and self.packed.has(self.ops, device):

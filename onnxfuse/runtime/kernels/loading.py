@@ -9,7 +9,8 @@ from onnxfuse.runtime.kernels.programs import rooms
 
 
 def load(plan: LaunchPlan, device: int, function: Any = None) -> Launch:
-    """Compile and load the kernels of a plan, except the function shared by all of its launches if that is passed in."""
+    """Compile and load the kernels of a plan, except the function shared by all of its launches if that is
+    passed in."""
     given, function = function, function or cuda.load(plan.kernel, device)
     return Launch(
         function=function.kernel.ptr,

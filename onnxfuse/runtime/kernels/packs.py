@@ -162,7 +162,8 @@ class Packed:
             return False
 
     def load(self, device: int, go_on: Callable[[], bool]) -> None:
-        """Load the kernels for this GPU one after the other until `go_on` returns False; meant for a thread of its own."""
+        """Load the kernels for this GPU one after the other until `go_on` returns False; meant for a thread of
+        its own."""
         here = self._on(device)
         if here is None:
             return

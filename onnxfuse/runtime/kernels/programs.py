@@ -95,7 +95,7 @@ class Programs:
 
     def _kernel(self, source: cuda.KernelSource, device: int) -> Kernel:
         early = cuda.arch_of(device).starts_early
-        if not cuda.is_compiled(source, device):  # compiled on demand: the planner is asked again and the program rebuilt
+        if not cuda.is_compiled(source, device):  # compiled on demand: the planner is asked again
             return Kernel(0, early, None)
         function = cuda.load(source, device)
         return Kernel(function.kernel.ptr, early, function)

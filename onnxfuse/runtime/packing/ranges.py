@@ -28,7 +28,8 @@ MOST_SHAPES = 1_000_000
 MOST_ALONG = 20_000
 """Values per dimension when the shapes are sampled."""
 MOST_INFERRED = 48
-"""Sizes at which shape inference is run for shapes that do not follow from dimension names: 0.1 s each for BERT-base."""
+"""Sizes at which shape inference is run for shapes that do not follow from dimension names: 0.1 s each for
+BERT-base."""
 BATCH, REST = (1, 32), (1, 512)
 """Default ranges: the first dimension of an input, and all others."""
 
@@ -167,7 +168,8 @@ def _along(sides: Sequence[range]) -> Iterator[tuple[int, ...]]:
 
 
 def _values(side: range) -> Sequence[int]:
-    """Return all values; of a large range a sample, with the neighbors of powers of 2, where planners switch strategy."""
+    """Return all values; of a large range a sample, with the neighbors of powers of 2, where planners switch
+    strategy."""
     if len(side) <= MOST_ALONG:
         return side
     beside = {2**k + more for k in range(side.stop.bit_length()) for more in (-1, 0, 1)}

@@ -198,7 +198,7 @@ def _types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, tuple[int,
     try:
         outputs = _session(model.SerializeToString()).get_outputs()
     except ORT_ERRORS:
-        return {}  # why is told by whoever wants to run it
+        return {}  # whoever runs it reports why
     tensors = ((o, re.fullmatch(r"tensor\((\w+)\)", o.type)) for o in outputs if o.name in names)
     return {o.name: (onnx.TensorProto.DataType.Value(t[1].upper()), o.shape) for o, t in tensors if t is not None}
 

@@ -41,7 +41,8 @@ GRAPH_ID = "gpu_graph_id"
 """Run option with the id of a graph; -1 neither captures nor replays (onnxruntime_run_options_config_keys.h)."""
 
 LEGACY_STREAM = 1
-"""The CUDA stream on which ONNX Runtime copies, in DLPack's encoding; producers of arrays order their work before it."""
+"""The CUDA stream on which ONNX Runtime copies, in DLPack's encoding; producers of arrays order their work
+before it."""
 
 ON_CPU = 1
 """Device type of the CPU in DLPack."""
@@ -108,7 +109,8 @@ class Runner:
         if graphs < 0:
             raise UsageError(f"graphs is {graphs}: it is how many CUDA graphs are kept, 0 for none")
         self.why_not = ""
-        """Why nothing is captured; empty if graphs are captured, or would be at the second call with the same shapes."""
+        """Why nothing is captured; empty if graphs are captured, or would be at the second call with the same
+        shapes."""
         self.captured = self.replayed = self.plain = 0
         """Counts: captured graphs; runs that replayed one; runs that did not."""
         self._graphs = graphs
@@ -368,7 +370,7 @@ def _room(like: onnxruntime.OrtValue, device: int, *, on_host: bool = False) -> 
 
 
 def _as(value: onnxruntime.OrtValue, like: Array, device: int, *, copy: bool) -> Array:
-    """Return an output as an array of the kind of `like`; `copy`: the memory is a graph's, and written to again."""
+    """Return an output as an array of the same kind as `like`; `copy`: the memory belongs to a graph and is reused."""
     library, on_host = type(like).__module__.partition(".")[0], value.device_name() == "cpu"
     if library in ("numpy", "builtins"):
         return _numpy(value)

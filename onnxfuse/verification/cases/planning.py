@@ -96,7 +96,8 @@ def entering(
     shapes: Shapes,
     limits: Limits,
 ) -> tuple[list[Case], tuple[str, ...]]:
-    """Return the plan with cases added that enter the branches of `model`, and notes on branches that no case enters."""
+    """Return the plan with cases added that enter the branches of `model`, and notes on branches that no case
+    enters."""
     bodies = Bodies(model)
     if not bodies.every:
         return [*plan], ()
@@ -140,7 +141,7 @@ def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Sha
 
 
 def shape_key(case: Case) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return what cases of the same shapes have in common."""
+    """Return a key that is equal for cases of the same shapes."""
     return tuple(case.shapes.items())
 
 

@@ -152,7 +152,8 @@ def _gives(comparison: Comparison, case: Case, names: set[str] | frozenset[str])
 def _candidates(
     model: onnx.ModelProto, specs: Sequence[InputSpec], shapes: Shapes, comparison: Comparison
 ) -> Iterator[Case]:
-    """Yield cases of the shapes that ran, or that are planned if none did: first other seeds, then transformed inputs."""
+    """Yield cases of the shapes that ran, or that are planned if none did: first other seeds, then transformed
+    inputs."""
     planned = cases(specs, (OTHER_SEED, OTHER_SEED + 1), shapes)
     ran = {tuple(c.shapes.items()) for c in comparison.cases if not c.note}
     usable = [c for c in planned if tuple(c.shapes.items()) in ran] or planned

@@ -262,7 +262,7 @@ class Comparison:
             if measure == NOTHING and name in self.without_elements:
                 measure = replace(measure, identical=True)
             if self.wide is not None and value.dtype.itemsize == 2:
-                measure = replace(measure, eps=0.0)  # Faults hidden by a half type are visible in float32, which hides none.
+                measure = replace(measure, eps=0.0)  # Float32 shows what a half type hides.
             owner = output_of(name, self.outputs)
             self.rows.append(
                 OutputRow(

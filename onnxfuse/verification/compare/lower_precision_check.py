@@ -151,7 +151,8 @@ def _largest(truth: npt.NDArray[Any]) -> float:
 def _plan(
     original: onnx.ModelProto, inputs: Sequence[RealInputs] | None, seeds: Sequence[int], shapes: Shapes | None
 ) -> list[Case]:
-    """Return the cases: real inputs, or inputs generated in the range of float16, at sizes that the original accepts."""
+    """Return the cases: real inputs, or inputs generated in the range of float16, at sizes that the original
+    accepts."""
     if inputs is None and not shapes:
         usual = default_cases(original, None, [sessions.CPU], "verify", half=True)
         shapes = dict(usual[0].shapes)
@@ -179,7 +180,7 @@ def _holds(model: onnx.ModelProto, type_: int) -> bool:
 
 
 def as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
-    """Return the inputs in the types that the file declares."""
+    """Convert the inputs to the types that the file declares."""
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
     low = {TYPES[n] for n in ("float16", "bfloat16")}
     return {

@@ -218,7 +218,7 @@ def _marked(graph: GraphProto, numbers: Iterator[int]) -> Iterator[Body]:
             working = sum(n.op_type != "Constant" for n in body.node)
             if working:
                 number = next(numbers)
-                # Inner bodies are called by the names that the model gave their nodes: they are told of first.
+                # Nested bodies are reported by the original names of their nodes: yield them first.
                 inner = list(_marked(body, numbers))
                 for n, one in enumerate(body.node):
                     one.name = NAME.format(number, n)

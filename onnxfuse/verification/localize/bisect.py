@@ -251,7 +251,8 @@ def accuse(
     reoptimize: Reoptimize | None,
     progress: Progress,
 ) -> Localization:
-    """Return what is at fault for `fault`: the only node of the window, or the rule without which the fault disappears."""
+    """Return what is at fault for `fault`: the only node of the window, or the rule without which the fault
+    disappears."""
     window = fault.window
     suspects = {n: describe_suspect(fused, n) for n in differing(original, fused, window)}
     there = [original.graph.node[n] for n in window.original]

@@ -75,7 +75,8 @@ class Float64Reference:
 
     @property
     def why(self) -> str:
-        """Why not all of it is float64 by the reference: `reason`, or the operators found to be untrustworthy so far."""
+        """Why not all of it is float64 by the reference: `reason`, or the operators found to be untrustworthy
+        so far."""
         return self.reason or (self.witness.text if self.witness else "")
 
     def end(self, at: float) -> None:

@@ -20,7 +20,8 @@ Array = npt.NDArray[Any]
 
 
 class Operator(OpRun):
-    """Base of an operator that knows the opset of its node. Attributes missing in the newest schema arrive as keywords."""
+    """Base of an operator that knows the opset of its node. Attributes missing in the newest schema arrive as
+    keywords."""
 
     @property
     def opset(self) -> int:
@@ -362,7 +363,7 @@ class BitCast(Operator):
         if x.dtype == np.float64 and target.itemsize == 4:
             x = x.astype(np.float32)
         if x.dtype.itemsize != target.itemsize:
-            raise NotImplementedError("BitCast of a type of 16 bits")  # float16 or bfloat16: both are float64 in the reference
+            raise NotImplementedError("BitCast of a type of 16 bits")  # float16 or bfloat16: here both are float64
         y = np.ascontiguousarray(x).reshape(x.shape).view(target)
         return (y.astype(np.float64) if target in NARROWER_ARRAYS[np.dtype(np.float64)] else y,)
 

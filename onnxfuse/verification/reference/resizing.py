@@ -182,7 +182,8 @@ def resized(
 def coordinates(
     where: str, have: int, get: int, scale: float, ends: tuple[float, float], dtype: type[np.floating[Any]]
 ) -> Array:
-    """Return where in the input each of `get` outputs lies, computed in `dtype`; `ends` are the region's, as shares."""
+    """Return the input coordinate of each of `get` outputs, computed in `dtype`; `ends` are the region's, as
+    fractions."""
     x, scale_, half = np.arange(get).astype(dtype), dtype(scale), dtype(0.5)
     if where == "align_corners":
         return np.asarray(x * dtype(have - 1) / dtype(get - 1) if get > 1 else x * 0)

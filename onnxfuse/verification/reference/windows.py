@@ -200,7 +200,7 @@ class _Window:
 
 
 def _ends(pads: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs of what is before and after, by axis, of an attribute `pads`."""
+    """Return the begin and end of each axis in an attribute `pads`."""
     return list(zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True))
 
 

@@ -1,41 +1,41 @@
-"""What a verification found: per output and case the measure, and whether the promise held.
+"""The result of a verification: the verdict, and the measures of each output in each case.
 
-`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is a number that grows when a key goes or
-changes its meaning; new keys alone leave it.
+`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is incremented when a key is removed
+or changes its meaning, but not for new keys.
 
 | key | value |
 |---|---|
-| schema, ok, verdict | the form of this; whether it held; ok, mismatch, undecided or blunt |
-| summary, seconds | the verdict in one line; how long it took |
+| schema, ok, verdict | version of this format; whether it passed; ok, mismatch, undecided or blunt |
+| summary, seconds | the verdict in one line; duration |
 | provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
-| truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
+| truth | `kind` (float64, float32), `how` it was computed, `why` it is not float64 |
 | tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
-| half | whether outputs pass only beside the original with each half value rounded to its type, as ONNX defines it |
-| wide | `compared` where a model of half types was compared in float32, too; why not, empty where it holds none |
-| without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
-| problems | what is wrong besides numbers, one sentence each |
-| outputs | the worst row of each output, of each tensor in one; `rows`: each of them in each case |
-| a row | `output`, `dtype`, `case` (position in `cases`), `fault` in words |
-| | `part_of` (of what is no tensor: its output, `output` is `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
+| half | whether outputs pass only if each half-precision value is rounded to its type, as ONNX defines it |
+| wide | `compared` if half-precision models were also compared in float32; else why not, empty without half types |
+| without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty if they did not |
+| problems | non-numerical problems, one sentence each |
+| outputs | the worst row of each output (of each tensor in it); `rows`: every output in every case |
+| a row | `output`, `dtype`, `case` (index into `cases`), `fault` in words |
+| | `part_of` (the output that contains the tensor `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
 | | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
 | | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
 | | the numbers of `Measure`, its `budget` and `typical_budget` |
-| | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
-| undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
-| blunt | outputs of which a wrong weight would have hidden in the original's own error in every case |
-| original_broken | outputs that ONNX Runtime's default optimizations bring off in the original, one sentence each |
-| cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
+| | `difference` (the fields of `metrics.Difference`), and its max_abs, max_rel, cosine, rtol, atol |
+| undecided, unverified | indices of cases with an output that could not be judged; outputs mostly not judged |
+| blunt | outputs for which the original's own error would have hidden a wrong weight in every case |
+| original_broken | outputs of the original that ONNX Runtime's default optimizations break, one sentence each |
+| cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was skipped) |
 | kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
-| searched | values of dynamic dimensions that were searched for until the original ran |
-| sizes, not_run | values of dynamic dimensions that were run; what should have been run beside, and why it was not |
-| limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
+| searched | values of dynamic dimensions found by the size search |
+| sizes, not_run | values of dynamic dimensions that were run; additional cases that were not run, and why |
+| limits | limits: `seconds` for the cases, bytes of `memory` for the values of one |
 | precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
-| crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
-| bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
+| crash | null, or the fields of `localization.CrashSite`: the op that ended the process or broke the GPU |
+| bisection | null, or the fields of `localization.Localization`: the result of `--bisect` |
 
-Numbers that are not finite are strings: "inf", "-inf", "nan".
+Non-finite numbers are strings: "inf", "-inf", "nan".
 """
 
 import math

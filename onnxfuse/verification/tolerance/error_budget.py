@@ -1,26 +1,28 @@
-"""The promise in numbers: the fused error against truth is at most twice the original's own, plus one rounding step.
+"""The error budget: the fused model's error is at most twice the original's own plus one rounding step.
 
-Error is measured in two ways, and the promise holds for both:
+Both errors are measured against the reference, in two ways, and the budget must hold for both:
 
-*largest*: the largest absolute error of the tensor. One rounding step is that of the output type at the true value of
-the element. Twice the *tensor's* largest original error, not the element's: the error of one element is luck.
-*typical*: the 95th percentile of the errors, each in rounding steps at its own true value. It catches what hides below
-the rounding of the largest elements: a tanh GELU in place of erf in float16, a wrong epsilon, a small missing bias.
-A percentile because the largest error in steps belongs to whichever element is closest to zero; and without those
-whose true value is below one rounding step of the median: they are what a cancellation leaves, and could as well be 0.
+*largest*: the largest absolute error of the tensor. One rounding step is one ulp of the output type at the true value
+of the element. The bound is twice the *tensor's* largest original error, not the element's, because the error of one
+element is chance.
 
-The original's own error can be small by luck in an output of few elements. So it is the worst of several: of runs of
-the original on inputs that differ by at most one rounding step, and, where the fused model leaves its budget all the
-same, of runs on inputs near by, as a share of the largest true value. No case widens the budget of another.
+*typical*: the 95th percentile of the errors, each in rounding steps at its own true value. It detects faults below the
+rounding of the largest elements: a tanh GELU in place of erf in float16, a wrong epsilon, a small missing bias. A
+percentile, because the largest error in steps belongs to whichever element is closest to zero; elements whose true
+value is below one rounding step of the median are excluded, because they result from cancellation and could as well be
+0.
 
-What cannot be judged is left out, and counted. Where truth and original are both not finite, or truth is beyond the
-range of the type, the fused value may follow either; where both are finite it must be. An original without any finite
-element has no own error to judge by: an attention whose logits leave float16 is NaN everywhere on a GPU, where the
-fused one holds them in float32. Whole numbers must be equal, except where the original itself differs from the truth,
-or from itself on nudged inputs (a tie of ArgMax), and where no more of them do than each run of the original has by
-itself.
-What is the same as the original in every element is right, even where nothing can be judged.
-A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
+In an output of few elements the original's own error can be small by chance. So it is the worst of several runs: on
+inputs perturbed by at most one ulp and, if the fused model still exceeds its budget, on nearby inputs, relative to the
+largest true value. No case widens the budget of another.
+
+Elements that cannot be judged are excluded, and counted. Where reference and original are both not finite, or the
+reference is beyond the range of the type, the fused value may follow either; where both are finite it must be finite.
+An original without any finite element has no own error: an attention whose logits exceed float16 is NaN everywhere on a
+GPU, while the fused one holds them in float32. Integers must be equal, except where the original itself differs from
+the reference, or from itself on perturbed inputs (a tie of ArgMax), and where no more of them differ than in each run
+of the original. Outputs equal to the original's in every element pass, even if nothing can be judged. A float32 or
+bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
 """
 
 import math
@@ -273,7 +275,8 @@ def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array)
 
 
 def _broken(f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
-    """Return the first element where the fused value is not finite and follows neither the original nor the reference."""
+    """Return the first element where the fused value is not finite and follows neither the original nor the
+    reference."""
     follows = np.isfinite(f) | _same(f, o) | _same(f, t)
     # Where original and reference agree on infinity or NaN, the fused value must be the same.
     follows &= ~(_same(o, t) & ~np.isfinite(t)) | _same(f, t)

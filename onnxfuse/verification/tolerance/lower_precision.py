@@ -1,15 +1,15 @@
-"""The contract of a file in lower precision: how far each output may be from the truth, beside the original's error.
+"""The contract of a file in lower precision: allowed error of each output, given the original's own error.
 
 | what | default |
 |---|---|
 | relative RMS error of a float output | 20 times the type's unit roundoff: 0.0098 for float16 and mixed, 0.078 for |
-| | bfloat16; twice the original's own error where that is more |
-| cosine to the truth | 1 - the square of that: 0.9999 for float16, 0.994 for bfloat16 |
-| top-1 agreement of class scores | 0.99 of the rows; a pick whose true score is the best within the error agrees |
-| elements of other outputs that differ | 0.01, twice the original's own share where that is more |
-| numbers that are finite in truth and not in the output | none |
+| | bfloat16; twice the original's own error if that is more |
+| cosine to the reference | 1 - the square of that: 0.9999 for float16, 0.994 for bfloat16 |
+| top-1 agreement of class scores | 0.99 of the rows; a class whose true score ties for the best agrees |
+| elements of other outputs that differ | 0.01; twice the original's own share if that is more |
+| elements that are finite in the reference only | none |
 
-A number below the smallest normal one of the type counts as that in the scale of an output.
+The scale of an output is at least the smallest normal number of its type.
 """
 
 import math

@@ -93,7 +93,8 @@ class Measure:
 
     @property
     def telling(self) -> bool:
-        """Whether a wrong weight would have been visible: some value is not 0, and the original's own error is small."""
+        """Whether a wrong weight would have been visible: some value is not 0, and the original's own error is
+        small."""
         return self.compared > 0 and not self.dull and (self.scale > 0 or not self.eps)
 
     @property
