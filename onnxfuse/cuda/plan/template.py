@@ -1,4 +1,4 @@
-"""What a kernel template declares: all that others ask of it, in one object."""
+"""Interface of a kernel template: all properties that other modules use, in one object."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,51 +11,51 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
 
 Extents = Sequence[object]
-"""A shape whose dimensions may be numbers or names; a name means one number everywhere."""
+"""A shape whose dimensions may be integers or names; a name denotes the same size everywhere."""
 
 Reads = Callable[[Extents, Extents], str | None]
-"""Why a kernel does not read an operand of the first shape beside work of the second, None where it does."""
+"""Returns why a kernel cannot read an operand of the first shape in work of the second; None if it can."""
 
 
 class Growth(StrEnum):
-    """The steps by which a fused op grows from its anchor: a template allows them, a rule wants them."""
+    """Steps by which a fused op grows from its anchor: a template allows them, a rule requests them."""
 
     WHOLE_INPUT = "whole input"
-    """The kernel runs over the shape of an input of the anchor, of which the anchor leaves less."""
+    """The kernel iterates over the shape of an input of the anchor, whose output is smaller."""
     REDUCTIONS = "reductions"
     """Other reductions over the same axes join."""
     BROADCAST_INPUT = "broadcast input"
-    """What computes an input that is broadcast joins, anew for each element."""
+    """Producers of a broadcast input join, recomputed for each element."""
     SIBLINGS = "siblings"
     """Anchors that read the same value become one op."""
     LIBRARY_ANCHOR = "library anchor"
-    """The anchor stays outside, a node that the library runs."""
+    """The anchor remains outside, as a node that the library runs."""
     PROLOGUE = "prologue"
-    """Pointwise nodes that compute inputs join."""
+    """Pointwise producers of inputs join."""
     EPILOGUE = "epilogue"
-    """Pointwise nodes that read outputs join."""
+    """Pointwise consumers of outputs join."""
     MOVEMENT = "movement"
-    """Data movement joins beside pointwise nodes, where that saves traffic."""
+    """Data movement joins along with pointwise nodes if that saves traffic."""
     TWINS = "twins"
-    """What does the same to other values, beside something that both read, joins."""
+    """Nodes that apply the same operation to other values, next to a shared operand, join."""
     LEFT_OPERAND = "left operand"
-    """What computes one input joins, for the anchor alone."""
+    """The producer of one input joins if only the anchor reads it."""
     JOINED_INPUT = "joined input"
-    """The Concat of channels that computes one input joins, where the anchor alone reads it."""
+    """The channel Concat that produces one input joins if only the anchor reads it."""
     TRANSPOSED_INPUT = "transposed input"
-    """The Transpose that computes an input joins."""
+    """The Transpose that produces an input joins."""
     TRANSPOSED_OUTPUT = "transposed output"
     """The Transpose that reads an output joins."""
     K_MAJOR_WEIGHTS = "k-major weights"
     """Constant weights of products are stored [n, k]."""
     PADDED_ROWS = "padded rows"
-    """Rows of constant weights that are left factors begin on boundaries of 16 bytes."""
+    """Rows of constant weights that are left factors are padded to 16-byte boundaries."""
     EXTRA_OUTPUTS = "extra outputs"
-    """What reads an output, by a pattern of the rule, becomes one more output."""
+    """A consumer of an output that matches a pattern of the rule becomes an additional output."""
     CACHES = "caches"
-    """The Concats of two values that compute keys and values join, and what they compute are more outputs."""
+    """The Concats that extend key and value caches join, and their results become additional outputs."""
     CONCAT = "concat"
-    """Fused ops whose outputs are put side by side become one op."""
+    """Fused ops whose outputs are concatenated become one op."""
 
 
 def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
