@@ -72,7 +72,7 @@ def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class Running:
-    """What a reduction over no axes is in a program: a running sum along an axis."""
+    """A running sum along an axis, represented in a program as a reduction over no axes."""
 
     axis: int
     exclusive: bool
@@ -81,69 +81,70 @@ class Running:
 
 @dataclass(frozen=True)
 class Planner:
-    """From a fused op of the template to its launch plan.
+    """The functions that plan a template's fused ops.
 
-    All but `refuses` and `inplace` raise `UnsupportedError` with the reason in one line where they do not take the op.
+    All except `refuses` and `inplace` raise `UnsupportedError` with a one-line reason if they do not support the op.
     """
 
     check: Callable[[FusedOp], object]
-    """Whether a kernel can be generated for the body, whatever the shapes."""
+    """Whether a kernel can be generated for the body, irrespective of shapes."""
     output_shapes: Callable[[FusedOp, tuple[Shape, ...]], tuple[Shape, ...]]
     """The shape of each output for these shapes of the inputs."""
     plan: Callable[[FusedOp, tuple[Shape, ...], bool, Arch, TileTuning], LaunchPlan]
-    """How to run on inputs of these shapes; the flag: every pointer is a multiple of 16 bytes."""
+    """The launch plan for inputs of these shapes; the flag: every pointer is a multiple of 16 bytes."""
     refuses: Callable[[FusedOp, Arch], str | None] | None = None
-    """Why the body is the better choice on this GPU, None where the kernel is; absent: never."""
+    """Why the body is preferred on this GPU; None if the kernel is; absent: never."""
     fits: Callable[[FusedOp, Sequence[Extents | None], Arch], str | None] | None = None
-    """Why inputs of these shapes, of which parts may be unknown, may have no plan on this GPU, None where they have
-    one; absent: all have."""
+    """Why inputs of these possibly partial shapes may have no plan on this GPU; None if they have one; absent: all
+    have."""
     inplace: Callable[[FusedOp], tuple[tuple[int, int], ...]] = _nowhere
-    """The (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
+    """The (input, output) pairs that may alias, for all shapes, provided that their types and shapes agree."""
     candidates: Callable[[FusedOp, tuple[Shape, ...], Arch], tuple[TileTuning, ...]] = _none
-    """The variants worth measuring on inputs of these shapes, beside the plan's own choice; absent: none.
+    """The variants worth measuring on inputs of these shapes, in addition to the plan's own choice; absent: none.
 
-    Those that make the same plan are measured once. One that raises `UnsupportedError` in `plan` is told as failed.
+    Those with equal plans are measured once. One whose `plan` raises `UnsupportedError` is reported as failed.
     """
     stand_ins: Callable[[FusedOp, tuple[Shape, ...], bool, Arch], tuple[TileTuning, ...]] = _nothing
-    """The variants that give the same bits as the plan's own choice, fastest first: one may serve while that is
-    compiled; absent: none."""
+    """The bit-identical variants of the plan's own choice, fastest first, usable as fallback while that compiles;
+    absent: none."""
     running: Callable[[FusedOp], tuple[Program, Running]] | None = None
-    """The body's program with the running sum that stands in it as a reduction; absent: there are none."""
+    """The body's program with its running sum represented as a reduction; absent: there are none."""
     general: Callable[[FusedOp, tuple[Shape, ...], Arch], LaunchPlan] | None = None
-    """The plan that takes all shapes and alignments, where the template has one; absent: that of the general kernel."""
+    """The plan for all shapes and alignments, if the template has one; absent: that of the general kernel."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """One template: a new one is a folder whose `template.py` lists one of these in `TEMPLATES`, and nothing else."""
+    """A template. To add one, add a folder whose `template.py` lists it in `TEMPLATES`."""
 
     name: str
-    """What rules and fused ops call it."""
+    """Its name in rules and fused ops."""
     order: int
-    """Fuse rules take their nodes in this order, strongest first."""
+    """Priority by which fuse rules take their nodes, highest first."""
     summary: str
     """What its kernels compute, in a few words for the reference of rules."""
     planner: Planner | None
-    """None: there are no kernels, a rule's `realize` does the work."""
+    """None: there are no kernels, and a rule's `realize` supplies the implementation."""
     growth: frozenset[Growth] = frozenset()
     """The steps by which its ops may grow."""
     reads: Reads | None = None
     """Absent: it reads every operand that can be broadcast to the work."""
     reads_before: Reads | None = None
-    """The same of what a prologue computes a value of the second shape from; absent: it has no such prologue."""
+    """The same for operands from which a prologue computes a value of the second shape; absent: it has no such
+    prologue."""
     beside: int = 1
-    """Anchors side by side that one launch is meant for, at most: each with an operand and an output of its own."""
+    """Maximum number of sibling anchors per launch, each with an operand and an output of its own."""
     uneven_columns: int = 0
-    """Of what the columns of anchors side by side are multiples where they differ; 0: they are equal."""
+    """Required multiple of the siblings' columns if they differ; 0: they must be equal."""
     looks_up_rows: bool = False
-    """Whether it reads rows of a table by numbers known as it runs: a Gather joins."""
+    """Whether it supports row lookup by runtime indices: a Gather joins."""
     moves_runs: bool = False
-    """Whether it moves whole runs of neighbours alone where it reads or writes transposed, as its plans tell."""
+    """Whether transposed loads and stores are limited to contiguous runs, as its plans report."""
     rounds_to_tf32: bool = False
-    """Whether it rounds the factors of float32 products to TF32, having no other kernel but for exact anchors."""
+    """Whether it rounds the factors of float32 products to TF32, except for exact anchors."""
     writes_slots: bool = False
-    """Whether it can write channels of a larger output."""
+    """Whether it can write a channel slice of a larger output."""
     joins_slots: bool = False
-    """Whether its ops are made of those of templates that write slots."""
+    """Whether its ops are composed of those of templates that write slices."""
     reads_library_form: bool = False
-    """Whether the library's form of an op says what its kernel computes."""
+    """Whether the library form of an op describes what its kernel computes."""
