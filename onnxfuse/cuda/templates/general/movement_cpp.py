@@ -1,4 +1,4 @@
-"""Moved data by its coordinates: C++ that returns the element at `c` of a movement's result."""
+"""Data movement by coordinates: C++ that returns the element at `c` of a movement's result."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from onnxfuse.symbolic.branching import larger
 from onnxfuse.symbolic.strides import Shape
 
 Element = Callable[[int, list[str]], str]
-"""C++ of the element of an operand, by its number, at these coordinates."""
+"""C++ of an operand's element, by operand index, at these coordinates."""
 
 
 def read_operands(how: Movement, count: int) -> range:
-    """Return which operands of a movement have elements that are read; of the others the shape counts."""
+    """Return the operands of a movement whose elements are read; of the others only the shape matters."""
     return range(count) if isinstance(how, Concatenated | Padded | LookedUp) else range(1)
 
 
@@ -88,7 +88,7 @@ def statements(how: Movement, shapes: tuple[Shape, ...], shape: Shape, numbers: 
             given = f"const Index given = (Index){element(1, at[: len(shapes[1])])};"
             rows = numbers.one(of[0])
             row = f"const Index row = given < 0 ? given + {rows} : given;"
-            # Zeros where there is no row, as ONNX Runtime's Gather gives on CUDA.
+            # Out-of-range rows read as zeros, as in ONNX Runtime's Gather on CUDA.
             none = f"if (row < 0 || row >= {rows}) return 0;"
             return [given, row, none, found(0, ["row", *at[len(shapes[1]) :]])]
         case Concatenated(axis=axis):
