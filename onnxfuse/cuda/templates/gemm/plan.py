@@ -67,7 +67,7 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 
 
 def _known(tuning: TileTuning, parts: Anatomy) -> TileTuning:
-    """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
+    """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
     tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
