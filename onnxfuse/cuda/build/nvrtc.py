@@ -108,8 +108,7 @@ def load(kernel: KernelSource, device: int) -> Any:
 
 
 def _function(cubin: bytes, entry: str) -> Any:
-    """Return CuPy's function of a cubin, through a file: CuPy reads files only, and not every driver loads from
-    memory."""
+    """Return CuPy's function of a cubin, through a temporary file, because CuPy loads modules from files only."""
     import cupy
 
     with tempfile.NamedTemporaryFile(prefix="onnxfuse-", suffix=".cubin") as file:

@@ -183,7 +183,7 @@ def _workers(size: Problem, tile: Strips, arch: Arch) -> int:
 # ---- CUDA cores
 
 ENOUGH = {FEW_TAPS: 512, MOST_TAPS: 256}
-"""Threads per multiprocessor below which a thread computes fewer outputs, by the maximum elements of the window.
+"""Threads per multiprocessor below which a thread computes fewer outputs, keyed by the maximum elements of the window.
 
 Batch 1, float16, H200, 2026-11: 144 x 56 x 56, 3 x 3, 1 x 2 outputs 3.5 us, 2 x 2 4.0; 96 x 56 x 56, 7 x 7, 2 x 2
 outputs 4.2 us, 1 x 2 6.0.
@@ -236,7 +236,8 @@ The sixteen layers of EfficientNet-B0, batch 1, float16, H200, 2026-11: 2 x 2 ou
 threads 82, without the means 44, with a kernel for each mean 100.
 """
 MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 180_000
-"""Channels of a 4 x 4 patch with a mean, by window size, above so many outputs per multiprocessor.
+"""Channels of a 4 x 4 patch with a mean, for windows of at most so many elements and at least so many outputs per
+multiprocessor.
 
 3 x 3, batch 32, float16, H200, 2026-11, us, of 2 channels and of 4: 256 x 56 x 56 48.0 and 40.0, 384 x 56 x 56 71.2 and
 56.7; 768 x 28 x 28 33.8 and 37.7, 384 x 28 x 28 19.3 and 21.9.
