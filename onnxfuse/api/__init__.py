@@ -1,6 +1,6 @@
-"""The library: a function for each thing that is done to models. `import onnxfuse` offers them, the commands call them.
+"""The library behind `import onnxfuse` and the commands: one function per task.
 
-`optimize`, `undo` and `written` (optimizing), with one `Options` (options); `tune` (tuning); `explain` (explaining);
-`verify`, `bench` and `profile` (running); `ci`; `doctor`; `rules`. Each returns what it found as a value, says how far
-it is by a callback, and raises OnnxfuseError.
+`optimize`, `undo` and `written` (optimize), with one `Options` (request); `tune`; `explain`; `verify`, `bench` and
+`profile` (run); `ci`; `doctor`; `rules`. Each returns its result as a value, reports progress through a callback, and
+raises OnnxfuseError.
 """

@@ -18,7 +18,7 @@ __all__ = ["PATIENCE", "BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock
 Source = str | Path | bytes | onnx.ModelProto
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how many steps are done, and how many there are."""
+"""Current step, steps done, total steps."""
 
 RUNS, ROUNDS = 20, 10
 """Each setting is timed RUNS times in each of ROUNDS interleaved rounds."""
@@ -39,21 +39,20 @@ def bench(
     progress: Progress | None = None,
     earlier: Earlier | None = None,
 ) -> BenchmarkReport:
-    """Return the times of `fused`, and of `original` at each of ONNX Runtime's settings that make a difference.
+    """Return the times of `fused`, and of `original` at each of ONNX Runtime's settings that affects speed.
 
-    Both may be a path, bytes or a ModelProto. `shapes` gives a dimension name the sizes it takes in turn,
-    `{"batch": (1, 32)}`, or an input its shape; a dynamic dimension that nothing is said about is 1. `providers` are
-    ONNX Runtime's, by default CUDA where it works. `use_tf32` is ONNX Runtime's CUDA option, for both models: by
-    default 0 where the fused file was made with `--strict-fp32`, else 1. All sessions run on the same seeded inputs,
-    which are bound to the device, in `rounds` interleaved rounds of `runs` timed runs each.
-    `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
-    `patience` are the seconds that a setting of the original beside the default may take to be opened and warmed up,
-    where this runs in a child (`leaving_out.raced`, whose `earlier` tells what is left out).
+    Both may be a path, bytes or a ModelProto. `shapes` maps a dimension name to the sizes it takes in turn, `{"batch":
+    (1, 32)}`, or an input to its shape; other dynamic dimensions are 1. `providers` are ONNX Runtime's, by default CUDA
+    if it works. `use_tf32` is ONNX Runtime's CUDA option, for both models: by default 0 if the fused file was made with
+    `--strict-fp32`, else 1. All sessions run on the same seeded inputs, which are bound to the device, in `rounds`
+    interleaved rounds of `runs` timed runs each. `rules` are the folders of your own rules that made the fused model,
+    as for `onnxfuse.session`. `patience` is the time limit in seconds for opening and warming up a non-default setting
+    of the original, if this runs in a child (`leaving_out.raced`, whose `earlier` lists the settings to skip).
     `progress(step, done, total)` is called along the way, never while anything is timed.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
-    from onnxfuse.benchmark.compare import compare  # ONNX Runtime is imported when something is to be run.
+    from onnxfuse.benchmark.compare import compare  # ONNX Runtime is imported only when something is run.
 
     return compare(
         original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent, rules, patience,
@@ -62,4 +61,4 @@ def bench(
 
 
 def _silent(step: str, done: int, total: int) -> None:
-    """Show no progress."""
+    """Report no progress."""

@@ -1,4 +1,4 @@
-"""What the device can do at most, measured on the spot: bytes per second of a copy, FLOPs per second of a product."""
+"""Peak rates of the device, measured on the spot: bytes per second of a copy, FLOPs per second of a matrix product."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,25 +22,25 @@ TYPES: Mapping[str, Any] = {
 """Element types of products, by name."""
 
 EDGE = {True: 8192, False: 1024}
-"""Rows and columns of the product that is timed, on CUDA and on the CPU: 1.1 TFLOP and 2.1 GFLOP."""
+"""Rows and columns of the timed product, on CUDA and on the CPU: 1.1 TFLOP and 2.1 GFLOP."""
 COPIED = {True: 1 << 30, False: 1 << 27}
-"""Bytes that are copied: far more than the caches hold."""
+"""Bytes copied: far more than the caches hold."""
 REPEATS = 10
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Of one device, at one setting of ONNX Runtime."""
+    """Peak rates of one device, at one setting of ONNX Runtime."""
 
     bytes_per_second: float
-    """Read and written, by a copy."""
+    """Read plus write bandwidth of a copy."""
     flops_per_second: Mapping[str, float]
-    """Of a large matrix product, by element type."""
+    """Rate of a large matrix product, by element type."""
 
     def floor(self, work: ModelTraffic) -> float:
-        """Return the microseconds below which no run of these nodes can be, each at its own ceiling.
+        """Return a lower bound in microseconds for running these nodes, each at its own ceiling.
 
-        It is lower where data stays in a cache from one node to the next.
+        Actual times may be lower if data stays in a cache between nodes.
         """
         return sum(
             max(n.work.bytes / self.bytes_per_second, n.work.flops / self.flops_per_second.get(n.element, np.inf))
@@ -48,7 +48,7 @@ class Ceilings:
         ) * 1e6  # fmt: skip
 
     def peak(self, work: ModelTraffic) -> float | None:
-        """Return the FLOPs per second of the element type that most of the products are in; None without products."""
+        """Return the FLOPs per second of the element type of most products; None without products."""
         sums: dict[str, int] = {}
         for node in work.nodes:
             if node.element in self.flops_per_second:
@@ -57,7 +57,7 @@ class Ceilings:
 
 
 def measured(types: Collection[str], providers: Sequence[str], setting: Setting = DEFAULT) -> Ceilings:
-    """Return the ceilings of the first of `providers`, for products of these element types as far as it has them."""
+    """Measure the ceilings of the first of `providers`, for products of these element types as far as supported."""
     on_cuda = CUDA in providers
     rates = {}
     for name in TYPES:
@@ -68,7 +68,7 @@ def measured(types: Collection[str], providers: Sequence[str], setting: Setting 
 
 
 def _product(element: str, providers: Sequence[str], edge: int, setting: Setting) -> float | None:
-    """Return the FLOPs per second of ONNX Runtime's own MatMul, None where it has none of this type."""
+    """Return the FLOPs per second of ONNX Runtime's own MatMul; None if it does not support this type."""
     number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[element]))
     model = _one_node("MatMul", number, ("a", "b"), (edge, edge))
     few = np.random.default_rng(0).standard_normal(1 << 18).astype(TYPES[element])
@@ -81,7 +81,7 @@ def _product(element: str, providers: Sequence[str], edge: int, setting: Setting
 
 
 def _copy_on_cpu(providers: Sequence[str]) -> float:
-    """Return the bytes per second of ONNX Runtime's Neg, which uses all threads; a copy of NumPy's has but one."""
+    """Return the bytes per second of ONNX Runtime's Neg, which uses all threads; NumPy's copy uses one."""
     size = COPIED[False]
     model = _one_node("Neg", TensorProto.FLOAT, ("a",), (size // 4,))
     inputs = ort_values({"a": np.ones(size // 4, np.float32)})
@@ -112,7 +112,7 @@ def _one_node(op: str, element: int, names: tuple[str, ...], shape: tuple[int, .
 
 
 def _seconds(run: Callable[[], None]) -> float:
-    """Return the median of some runs after a few others."""
+    """Return the median of some runs after a warm-up."""
     times = []
     for _ in range(3 + REPEATS):
         began = time.perf_counter()

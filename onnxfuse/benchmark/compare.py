@@ -1,4 +1,4 @@
-"""Run both models at every setting, in turns, on the same inputs."""
+"""Run both models at every setting, interleaved, on the same inputs."""
 
 import tempfile
 import time
@@ -33,12 +33,12 @@ from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import CUDA, Model, Source
 
 BEFORE_THE_RACE = 3
-"""Steps that a progress bar shows before the first shape."""
+"""Progress steps before the first shape."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One session of the race, to be opened."""
+    """A session to be opened and timed."""
 
     name: ModelName
     model: Model
@@ -47,19 +47,19 @@ class Contender:
 
 @dataclass(frozen=True)
 class Race:
-    """What stays the same from one set of shapes to the next."""
+    """State shared by all sets of shapes."""
 
     contenders: Sequence[Contender]
     providers: Sequence[str]
     first: onnxruntime.InferenceSession
-    """The original at its default setting: it tells the shapes of the outputs."""
+    """The original at its default setting, which provides the output shapes."""
     ceilings: Ceilings
     runs: int
     rounds: int
     counted: bool
     """Whether launches can be counted."""
     patience: float
-    """Seconds of one of the original's settings."""
+    """Time limit in seconds for each of the original's settings."""
     left_out: Mapping[str, RefusedRun]
     """Settings of the original that crashed before."""
 
@@ -78,7 +78,7 @@ def compare(
     patience: float = PATIENCE,
     earlier: Earlier | None = None,
 ) -> BenchmarkReport:
-    """Return the report of `onnxfuse.benchmark.bench`, which tells what the arguments are."""
+    """Return the report of `onnxfuse.benchmark.bench`, which documents the arguments."""
     began = time.perf_counter()
     earlier = earlier or Earlier()
     original_model, fused_model = _load(original, "original"), _load(fused, "fused")
@@ -99,7 +99,7 @@ def compare(
         total = BEFORE_THE_RACE + len(plan) * (1 + rounds)
         progress("counting bytes and operations", 0, total)
         work = [_work({"original": original_model, "fused": fused_model}, case) for case in plan]
-        del original_model, fused_model  # From here on the sessions hold what they need of the weights.
+        del original_model, fused_model  # From here on the sessions hold the weights that they need.
         progress("looking at what runs where", 1, total)
         arrays = plan[0].make()
         at("original", default, case=plan[0])
@@ -139,7 +139,7 @@ def _tell(progress: Progress, shape: str, begun: int, total: int, step: str, don
 
 
 def _work(models: Mapping[ModelName, onnx.ModelProto], case: Case) -> dict[ModelName, ModelTraffic]:
-    """Return what one run of each model does on the shapes of `case`."""
+    """Return the work of one run of each model on the shapes of `case`."""
     return {name: count(model, case.shapes) for name, model in models.items()}
 
 
@@ -170,9 +170,10 @@ def convolves(model: onnx.ModelProto) -> bool:
 def contenders_of(
     before: Model, after: Model, default: Setting, *, on_cuda: bool, convolutions: bool
 ) -> list[Contender]:
-    """Return the original at every setting, the fused model on CUDA with and without a CUDA graph, on the CPU alike.
+    """Return the original at every setting, and the fused model: on CUDA with and without a CUDA graph, on the CPU at
+    every setting.
 
-    `default` has the options and the rules that all have in common.
+    `default` has the options and rules that all have in common.
     """
     originals = cuda_settings(convolutions=convolutions) if on_cuda else cpu_settings(device.cores())
     ours = (DEFAULT, CUDA_GRAPH) if on_cuda else originals
@@ -187,7 +188,7 @@ def contenders_of(
 def _look_at_fused(
     model: Model, setting: Setting, providers: Sequence[str], arrays: Mapping[str, Array]
 ) -> tuple[Mapping[str, int], FusedOps]:
-    """Return the nodes that one run of the fused model executes by provider, and how its fused ops ran in it."""
+    """Return the nodes that one run of the fused model executes by provider, and how its fused ops ran."""
     on_cuda = CUDA in providers
     if on_cuda:
         runtime.reset_counts()
@@ -210,7 +211,7 @@ def _run(
     work: Mapping[ModelName, ModelTraffic],
     tell: Callable[[str, int], None],
 ) -> ReportBlock:
-    """Return the times of all contenders on one set of shapes; `tell(step, done)` hears of 1 + `race.rounds` steps."""
+    """Return the times of all contenders on one set of shapes; `tell(step, done)` reports 1 + `race.rounds` steps."""
     tell("warming up", 0)
     arrays = case.make()
     at("original", DEFAULT, case=case)
@@ -262,15 +263,15 @@ def _run(
 
 
 def _turn(contender: Contender) -> int:
-    """Return when a contender is opened: all are open at once, and where a GPU has no room for them it is a further
-    setting of the original that is refused, not the fused model."""
+    """Return the order in which contenders are opened. All are open at once; if GPU memory does not suffice, a further
+    setting of the original is refused, not the fused model."""
     if contender.setting.name == DEFAULT.name:
         return 0
     return 1 if contender.name == "fused" else 2
 
 
 def _launches(contender: Contender, bound: DeviceBinding) -> int:
-    """Return how many kernels one run launches; copies and fills by the driver are none."""
+    """Return the number of kernels that one run launches, without copies and fills by the driver."""
     at(contender.name, contender.setting)
     (kernels,) = cupti.traced(bound.run, 1, 0)
     return sum(not k.copy for k in kernels)
@@ -279,9 +280,9 @@ def _launches(contender: Contender, bound: DeviceBinding) -> int:
 def _warm(
     contender: Contender, providers: Sequence[str], inputs: Values, outputs: Values
 ) -> tuple[DeviceBinding, int | None]:
-    """Return the session, bound and warm, and by how many bytes the use of the card's memory grew for it.
+    """Return the session, bound and warmed up, and the increase of the card's memory in use.
 
-    None on the CPU, and where another process freed more of it meanwhile.
+    None on the CPU, and if another process freed more of it meanwhile.
     """
     on_cuda = CUDA in providers
     before = device.used_memory() if on_cuda else 0

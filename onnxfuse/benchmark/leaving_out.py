@@ -1,7 +1,7 @@
-"""A race without the settings of the original that end the process or hang: each is left out, and said.
+"""Benchmark without settings of the original that crash or hang: each is skipped, and reported.
 
-A setting is ONNX Runtime's own to run. Where it crashes the child in which all of them are timed, breaks the GPU there
-or gives no answer, the race is run again without it, in another child; of what was timed before nothing is lost.
+If a setting crashes the child in which all of them are timed, breaks the GPU there or does not respond, the benchmark
+is repeated without it, in another child; earlier measurements are preserved.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,26 +17,27 @@ from onnxfuse.support.isolation import Crash, Progress, doing, isolated, within
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that a setting of the original may take to be opened and warmed up, where nothing else is asked for."""
+"""Default time limit in seconds for opening and warming up a setting of the original."""
 
 SLOWER = 10.0
-"""It may take so many times what the default setting took in any case: a large model takes long at each."""
+"""Minimum time limit as a multiple of the default setting's time: a large model takes long at each."""
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What is known from attempts that crashed."""
+    """Results of attempts that crashed."""
 
     left_out: Mapping[str, RefusedRun] = field(default_factory=dict)
-    """By the name of the setting."""
+    """Skipped settings, by name."""
     done: Sequence[Any] = ()
-    """What the race said was done already."""
+    """Work that is done already."""
 
 
 def raced(race: Callable[[Progress, Earlier], T], progress: Progress) -> T | Crash:
-    """Return what `race` returns, run again without what crashes; a crash that is of no such setting is returned.
+    """Return the result of `race`, repeated without crashing settings; a crash that belongs to no such setting is
+    returned.
 
-    `race` calls `at` before it does something with a session, `done` with what need not be done again.
+    `race` calls `at` before it uses a session, and `done` with work that need not be repeated.
     """
     earlier = Earlier()
     while True:
@@ -56,7 +57,7 @@ def _attempt(race: Callable[[Progress, Earlier], T], earlier: Earlier, tell: Pro
 
 
 def _left_out(crash: Crash, name: str) -> Iterator[RefusedRun]:
-    """Yield the setting and, where it hangs, those that add to it: the same search would hang once more."""
+    """Yield the setting and, if it hangs, those that extend it: the same search would hang again."""
     yield RefusedRun("original", name, f"it {crash.how}", "hangs" if crash.hangs else "crashed")
     settings = {s.name: s for s in cuda_settings(convolutions=True)}
     for other in settings.values() if crash.hangs and name in settings else ():
@@ -65,18 +66,18 @@ def _left_out(crash: Crash, name: str) -> Iterator[RefusedRun]:
 
 
 def at(model: ModelName, setting: Setting, **facts: Any) -> None:
-    """Say what runs next: a crash is that setting's; the default one has no name in it."""
+    """Record what runs next, to attribute a crash to that setting; the default one has no name."""
     doing(model=model, setting="" if setting.name == DEFAULT.name else setting.name, **facts)
 
 
 def done(found: Sequence[Any]) -> None:
-    """Say what need not be done again."""
+    """Record work that need not be repeated."""
     doing(done=tuple(found))
 
 
 @contextmanager
 def patient(model: ModelName, setting: Setting, seconds: float) -> Iterator[None]:
-    """Give one of the original's other settings so many seconds for the block; all else is waited for."""
+    """Limit the block to so many seconds for a non-default setting of the original; others are not limited."""
     if model != "original" or setting.name == DEFAULT.name:
         yield
         return

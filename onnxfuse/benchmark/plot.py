@@ -1,4 +1,4 @@
-"""`bench --plot`: latency by shape, and the roofline, as one picture. Drawn by matplotlib, an extra."""
+"""Plot for `bench --plot`: latency by shape, and the roofline, in one picture. Uses matplotlib, an extra."""
 
 import importlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (1, 3)))
 
 
 def check(path: Path) -> None:
-    """Raise UsageError for a kind of file that is not drawn, DeviceError without matplotlib."""
+    """Raise UsageError for an unsupported file type, DeviceError without matplotlib."""
     if path.suffix not in KINDS:
         raise UsageError(f"--plot {path}: not one of {', '.join(KINDS)}", "Name the file plot.png or plot.svg.")
     try:
@@ -32,7 +32,7 @@ def check(path: Path) -> None:
 
 
 def draw(report: BenchmarkReport, path: Path) -> None:
-    """Write the picture to `path`, whose suffix says of which kind it is."""
+    """Write the picture to `path`, whose suffix determines the file type."""
     figure_of: Any = importlib.import_module("matplotlib.figure").Figure
     roofed = report.ceilings is not None and any(b.work for b in report.blocks)
     figure = figure_of(figsize=(14 if roofed else 7, 5), layout="constrained")
@@ -47,13 +47,13 @@ def draw(report: BenchmarkReport, path: Path) -> None:
 
 
 def axis_of(blocks: Sequence[ReportBlock]) -> tuple[str, list[float]] | None:
-    """Return the one dimension in which the shapes differ, and its sizes; None where there is no such."""
+    """Return the only dimension in which the shapes differ, and its sizes; None if there is no such dimension."""
     names = [n for n in blocks[0].dimensions if len({b.dimensions[n] for b in blocks}) > 1]
     return (names[0], [float(b.dimensions[names[0]]) for b in blocks]) if len(names) == 1 else None
 
 
 def _latency(axes: "Axes", report: BenchmarkReport) -> None:
-    """Draw a line per model and setting, over the dimension that varies, else over the shapes as they come."""
+    """Draw a line per model and setting, over the varying dimension, else over the shapes in order."""
     found = axis_of(report.blocks)
     places = list(range(len(report.blocks))) if found is None else found[1]
     rows: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -83,7 +83,7 @@ def _latency(axes: "Axes", report: BenchmarkReport) -> None:
 
 
 def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
-    """Draw what the device can do at each intensity, and where each model is at its best setting."""
+    """Draw the device's attainable rate by intensity, and each model at its best setting."""
     ceilings = report.ceilings
     assert ceilings is not None
     spots = [
@@ -118,7 +118,7 @@ def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
 
 
 def _plain_numbers(axis: "Axis") -> None:
-    """Label a logarithmic axis at 1, 2 and 5 of each decade, with numbers as people write them."""
+    """Label a logarithmic axis at 1, 2 and 5 of each decade, with plain decimal numbers."""
     ticker: Any = importlib.import_module("matplotlib.ticker")
     axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_minor_locator(ticker.NullLocator())

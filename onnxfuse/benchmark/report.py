@@ -1,4 +1,4 @@
-"""What a benchmark found: for each set of shapes the times of each model at each setting, and the speed-up."""
+"""The result of a benchmark: for each set of shapes the times of each model at each setting, and the speed-up."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,29 +24,29 @@ class Timing:
     p99: float
     min: float
     low: float
-    """With `high`: between which the median lies, at 95% confidence."""
+    """With `high`: 95% confidence interval of the median."""
     high: float
 
     @classmethod
     def of(cls, seconds: Sequence[float], rounds: int = 1) -> "Timing":
         """Return the percentiles, interpolated between the two nearest runs, and the interval of the median.
 
-        `seconds` are those of `rounds` rounds of as many runs each, one after the other.
+        `seconds` are those of `rounds` consecutive rounds of equally many runs.
         """
         samples = np.median(np.reshape(seconds, (rounds, -1)), axis=1) if rounds > 1 else seconds
         found = (*np.percentile(seconds, (50, 90, 99, 0)), *interval([float(s) for s in samples]))
         return cls(*(float(p) * 1e6 for p in found))
 
     def differs(self, other: "Timing") -> bool:
-        """Return whether the intervals of the medians are apart: what overlaps may be chance."""
+        """Return whether the intervals of the medians are disjoint: overlap may be chance."""
         return self.high < other.low or other.high < self.low
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Return where the median of what `samples` were drawn from lies, at 95% confidence, whatever its distribution.
+    """Return the 95% confidence interval of the median of the distribution of `samples`, whatever it is.
 
     By order statistics: it is below the k-th of n with the probability of fewer than k heads in n throws. Of fewer than
-    six that is the whole of their range. Of several rounds each is one sample: its runs share the clock of the moment.
+    six that is their whole range. With several rounds each is one sample: its runs share the current clock rate.
     """
     ordered = sorted(samples)
     n, k, below = len(ordered), 0, 0.5 ** len(ordered)
@@ -68,10 +68,10 @@ class TimingRow:
     setting: str
     timing: Timing
     memory: int | None
-    """Bytes by which the use of the card's memory grew while the session was opened and warmed up; None on the CPU, and
-    where another process freed more of it meanwhile."""
+    """Increase of the card's memory in use while the session was opened and warmed up; None on the CPU, and if another
+    process freed more of it meanwhile."""
     launches: int | None = None
-    """Kernels of one run, whoever's; None where they are not seen."""
+    """Kernels per run, ours and ONNX Runtime's; None if they are not traced."""
 
 
 @dataclass(frozen=True)
@@ -82,37 +82,37 @@ class RefusedRun:
     setting: str
     reason: str
     kind: Literal["refused", "crashed", "hangs"] = "refused"
-    """ONNX Runtime does not take it; it ended the process or broke the GPU; it gave no answer in time."""
+    """ONNX Runtime rejects it; it crashed the process or the GPU; it did not respond in time."""
 
 
 @dataclass(frozen=True)
 class WorkPerRun:
-    """What one run of a model has to do, counted from the graph."""
+    """Work of one run of a model, counted from the graph."""
 
     bytes: int
-    """Of device memory: each node's inputs and outputs once."""
+    """Device-memory traffic: each node's inputs and outputs once."""
     flops: int
     floor: float
-    """Microseconds that its nodes take at the least, at what the device can do."""
+    """Lower bound in microseconds at the device's peak rates."""
 
 
 @dataclass(frozen=True)
 class ReportBlock:
-    """All that ran on one set of shapes."""
+    """All results for one set of shapes."""
 
     dimensions: Mapping[str, int]
     """The dynamic dimensions by name."""
     shapes: Mapping[str, tuple[int, ...]]
     """The shape of each input."""
     items: int
-    """The first extent of the first input that has one, which is the batch: what throughput counts."""
+    """The first extent of the first input that has one, which is the batch: the unit of throughput."""
     rows: tuple[TimingRow, ...]
     refused: tuple[RefusedRun, ...]
     work: Mapping[ModelName, WorkPerRun] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The dynamic dimensions, or the shapes where there are none."""
+        """The dynamic dimensions, or the shapes if there are none."""
         shapes = {n: "x".join(map(str, s)) or "scalar" for n, s in self.shapes.items()}
         return " ".join(f"{k}={v}" for k, v in (self.dimensions or shapes).items()) or "no inputs"
 
@@ -123,18 +123,18 @@ class ReportBlock:
 
     @property
     def differs(self) -> bool:
-        """Whether the two best medians are apart by more than chance."""
+        """Whether the two best medians differ by more than chance."""
         return self.best("original").timing.differs(self.best("fused").timing)
 
     @property
     def verdict(self) -> str:
-        """The speed-up in words, and over what."""
+        """The speed-up in words, and its baseline."""
         setting = self.best("original").setting
         return f"{self.speedup:.2f}x over {setting}" if self.differs else f"no difference to {setting}"
 
     @property
     def measured(self) -> str:
-        """The speed-up with the times that it is of; one that is within the spread is said to be none."""
+        """The speed-up with both times; one within the spread is reported as none."""
         times = " -> ".join(f"{self.best(model).timing.p50:.4g}" for model in MODELS)
         spread = "" if self.differs else ", which is within the spread: no difference"
         best = self.best("original").setting
@@ -145,7 +145,7 @@ class ReportBlock:
         return min((r for r in self.rows if r.model == model), key=lambda r: r.timing.p50)
 
     def roofline(self, row: TimingRow) -> float | None:
-        """Return the share of the roofline that a row reaches; above 1 where data stays in a cache between nodes."""
+        """Return the share of the roofline that a row reaches; above 1 if data stays in a cache between nodes."""
         work = self.work.get(row.model)
         return work.floor / row.timing.p50 if work is not None else None
 
@@ -154,7 +154,7 @@ class ReportBlock:
         return self.items / row.timing.p50 * 1e6
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the block's facts for JSON; times are microseconds."""
+        """Return the block's facts as plain data for JSON; times are microseconds."""
         rows = [
             {"model": r.model, "setting": r.setting, **asdict(r.timing), "items_per_second": self.throughput(r),
              "memory_bytes": r.memory, "launches": r.launches, "roofline": self.roofline(r)}
@@ -180,16 +180,16 @@ class ReportBlock:
 
 @dataclass(frozen=True)
 class FusedOps:
-    """How the fused model's own ops ran."""
+    """How the fused ops of the fused model ran."""
 
     nodes: int
-    """Nodes that are fused ops."""
+    """Number of nodes that are fused ops."""
     kernels: int
-    """Those of them that run as kernels."""
+    """Number of those that run as kernels."""
     bodies: int
-    """Those that run as their bodies; what is left runs as ops of ONNX Runtime's own."""
+    """Number of those that run as their bodies; the others run as ONNX Runtime's own ops."""
     launches: int | None
-    """Launches of our kernels in one run, counted; None on the CPU."""
+    """Kernel launches of fused ops per run, counted; None on the CPU."""
     reasons: tuple[str, ...]
     """Why those run as their bodies."""
 
@@ -199,10 +199,10 @@ class BenchmarkReport(Tabled):
     """The result of `bench`."""
 
     provider: str
-    """The execution provider that both models ran on."""
+    """The execution provider of both models."""
     blocks: tuple[ReportBlock, ...]
     assumed: tuple[str, ...]
-    """Dynamic dimensions that nothing was said about, and that were 1."""
+    """Dynamic dimensions without a given size, which were 1."""
     nodes: Mapping[ModelName, Mapping[str, int]]
     """Nodes that one run executes by provider, after ONNX Runtime's own optimization at its default setting."""
     fused_ops: FusedOps
@@ -212,9 +212,9 @@ class BenchmarkReport(Tabled):
     rounds: int
     seconds: float
     ceilings: "Ceilings | None" = None
-    """What the device can do."""
+    """Measured peak rates of the device."""
     peak: float | None = None
-    """FLOPs per second of the element type that most of the original's products are in; None without products."""
+    """FLOPs per second of the element type of most of the original's products; None without products."""
     uncounted: str = ""
     """Why launches were not counted on CUDA."""
 
@@ -245,7 +245,7 @@ class BenchmarkReport(Tabled):
         """What was timed where no kernel can run, and how it compares; empty on CUDA, and without fused ops."""
         if self.provider.startswith("CUDA") or not self.fused_ops.nodes:
             return ""
-        block = min(self.blocks, key=lambda b: (not b.differs, b.speedup))  # what is chance tells nothing
+        block = min(self.blocks, key=lambda b: (not b.differs, b.speedup))  # a difference within chance is not reported
         if not block.differs:
             how = "no faster and no slower than the original"
         elif block.speedup < 1:

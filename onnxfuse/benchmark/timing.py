@@ -1,4 +1,4 @@
-"""Time several things fairly: in turns, so that a clock that drifts hits all of them."""
+"""Interleaved timing: measure several things in turns, so that clock drift affects all equally."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -14,9 +14,9 @@ def interleaved(
 ) -> list[list[float]]:
     """Return the seconds of each run, `count` in each of `rounds` rounds: A A B B B B A A for two of two in two.
 
-    Every second round goes backwards: a GPU that has heated up, or slowed down for its power, is left so to whatever
-    comes next, which would always be the same one. `at(number)` is called before each round, `turn(number)` before each
-    run's turn in it, numbered from 0.
+    Every second round is in reverse order: otherwise the same contender would always follow the one that heated up the
+    GPU, or slowed it down for its power. `at(number)` is called before each round, `turn(number)` before each contender
+    in it, numbered from 0.
     """
     times: list[list[float]] = [[] for _ in runs]
     for number in range(rounds):
@@ -24,7 +24,7 @@ def interleaved(
         order = list(enumerate(zip(runs, times, strict=True)))
         for index, (run, seconds) in reversed(order) if number % 2 else order:
             turn(index)
-            run()  # Not timed: caches hold the data of the one before, whose threads may still spin.
+            run()  # An untimed run first: caches hold the data of the previous contender, whose threads may still spin.
             for _ in range(count):
                 start = clock()
                 run()

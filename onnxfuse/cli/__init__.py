@@ -1,4 +1,4 @@
-"""The command line: one file per command; each parses, calls and prints."""
+"""The command line: one file per command, which parses, calls and prints."""
 
 import signal
 
@@ -8,9 +8,9 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code, from the first moment on.
+    """Run the command line and exit with its exit code, handling signals from the start.
 
-    Reading its modules in takes most of a second. Whoever stops it meanwhile has lost nothing, and sees no traceback.
+    Importing the modules takes most of a second. An interrupt during that time loses nothing, and prints no traceback.
     """
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)

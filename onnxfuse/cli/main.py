@@ -1,4 +1,4 @@
-"""The entry point: collects the commands, and turns every expected error into one message and its exit code."""
+"""Entry point: dispatches commands, and turns every expected error into one message and its exit code."""
 
 import contextlib
 import difflib
@@ -28,37 +28,37 @@ COMMANDS = {
     "optimize": "Apply the fusion rules to a model and write the result.",
     "verify": "Run two models on the same inputs and compare what they compute.",
     "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
-    "profile": "Tell where the bytes and the time of a model go, before and after fusion.",
+    "profile": "Profile a model's memory traffic and time per node and kernel, before and after fusion.",
     "rules": "List the rules, or explain one.",
-    "explain": "Say what fuses in a model, what does not, and why.",
-    "inspect": "Tell what a model is: sizes, operators, dimensions, precision, what is fused.",
-    "view": "Show a model before and after fusion in the browser: the graph, what each node costs, kernels' sources.",
-    "compile": "Compile a fused model's kernels for ranges of shapes into one file beside it.",
-    "export-library": "Write a folder that C++, C#, Java and Triton serve a fused model from, without Python.",
-    "ci": "Hold models to what onnxfuse.toml and onnxfuse.lock promise.",
-    "doctor": "Say what is installed, what is missing, and how to mend it.",
+    "explain": "Explain what fuses in a model, what does not, and why.",
+    "inspect": "Describe a model: sizes, operators, dimensions, precision, fused ops.",
+    "view": "Show a model before and after fusion in the browser: graph, cost per node, kernel sources.",
+    "compile": "Compile a fused model's kernels for ranges of shapes into one file next to it.",
+    "export-library": "Export a folder that serves a fused model from C++, C#, Java or Triton, without Python.",
+    "ci": "Check models against onnxfuse.toml and onnxfuse.lock.",
+    "doctor": "Check the environment: what is installed, what is missing, and how to fix it.",
     "completion": "Print the completion script for a shell.",
 }
-"""Each command is a module of this package with a click command called `command`, imported when it is used: a hyphen of
-its name is an underscore of the module's."""
+"""Each command is a module of `commands` with a click command called `command`, imported on use; hyphens in its name
+become underscores."""
 
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
-4 expectation not met (--require, --min-speedup), 5 environment (no CUDA where it was asked for),
-70 a fault of onnxfuse itself."""
+4 expectation not met (--require, --min-speedup), 5 environment (CUDA requested but not usable),
+70 an internal error of onnxfuse."""
 
 
 USAGE = 2
 UNREADABLE = 3
 ENVIRONMENT = 5
 FAULT = 70
-"""What sysexits.h calls an internal software error: no other exit code of ours, and no shell's, is the same."""
+"""EX_SOFTWARE of sysexits.h, an internal software error; distinct from our other exit codes, and from a shell's."""
 
 EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""What the system says of what it has run out of."""
+"""Errors for exhausted system resources."""
 
 WORDS = 300
-"""Characters of an exception's words that are told: some quote a whole model."""
+"""Maximum length of an exception's message that is printed: some quote a whole model."""
 
 PACKAGE = Path(onnxfuse.__file__).parent
 
@@ -80,7 +80,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant; one that there is not is told with the nearest that there is."""
+        """Return the requested command; for an unknown one the error suggests the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"No such command '{args[0]}'.{f' Did you mean {near[0]}?' if near else ''}")
@@ -97,7 +97,7 @@ class _Commands(click.Group):
 
 
 def manners() -> list[click.Option]:
-    """Return the options that every command has."""
+    """Return the options shared by all commands."""
 
     def say(level: int) -> Callable[[click.Context, click.Parameter, bool], None]:
         def callback(context: click.Context, _: click.Parameter, given: bool) -> None:
@@ -114,8 +114,8 @@ def manners() -> list[click.Option]:
 
             context.with_resource(following_links())
 
-    follow = "Read data files that are links out of the model's folder, as in the caches of model hubs."
-    traceback = "Where onnxfuse itself fails (exit 70), print what to send."
+    follow = "Follow symbolic links to external data outside the model's folder, as in model-hub caches."
+    traceback = "After an internal error (exit 70), print the traceback to report."
     return [
         click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=say(-1), help=quiet),
         click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=say(1), help=verbose),
@@ -127,23 +127,23 @@ def manners() -> list[click.Option]:
 @click.group(cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(onnxfuse.__version__, prog_name="onnxfuse")
 def group() -> None:
-    """Fuse ONNX models for NVIDIA GPUs: fewer kernels, the same numbers, proven."""
+    """Fuse ONNX models for NVIDIA GPUs: fewer kernels, the same results, verified."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and exit with its exit code."""
     ours = arguments is None
     if arguments is None:
-        # The process is this command's alone: what it runs of a model, it may run in children.
+        # This process runs nothing but this command, which may run models in child processes.
         isolation.allow()
-        # ONNX Runtime tells its makers of what it runs, and complains in colours where HOME takes no file for that.
+        # Disable ONNX Runtime's telemetry, which also prints errors if HOME is not writable.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         _open_streams()
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():
-        # A pipeline that runs out of time ends the process by SIGTERM: half-written files go, as after any error.
+        # A pipeline's time limit ends the process by SIGTERM: remove half-written files, as after any error.
         signal.signal(signal.SIGTERM, _end)
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell has it for what runs behind
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as shells do for background jobs
             signal.signal(signal.SIGINT, _end)
         _Ended.by = 0
     code = _run(arguments)
@@ -215,7 +215,7 @@ def _system_error(error: OSError, arguments: list[str]) -> int:
 
 
 class _Ended:
-    """The signal that ends this call; 0 without."""
+    """The signal that ends this call; 0 if there is none."""
 
     by = 0
 
@@ -228,9 +228,9 @@ def _end(number: int, _: object) -> None:
 
 
 def _lacking(error: OSError) -> str:
-    """Return what this machine or this process has run out of, empty where it is something else."""
+    """Return the resource that this machine or process has exhausted; empty for other errors."""
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))  # where that fails, so does all that is tried of folders
+        os.close(os.open(os.devnull, os.O_RDONLY))  # if this fails, so does every file operation
     except OSError as nothing:
         error = nothing
     try:
@@ -243,14 +243,15 @@ def _lacking(error: OSError) -> str:
 
 
 def _open_streams() -> None:
-    """Let the standard streams that the caller closed lead nowhere: else a file that is written gets their number."""
+    """Redirect closed standard streams to the null device: otherwise an opened file would get their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
 def _flush_streams() -> None:
-    """Let what a stream could not take lead nowhere: Python would say so as it ends, with an exit code of its own."""
+    """Redirect streams that cannot be flushed to the null device: Python would fail at exit, with an exit code of its
+    own."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -259,7 +260,7 @@ def _flush_streams() -> None:
 
 
 def _own_fault(error: Exception, arguments: list[str]) -> None:
-    """Tell of what no command expects: a mistake of ours, in one line; with --traceback everything that finds it."""
+    """Report an unexpected exception, which is our defect, in one line; with --traceback in full."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(PACKAGE)), frames[-1])
     place = f"{Path(ours.filename).name}:{ours.lineno}"
@@ -280,9 +281,10 @@ def _own_fault(error: Exception, arguments: list[str]) -> None:
 
 
 def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
-    """Print an error: on standard error for people, as JSON on standard output for scripts that asked for JSON.
+    """Print an error: on standard error for people, as JSON on standard output for scripts that requested JSON.
 
-    Where standard output takes nothing the error goes to standard error; where that does not, the exit code tells it.
+    If standard output cannot be written the error goes to standard error; if that fails too, only the exit code reports
+    it.
     """
     message, hint = as_called(message), as_called(hint)
     if "--json" in arguments:

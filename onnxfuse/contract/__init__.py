@@ -1,4 +1,4 @@
-"""What a repository promises of its models: `onnxfuse.toml` says it, `onnxfuse.lock` remembers what was reached."""
+"""The contract of a repository's models: requirements in `onnxfuse.toml`, last results in `onnxfuse.lock`."""
 
 from onnxfuse.contract.config import LOCK, Contract, ModelEntry, Requirement, nearest, read
 from onnxfuse.contract.lock import (

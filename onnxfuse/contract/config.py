@@ -1,4 +1,4 @@
-"""`onnxfuse.toml`: the models of a repository, and what each has to hold to.
+"""The contract file `onnxfuse.toml`: the models of a repository, and the requirements on each.
 
 [[model]]
 path = "export.onnx"
@@ -30,7 +30,7 @@ RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": opera
 SEE = "See onnxfuse ci --help."
 NAME = "onnxfuse.toml"
 LOCK = ".lock"
-"""In place of the suffix of the configuration's name."""
+"""Replaces the suffix of the configuration's name."""
 KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
 MOST_COUNT = 2**31
 MOST_SEEDS = 10_000
@@ -39,14 +39,14 @@ MOST_SEEDS = 10_000
 
 @dataclass(frozen=True)
 class Requirement:
-    """How often a rule has to apply."""
+    """Required number of applications of a rule."""
 
     rule: str
     relation: str
     count: int
 
     def met(self, count: int) -> bool:
-        """Return whether `count` applications are what is asked for."""
+        """Return whether `count` applications meet the requirement."""
         return bool(RELATIONS[self.relation](count, self.count))
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Requirement:
 
     @classmethod
     def of(cls, rule: str, text: str) -> "Requirement | None":
-        """Return what a relation and a number, such as `>=3`, ask of a rule; None for another text."""
+        """Parse a relation and an integer, such as `>=3`; None for other text."""
         found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", text)
         return None if found is None else cls(rule, found[1], int(found[2]))
 
@@ -66,31 +66,31 @@ class ModelEntry:
     name: str
     path: Path
     line: int
-    """Where its table begins in the file."""
+    """Line at which its table starts in the file."""
     output: Path | None = None
-    """Where the optimized model goes when everything is met."""
+    """Where the optimized model is written if everything is met."""
     rules: tuple[Path, ...] = ()
     skip: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
-    """Optional rules that are asked for."""
+    """Optional rules to apply."""
     require: tuple[Requirement, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     freeze_initializers: bool = False
-    """Whether weights that are graph inputs, too, become constants."""
+    """Whether weights that are also graph inputs become constants."""
     precision: str | None = None
-    """What float32 is converted to: float16, bfloat16 or mixed."""
+    """Target type for float32: float16, bfloat16 or mixed."""
     io_precision: str | None = None
-    """The type of float32 inputs and outputs; None where they keep theirs."""
+    """The type of float32 inputs and outputs; None if unchanged."""
     tolerance: float | None = None
-    """The relative RMS error that outputs may have in lower precision; None for the default of the contract."""
+    """The largest relative RMS error of outputs in lower precision; None for the contract's default."""
     keep_fp32: tuple[str, ...] = ()
-    """Nodes that lower precision leaves in float32."""
+    """Nodes that stay float32 in lower precision."""
     provider: str = "auto"
     inputs: tuple[Path, ...] = ()
     seeds: int = 1
     verify: bool = True
     nodes: int | None = None
-    """The most nodes that the optimized model may have."""
+    """The maximum number of nodes in the optimized model."""
     megabytes: float | None = None
     error: float | None = None
     """The largest share of verify's error budget that an output may use; 1 is what verify itself allows."""
@@ -106,14 +106,14 @@ class Contract:
 
 
 def nearest() -> Path:
-    """Return the onnxfuse.toml of the current folder, or of the nearest folder above that has one."""
+    """Return the onnxfuse.toml of the current folder, or of the nearest parent that has one."""
     here = Path.cwd()
     above = next((n for n, folder in enumerate((here, *here.parents)) if (folder / NAME).is_file()), 0)
     return Path(*[".."] * above, NAME)
 
 
 def read(path: Path) -> Contract:
-    """Return what `path` says; paths in it are relative to its folder. Raises UsageError with file and line."""
+    """Parse `path`; paths in it are relative to its folder. Raises UsageError with file and line."""
     try:
         text = read_text(path)
         data = read_toml(text)
@@ -139,7 +139,7 @@ def read(path: Path) -> Contract:
 
 
 class _Reader:
-    """Reads the tables; every complaint names the file, the line of the model's table, and the nearest valid word."""
+    """Parses the tables; every error names the file, the line of the model's table, and the nearest valid word."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -210,7 +210,7 @@ class _Reader:
         )  # fmt: skip
 
     def one_of(self, table: Mapping[str, Any], key: str, known: Sequence[str], line: int) -> str | None:
-        """Return the word under a key, None where there is none."""
+        """Return the word under a key; None if there is none."""
         word: str | None = self.get(table, key, str, None, line)
         if word is not None and word not in known:
             raise self.wrong(f"{key} is {shown(word)}, expected {', '.join(known)}", line)
@@ -224,7 +224,7 @@ class _Reader:
         return self.path.parent / output
 
     def outputs_apart(self, models: Sequence[ModelEntry]) -> None:
-        """Complain of an output that would take the place of a model, of another output, or of our own files."""
+        """Raise UsageError for an output that would replace a model, another output, or our own files."""
         taken = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
         for model in models:
             if model.output is None:
@@ -249,7 +249,7 @@ class _Reader:
 
     def number(self, table: Mapping[str, Any], key: str, line: int) -> float | None:
         value = table.get(key)
-        # Compared, not converted: a whole number of TOML may be larger than any float, and nan is no bound.
+        # Compared, not converted: an integer of TOML may be larger than any float, and nan is no bound.
         if value is None or (isinstance(value, int | float) and value is not True and 0 <= value <= MOST_NUMBER):
             return None if value is None else float(value)
         raise self.wrong(f"{key} is {shown(value)}, expected a number of at least 0", line)

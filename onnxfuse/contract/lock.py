@@ -1,4 +1,4 @@
-"""`onnxfuse.lock`: what was reached when it was last written, and how a model differs from that now."""
+"""The lock file `onnxfuse.lock`: results at the last update, and differences from them."""
 
 import hashlib
 import json
@@ -26,24 +26,25 @@ AGAIN = "Write it again: onnxfuse ci --update"
 
 @dataclass(frozen=True)
 class ModelLock:
-    """What one model came to."""
+    """Results of one model."""
 
     fusions: Mapping[str, int]
     """How often each rule applied."""
     exported: Mapping[str, int]
-    """Operators of the model as it came."""
+    """Node count per operator in the original model."""
     operators: Mapping[str, int]
-    """Operators of the optimized model; fused ones without the hash in their names."""
+    """Node count per operator in the optimized model; fused ops without the hash in their names."""
     provider: str = ""
-    """Where `tolerances` were measured."""
+    """Execution provider on which `tolerances` were measured."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
-    """The largest difference to the original that each output may have."""
+    """The largest allowed difference from the original of each output."""
     precision: str = ""
-    """What float32 was converted to; empty where it was not."""
+    """Target type for float32; empty if not converted."""
     kept: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that do not compute in that, as "Op name", with the reason."""
+    """Nodes that do not compute in that type, as "Op name", with the reason."""
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Where each rule applied: the first of the nodes that it took, as "Op name". No promise: it helps to say why."""
+    """Where each rule applied: the first of its nodes, as "Op name". Informative only: used to explain a lost
+    fusion."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,22 @@ class Lock:
 
 @dataclass(frozen=True)
 class Change:
-    """One difference to the lock."""
+    """One difference from the lock."""
 
     model: str
-    """"" where it is about the rules."""
+    """"" if it concerns the rules."""
     what: str
     was: str
     now: str
     lost: bool
-    """Whether it is for the worse: a fusion less, a node more, a larger error."""
+    """Whether it is a regression: a lost fusion, an additional node, a larger error."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.was} -> {self.now}"
 
 
 def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
-    """Return the SHA-256 of each rule's file, with the shared parts that it uses."""
+    """Return the SHA-256 of each rule's file, including the shared parts that it uses."""
     files = {r.name: r.files or (r.path,) for r in sorted(rules, key=lambda r: r.name)}
     return {name: hashlib.sha256(b"".join(f.read_bytes() for f in each)).hexdigest() for name, each in files.items()}
 
@@ -82,10 +83,10 @@ def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
 def lock_model(
     report: OptimizeReport, verified: Mapping[str, Any] | None, lowered: PrecisionRecord | None = None
 ) -> ModelLock:
-    """Return what to remember of an optimized model; `verified` is the dictionary of verify's report.
+    """Return the lock entry of an optimized model; `verified` is the dictionary of verify's report.
 
-    The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run
-    on other inputs of the same kind stays below, one with a lost digit does not.
+    The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run on
+    other inputs of the same kind stays below, one with a lost digit does not.
     """
     plain: dict[str, int] = {}
     for op, count in report.after.items():
@@ -117,7 +118,7 @@ def _sorted(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Return the lock in `path`, None where there is none; raises UsageError for a file that is no lock."""
+    """Return the lock in `path`; None if there is none. Raises UsageError for an invalid one."""
     if not os.path.lexists(path):
         return None
     try:
@@ -162,7 +163,7 @@ def _table(known: Facts, read: Callable[[object, str], Kept]) -> dict[str, Kept]
 
 
 def write_lock(lock: Lock, path: Path) -> None:
-    """Write `lock`, whole or not at all: the same facts give the same bytes. Raises ModelError."""
+    """Write `lock` atomically; equal facts produce equal bytes. Raises ModelError."""
     packs = {"packs": _sorted(lock.packs)} if lock.packs else {}
     models = {n: asdict(m) for n, m in sorted(lock.models.items())}
     known = {"schema": SCHEMA, **packs, "rules": lock.rules, "models": models}

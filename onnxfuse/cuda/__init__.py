@@ -1,4 +1,4 @@
-"""Kernels for fused ops: from a body to an expression program, CUDA C++, a cubin and a launch plan.
+"""CUDA kernels for fused ops: from a body through an expression program and CUDA C++ to a cubin and a launch plan.
 
 Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
@@ -42,32 +42,32 @@ from onnxfuse.symbolic.element_types import TYPES, DisagreeingError
 
 
 def pointwise_ops(domain: str = "") -> frozenset[str]:
-    """Return the elementwise ops that a body may hold."""
+    """Return the elementwise operators that a body may contain."""
     return frozenset(op for where, op in POINTWISE if where == domain)
 
 
 def is_pointwise(op_type: str, domain: str = "") -> bool:
-    """Return whether a body may hold this op as elementwise work."""
+    """Return whether a body may contain this op as elementwise work."""
     return (domain, op_type) in POINTWISE
 
 
 def is_reduction(op_type: str, domain: str = "") -> bool:
-    """Return whether a body of template row may hold this op as a reduction along the row."""
+    """Return whether a body of template row may contain this op as a reduction along the row."""
     return (domain, op_type) in REDUCTIONS
 
 
 def is_movement(op_type: str, domain: str = "") -> bool:
-    """Return whether a body of template pointwise may hold this op as data movement."""
+    """Return whether a body of template pointwise may contain this op as data movement."""
     return (domain, op_type) in MOVEMENT and op_type != "Shape"
 
 
 def is_free(op_type: str, domain: str = "") -> bool:
-    """Return whether ONNX Runtime launches nothing for this op: the result is the operand's memory."""
+    """Return whether ONNX Runtime launches nothing for this op because the result is a view of the operand."""
     return domain == "" and op_type in FREE
 
 
 def item_size(dtype: int) -> int:
-    """Return the bytes of an element."""
+    """Return the size of an element in bytes."""
     return TYPES[dtype].size
 
 

@@ -1,8 +1,9 @@
-"""Lower precision: a float32 model converted to float16 or bfloat16, where its outputs keep what a contract asks.
+"""Lower precision: convert a float32 model to float16 or bfloat16 where its outputs meet a contract.
 
-`convert` is the whole way. What can be converted is told by ONNX's schemas (`plan`); what that does to each node is
-measured beside the truth (`measure`); nodes whose values leave the range stay, and the fewest of those that lose digits
-(`suspects`, `choose`), tried as a whole (`trial`); then weights are converted and Casts put at borders (`write`).
+`convert` is the whole procedure. ONNX's schemas determine what can be converted (`plan`); the effect on each node is
+measured against the reference (`measure`); nodes whose values exceed the range stay float32, and as few as possible of
+those that lose precision (`suspects`, `choose`), tested on the whole model (`trial`); then weights are converted and
+Casts inserted at type boundaries (`write`).
 """
 
 from __future__ import annotations
@@ -41,33 +42,33 @@ Progress = Callable[[str], None]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 SECONDS = 300.0
-"""For measuring, and as much again for trying what may be converted."""
+"""Time limit for measuring, and again for the trials."""
 
 ROUNDS = 5
-"""Times that a choice is made, each time with less room, until what is made of it holds the contract."""
+"""Number of selections, each with a stricter tolerance, until the final model meets the contract."""
 
 NOTHING = 1e-9
-"""A difference of this share of an output is none: float64 has six digits more."""
+"""Differences below this share of an output are ignored: float64 has six more digits."""
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """What is asked for."""
+    """The requested conversion."""
 
     precision: str
     """`float16`, `bfloat16` or `mixed`."""
     inputs: tuple[RealInputs, ...] = field(default=())
-    """Real inputs; without them made-up ones of every kind, in the range of float16."""
+    """Real inputs; by default generated ones of every kind, in the range of float16."""
     tolerance: float | None = None
-    """The largest relative RMS error of an output; None for the default of the contract."""
+    """The largest relative RMS error of an output; None for the contract's default."""
     io: str = "float32"
-    """The type of the model's float32 inputs and outputs."""
+    """Type of the model's float32 inputs and outputs."""
     seconds: float = SECONDS
     keep_fp32: tuple[str, ...] = ()
-    """Nodes that stay float32 whatever was measured: names, values, operators, or patterns of these."""
+    """Nodes that remain float32 regardless of measurements: names, values, operators, or patterns of these."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for what there is not."""
+        """Raise UsageError for invalid values."""
         if self.precision not in precision_record.PRECISIONS:
             raise UsageError(
                 f"precision is {self.precision!r}, expected one of {', '.join(precision_record.PRECISIONS)}"
@@ -84,10 +85,12 @@ def convert(
     progress: Progress = lambda _: None,
     finished: Callable[[ModelProto], ModelProto] = lambda made: made,
 ) -> PrecisionRecord:
-    """Convert a normalized model without fused ops, in place; return what was done, which the model says from now on.
+    """Convert a normalized model without fused ops, in place; return its precision record, which the model then
+    carries.
 
-    What `finished` makes of the converted model, which rounds otherwise, holds the contract, too. Raises ModelError,
-    which names the output, where no choice does; UsageError where the model runs on none of the made-up inputs.
+    The result of `finished` on the converted model, which rounds differently, meets the contract, too. Raises
+    ModelError, which names the output, if no selection does; UsageError if the model runs on none of the generated
+    inputs.
     """
     known = precision_record.read(model)
     if known is not None:
@@ -143,7 +146,7 @@ def convert(
 
 
 def _check(model: ModelProto) -> None:
-    """Raise UsageError for a model that has nothing to convert, or whose truth nobody knows."""
+    """Raise UsageError for a model that has nothing to convert, or has no trustworthy reference."""
     random = random_node(model)
     if random is not None:
         raise UsageError(
@@ -158,7 +161,7 @@ def _check(model: ModelProto) -> None:
 def _measured(
     model: ModelProto, asked: Lowering, low: int, feeds: Sequence[Arrays], progress: Progress
 ) -> tuple[list[str], dict[str, FloatNode], NodeStatistics, str]:
-    """Return the masks that were clamped in `model`, its nodes, what they meet, and the type of the truth."""
+    """Return the mask constants clamped in `model`, its nodes, their statistics, and the type of the reference."""
     types = [low] if asked.precision != "mixed" else [low, TensorProto.BFLOAT16]
     truth = TensorProto.DOUBLE if parameters(model) <= FLOAT64_PARAMETERS else FLOAT
 
@@ -190,7 +193,7 @@ def _measured(
 def _require(
     choice: PrecisionChoice, places: Mapping[str, FloatNode], tolerance: float, asked: Lowering, *, cut: bool
 ) -> None:
-    """Raise ModelError where the contract does not hold, with the output and the node at which it is left."""
+    """Raise ModelError if the contract is not met, with the output and the node where accuracy is lost."""
     if choice.tried.ok:
         return
     first = next(iter(choice.kept), None)
@@ -206,15 +209,15 @@ def _require(
 
 
 def _above(judged: Judged) -> float:
-    """Return the tolerance, two digits, with which an output would have held; 0 where none is known."""
+    """Return the tolerance, to two digits, that an output would have met; 0 if unknown."""
     wider = replace(judged, allowed=judged.error, least_cosine=1 - judged.error**2)
     if wider.fault or not 0 < judged.error < 1:
         return 0.0
-    return float(f"{1.06 * judged.error:.1e}")  # two digits are less than a twentieth too low
+    return float(f"{1.06 * judged.error:.1e}")  # rounding down to two digits is less than 5% too low
 
 
 def _told(cases: Sequence[Case], note: str) -> str:
-    """Return what was run, in words."""
+    """Describe what was run, in words."""
     names = ", ".join(dict.fromkeys(c.name for c in cases))
     made = "made-up" if cases and cases[0].generated else "given"
     return f"{plural(cases, 'case')} of {made} inputs ({names})" + f", {note}" * bool(note)

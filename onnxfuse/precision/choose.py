@@ -1,6 +1,7 @@
-"""Which nodes stay: those whose values leave the range, and of those that lose digits the fewest that are needed.
+"""Select the nodes that stay float32: all that exceed the range, and the fewest necessary of those that lose precision.
 
-Where many small roundings add up and no node stands out, what has room is converted, stretches of the file at a time.
+If many small roundings add up and no node stands out, nodes are converted as far as the tolerance allows, in contiguous
+stretches of the file.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from onnxfuse.precision.suspects import NodeGroup
 from onnxfuse.precision.trial import Kinds, Trial, Tried, fewest
 
 REACH = 4.0
-"""How many times the room that is left the nodes of a stretch may use on average: among them one may use less."""
+"""Largest average error per node of a stretch, as a multiple of the remaining tolerance: single nodes may use less."""
 
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """What stays, and what comes of it."""
+    """The nodes that stay float32, and the resulting accuracy."""
 
     kept: Kinds
-    """The type of each node that does not have the low one, by first output."""
+    """Type of each node that does not have the low one, by first output."""
     reasons: dict[str, str]
     tried: Tried
     plain: Tried
-    """What comes of it where only those nodes stay that stand out."""
+    """Accuracy if only the outstanding nodes stay float32."""
 
 
 def choose(
     trial: Trial, places: Mapping[str, FloatNode], met: Mapping[str, Met], named: Mapping[str, str], *, mixed: bool
 ) -> PrecisionChoice:
-    """Return the choice with which every output holds the contract, or the one that came nearest.
+    """Return the selection with which every output meets the contract, or the one that came nearest.
 
-    `named` are the nodes that somebody wants in float32, with the words that say so.
+    `named` are the nodes that the user pins to float32, with the patterns that name them.
     """
     low = trial.low
     beyond, unknown = suspects.beyond_range(places, met, low), suspects.never_met(places, met)
@@ -70,7 +71,7 @@ def choose(
 def _enough(
     trial: Trial, places: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
-    """Return the fewest of the groups with which the contract holds; all of them where it never does."""
+    """Return the fewest groups with which the contract is met; all of them if it never is."""
 
     def holds(chosen: Sequence[NodeGroup]) -> bool:
         return trial.run(_merged([*every, *(suspects.types_of(g, places, FLOAT) for g in chosen)])).ok
@@ -83,7 +84,7 @@ def _enough(
 
 
 def _needed(trial: Trial, every: list[Kinds], found: list[Kinds]) -> list[Kinds]:
-    """Return the nodes of the groups that are needed, one by one: a group goes back as far as it may have to."""
+    """Return the necessary nodes of the groups, one by one: a group extends back as far as it may have to."""
     alone: list[Kinds] = [{name: type_} for kinds in found for name, type_ in kinds.items()]
     if not trial.run(_merged([*every, *alone])).ok:
         return alone
@@ -93,12 +94,12 @@ def _needed(trial: Trial, every: list[Kinds], found: list[Kinds]) -> list[Kinds]
 def _without_room(
     trial: Trial, places: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
-    """Return the groups, one node each in the order of the file, that stay where no one of them stands out.
+    """Return groups of one node each, in file order, that stay float32 if no single node stands out.
 
-    What their roundings do to an output adds up as squares, so there is room for some: from none converted on, that
-    stretch of the file is tried next which uses the least of the contract per node, whole, then in halves. That ends
-    where none has less than `REACH` times the room that is left, or as many trials as lead down to one node twice found
-    nothing.
+    The contributions of their roundings to an output add up as squares, so some can be converted. Starting with none,
+    the stretch with the smallest use of the contract per node is tried next, whole, then in halves. This ends if no
+    stretch is below `REACH` times the remaining tolerance, or after twice as many failed trials as it takes to reach a
+    single node.
     """
     patience = fruitless = 2 * max(len(groups), 2).bit_length()
     stay, used = dict(enumerate(groups)), 0.0
@@ -119,7 +120,7 @@ def _without_room(
 
 
 def _merged(every: Sequence[Kinds]) -> Kinds:
-    """Return the type of each node; float32 where any wants that."""
+    """Return the type of each node; float32 if any group requires that."""
     merged: Kinds = {}
     for kinds in every:
         for name, type_ in kinds.items():

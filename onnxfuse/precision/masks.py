@@ -1,9 +1,8 @@
-"""Constants that are only masks: brought to a number that any type has, where that changes nothing.
+"""Replace mask constants by a value that every type can represent, where that changes nothing.
 
-Exporters hide positions by adding float32's lowest number to scores, or choosing it, before a Softmax. The exponential
-of -10000 is 0 in every type, float64 too, so that is as good a mask, and -30720, which rules take for
-a mask whatever the scores are, is a better one where nothing else is added to it; a row that is hidden as a
-whole is the same for all its positions either way.
+Exporters mask positions before a Softmax by adding float32's lowest number to the scores, or selecting it. The
+exponential of -10000 is 0 in every type, also in float64, so it masks equally well; -30720, which rules recognize as a
+mask for any scores, is better if nothing else is added to it. A completely masked row is uniform either way.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from onnxfuse.precision.plan import FLOAT
 from onnxfuse.precision.scopes import Scope, every
 
 HIDING = (30_720.0, 10_000.0)
-"""What hides where one addition, or none, follows: with scores of up to 2,000 added it is less than half of float16's
-range, which `suspects.HEADROOM` asks; and where there are more: scores may be as large, and three such masks added stay
-in float16. Both are numbers of float16, the first of bfloat16, too."""
+"""Mask values if at most one addition follows (with scores of up to 2,000 added it is less than half of float16's
+range, as `suspects.HEADROOM` requires), and if more do: scores may be equally large, and three such masks added stay in
+float16. Both are float16 numbers, the first also a bfloat16 number."""
 
 BEYOND = 30_000.0
-"""A constant above this is one that float16 holds badly or not at all."""
+"""Constants above this are poorly or not at all representable in float16."""
 
 ADDING = frozenset({"Add", "Sub"})
 
@@ -33,11 +32,11 @@ PASSING = ADDING | frozenset({
 """Operators through which a mask reaches the scores."""
 
 ENDS = frozenset({"Softmax"})
-"""Operators that make 0 of what is hidden."""
+"""Operators that turn masked scores into 0."""
 
 
 def clamp(main: Scope) -> list[str]:
-    """Bring masks beyond the range to `HIDING`, in place; return their names."""
+    """Clamp mask constants beyond the range to `HIDING`, in place; return their names."""
     found = []
     for scope in every(main):
         for name, tensor in (*scope.constants.items(), *_filled(scope)):
@@ -48,7 +47,7 @@ def clamp(main: Scope) -> list[str]:
 
 
 def _filled(scope: Scope) -> Iterator[tuple[str, TensorProto]]:
-    """Yield what is filled with one number, and that number."""
+    """Yield tensors filled with one number, and that number."""
     for node in scope.proto.node:
         if node.op_type == "ConstantOfShape":
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
@@ -68,9 +67,9 @@ def _clamped(tensor: TensorProto, hiding: float) -> TensorProto:
 
 
 def _added(scope: Scope, name: str) -> int | None:
-    """Return how many additions, up to 2, lie at most between a value and the Softmaxes that it hides from.
+    """Return the largest number of additions, up to 2, between a value and the Softmaxes that it masks.
 
-    None where it reaches anything else than Softmaxes, or that not only through what adds and chooses.
+    None if it reaches anything but Softmaxes, or passes anything but additions and selections on the way.
     """
     waiting, seen, most = [(scope, name, 0)], dict[str, int](), None
     while waiting:

@@ -1,8 +1,8 @@
-"""What each node meets and gives when the model runs in its truth, and what lower precision would make of it there.
+"""Measure each node in the reference run: the range of its values, and the error that lower precision would cause.
 
-The reference calls a witness behind every node, those of bodies too. Ours keeps how large each value gets, and runs the
-node once more on its inputs as they are in the lower type: the difference is the node's own error, whatever comes of it
-behind.
+The reference calls a witness after every node, also in bodies. This one records the magnitude of each value, and
+evaluates the node once more on inputs rounded to the lower type: the difference is the node's own error, irrespective
+of later nodes.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ from onnxfuse.verification.tolerance.lower_precision import relative_rms
 Array = npt.NDArray[Any]
 
 SENSITIVE = 8.0
-"""Roundings that a node may make of those of its inputs before it is asked which of them matters: a norm or a product
-makes two or three, a difference of numbers that are alike in three binary digits makes eight."""
+"""Error amplification beyond which a node's inputs are examined one by one: a norm or a product amplifies two or three
+times, a difference of numbers that agree in three binary digits eight times."""
 
 WIDE = (np.dtype(np.float64), np.dtype(np.float32))
-"""What the truth computes in: what is in another type stays as it is."""
+"""Type of the reference computation; values of other types are unchanged."""
 
 FIRST_SHARE = 4.0
-"""Times the limit that the first case may take: without one nothing is known."""
+"""Multiple of the time limit allowed for the first case: without one nothing is known."""
 
 
 @dataclass
 class Met:
-    """What one node met over all cases."""
+    """Statistics of one node over all cases."""
 
     largest: float = 0.0
-    """The largest finite number that it gave."""
+    """The largest finite number that it produced."""
     infinite: bool = False
-    """Whether it gave an infinity or NaN itself."""
+    """Whether it produced an infinity or NaN itself."""
     error: dict[int, float] = field(default_factory=dict)
-    """By type, the relative RMS error of what it gives for inputs that are rounded to that; infinite where it gives
-    no number and should."""
+    """By type, the relative RMS error of its outputs for inputs rounded to that type; infinite if it produces no number
+    and should."""
     blamed: dict[int, dict[int, float]] = field(default_factory=dict)
-    """By type, the same for each input that is rounded alone: of nodes that make much of roundings."""
+    """By type, the same with each input rounded alone, for nodes that amplify rounding."""
     inexact: dict[int, dict[int, float]] = field(default_factory=dict)
-    """By type, the inputs that hold numbers which that type does not have, and their own relative RMS error then."""
+    """By type, the inputs not exactly representable in it, and the relative RMS error of their rounding."""
 
 
 @dataclass
 class NodeStatistics:
-    """What was seen of a model."""
+    """Statistics of a model."""
 
     met: dict[str, Met]
-    """By a node's first output."""
+    """By the first output of a node."""
     outputs: list[dict[str, Array]]
-    """The true outputs of each case that was run."""
+    """The reference outputs of each case that was run."""
     note: str = ""
     """Why not all cases were run."""
 
@@ -79,10 +79,11 @@ class Meter(OrtReference):
         self.places, self.types = places, types
         self.met: dict[str, Met] = {}
         self._weights: dict[tuple[int, int], tuple[Any, Array, bool]] = {}
-        """Weights in the lower type by the identity of what they are there in, and whether they are the same."""
+        """Weights in the lower type by the identity of the original array, and whether they are unchanged by
+        rounding."""
 
     def believed(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
-        """Return the outputs to go on with, after a look at them."""
+        """Record the outputs and return them unchanged."""
         outputs = super().believed(node, attributes, inputs, ours)
         proto: NodeProto = node.onnx_node
         place = self.places.get(key(proto))
@@ -127,14 +128,14 @@ class Meter(OrtReference):
         return position < len(names) and place.scope.constant(names[position]) is not None
 
     def _low(self, x: Array, type_: int, *, constant: bool) -> tuple[Array, bool]:
-        """Return the numbers as they are in the lower type, and whether they are the same.
+        """Return the array rounded to the lower type, and whether rounding changed nothing.
 
-        In float32, as kernels compute with them: what that rounds is less than a thousandth of what the type does.
+        In float32, as kernels compute with them: its own rounding is less than a thousandth of the type's.
         """
         if not constant:
             low = numbers.rounded(x, type_)
             return low, bool(np.array_equal(low, x, equal_nan=True))
-        if (id(x), type_) not in self._weights:  # The array is kept with it: its id is another's once it is gone.
+        if (id(x), type_) not in self._weights:  # Retain the array: its id may be reused after it is freed.
             low = numbers.constant(x, type_)
             self._weights[id(x), type_] = (x, low, bool(np.array_equal(low.astype(x.dtype), x, equal_nan=True)))
         _, low, same = self._weights[id(x), type_]
@@ -148,7 +149,7 @@ def _error(node: Any, how: Mapping[str, Any], inputs: Sequence[Any], low: Mappin
 
 
 def difference(got: Any, truth: Any) -> float:
-    """Return how far values are from the truth: the relative RMS error of floats, else the share that differs."""
+    """Return the error against the reference: relative RMS of floats, else the share of elements that differ."""
     if not isinstance(got, np.ndarray | np.generic) or not isinstance(truth, np.ndarray | np.generic):
         return 0.0
     a, b = np.asarray(got), np.asarray(truth)
@@ -162,7 +163,7 @@ def difference(got: Any, truth: Any) -> float:
 
 
 def largest(x: Array) -> float:
-    """Return the largest magnitude among the finite numbers."""
+    """Return the largest finite magnitude."""
     low, high = float(np.min(x)), float(np.max(x))
     if math.isfinite(low) and math.isfinite(high):
         return max(abs(low), abs(high))
@@ -179,9 +180,9 @@ def measure(
     progress: Callable[[str], None],
     truth: int = TensorProto.DOUBLE,
 ) -> NodeStatistics:
-    """Return what the nodes of `model` meet on each of `feeds`, the first of them at least; `truth` is the type of it.
+    """Measure the nodes of `model` on `feeds`, on the first one at least; `truth` is the type of the reference.
 
-    Raises what onnx's reference raises for an operator that it lacks, OutOfTime where even the first takes too long.
+    Raises the error of onnx's reference for a missing operator, OutOfTime if even the first case takes too long.
     """
     meter, pools = Meter(places, types), ThreadpoolController()
     evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth, stand_in=True)

@@ -1,4 +1,4 @@
-"""Numbers in a lower precision: rounded, and at the ends of its range."""
+"""Rounding to a lower precision, with the limits of its range."""
 
 from typing import Any
 
@@ -24,16 +24,18 @@ def facts(type_: int) -> FloatType:
 
 
 def rounded(x: Array, type_: int) -> Array:
-    """Return the numbers rounded to `type_`, as float32, which holds them; what is beyond its range is infinite."""
+    """Return the array rounded to `type_`, in float32, which represents it exactly; values beyond its range become
+    infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return x.astype(DTYPES[type_]).astype(np.float32)
 
 
 def constant(x: Array, type_: int) -> Array:
-    """Return a constant as it stands in the file: rounded, but no finite one infinite and no single one zero.
+    """Return a constant as stored in the file: rounded, but no finite value becomes infinite and no scalar becomes
+    zero.
 
-    A bound or a mask beyond the range is the largest number: it is as far as any value. An epsilon that is no number of
-    the type is the smallest one: a divisor that it keeps from zero is not zero.
+    A bound or mask constant beyond the range becomes the largest number, which is as far as any value. An epsilon below
+    the range becomes the smallest number, so that the divisor it protects is not zero.
     """
     known = facts(type_)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -44,5 +46,5 @@ def constant(x: Array, type_: int) -> Array:
 
 
 def tensor(proto: TensorProto, type_: int, name: str) -> TensorProto:
-    """Return a tensor of float32 as one of `type_`."""
+    """Convert a float32 tensor to `type_`."""
     return numpy_helper.from_array(np.asarray(constant(numpy_helper.to_array(proto), type_)), name)

@@ -1,4 +1,4 @@
-"""Which nodes can compute in a lower precision, and which of their values then have its type."""
+"""Determine which nodes can compute in a lower precision, and which of their values then have its type."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 TEXT = {TYPES[name]: f"tensor({name})" for name in ("float16", "bfloat16")}
 
 CARRIERS = named(Trait.HAS_BODY)
-"""Operators with bodies: what goes in and out of a body keeps its type, so that a state that adds up does not round."""
+"""Operators with bodies: inputs and outputs of a body keep their types, so that an accumulated state is not rounded."""
 
 QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 TYPELESS = frozenset({"Shape", "Size", "Cast"})
-"""Operators whose first input may have any type, whatever the node gives."""
+"""Operators whose first input may have any type, independent of the output."""
 
 STAY = {"Resize": (1, 2), "Upsample": (1,)}
 """Inputs that stay float32: scales and regions, which ONNX Runtime reads on the host."""
 
 ON_CPU = frozenset({"Atan", "GridSample", "STFT", "DFT", "InstanceNormalization"})
-"""Operators that ONNX Runtime 1.31 takes to the CPU in a session on CUDA in a half type."""
+"""Operators that ONNX Runtime 1.31 places on the CPU for half types in a CUDA session."""
 
 DECIDING = {
     "If": (0,), "Loop": (0, 1), "Resize": (1, 2, 3), "Upsample": (1,), "Reshape": (1,), "Expand": (1,), "Tile": (1,),
     "ConstantOfShape": (0,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Slice": (1, 2, 4), "Pad": (1,),
     "Trilu": (1,), "Split": (1,),
 }  # fmt: skip
-"""Inputs that say how many, from where or which way: what they are made of keeps its digits."""
+"""Inputs that are counts, offsets or conditions: values from which they are computed retain full precision."""
 
 ON_HOST = 100
-"""Elements up to which a value may be arithmetic on shapes; ONNX Runtime draws its line there, too."""
+"""Elements up to which a value may be shape arithmetic; the same limit as in ONNX Runtime."""
 
 Slots = tuple[tuple[int, ...], tuple[int, ...]]
-"""Positions of inputs and of outputs."""
+"""Indices of inputs and of outputs."""
 
 
 @dataclass(frozen=True)
 class FloatNode:
-    """One node that reads or gives float32 values."""
+    """One node that reads or produces float32 values."""
 
     scope: Scope
     node: NodeProto
     types: Mapping[int, Slots]
-    """The types beside float32 that it can compute in, each with the slots that then have it; others stay float32."""
+    """The types besides float32 in which it can compute, each with the slots that then have it; others stay float32."""
     why: str
-    """Why it has none; empty where it has."""
+    """Why there are none; empty if there are."""
 
 
 def float_nodes(main: Scope, opsets: dict[str, int]) -> dict[str, FloatNode]:
-    """Return every node with float32 values by its first output, in the order of the file."""
+    """Return every node with float32 values by its first output, in file order."""
     deciding = _deciding(main)
     found: dict[str, FloatNode] = {}
     for scope in every(main):
@@ -73,7 +73,7 @@ def float_nodes(main: Scope, opsets: dict[str, int]) -> dict[str, FloatNode]:
 
 
 def _has_floats(scope: Scope, node: NodeProto) -> bool:
-    """Return whether a node computes with float32: one that gives a shape or another type does not."""
+    """Return whether a node computes with float32, as opposed to producing a shape or another type."""
     if node.op_type == "Constant" and not node.domain:
         return False
     read = [v for n, v in enumerate(node.input) if v and not is_typeless(node, n)]
@@ -103,12 +103,12 @@ def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: b
 
 
 def is_typeless(node: NodeProto, position: int) -> bool:
-    """Return whether an input of a node may have any type, whatever the node gives."""
+    """Return whether an input of a node may have any type, independent of the output."""
     return position == 0 and not node.domain and node.op_type in TYPELESS
 
 
 def _stays(scope: Scope, node: NodeProto, *, deciding: bool) -> str:
-    """Return why a node stays as it is; empty where it need not."""
+    """Return why a node must stay float32; empty if it need not."""
     if node.op_type in CARRIERS:
         return "values keep their types on the way into its body and out"
     if schema.is_random(node, lambda name: _numbers(scope.constant(name))):
@@ -129,7 +129,7 @@ def _numbers(tensor: TensorProto | None) -> np.ndarray | None:
 
 
 def _deciding(main: Scope) -> set[int]:
-    """Return the nodes, by identity, of which shapes, numbers of turns and branches are made."""
+    """Return the nodes, by identity, from which shapes, iteration counts and conditions are computed."""
     found: set[int] = set()
     for scope in every(main):
         waiting: list[tuple[Scope, str]] = []
@@ -156,7 +156,7 @@ def _is_small(scope: Scope, name: str) -> bool:
 
 
 def converted(every_place: Mapping[str, FloatNode], kept: Mapping[str, int], low: int) -> dict[str, int]:
-    """Return the type that each node computes in: `kept` says it of some, the others have `low` where they can."""
+    """Return the type in which each node computes: as given by `kept`, else `low` where possible."""
     return {
         name: kept.get(name, low if low in place.types else FLOAT)
         if kept.get(name, low) in place.types
@@ -166,10 +166,10 @@ def converted(every_place: Mapping[str, FloatNode], kept: Mapping[str, int], low
 
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the version of each domain that the model imports."""
+    """Return the opset version of each domain that the model imports."""
     return {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
 
 
 def float_values(place: FloatNode) -> Iterable[str]:
-    """Yield the float32 values that a node gives."""
+    """Yield the float32 outputs of a node."""
     return (v for v in place.node.output if v and place.scope.type(v).dtype == FLOAT)

@@ -1,4 +1,5 @@
-"""What types each input and output of an operator may have, as ONNX says, and ONNX Runtime of its own operators."""
+"""Allowed types of each input and output of an operator, from ONNX's schemas and ONNX Runtime's for its own
+operators."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -9,11 +10,11 @@ import onnx
 from onnxfuse.model import schema
 
 Types = frozenset[str]
-"""As `tensor(float16)`; empty where nothing is known."""
+"""Such as `tensor(float16)`; empty if unknown."""
 
 
 def allowed(node: onnx.NodeProto, opsets: dict[str, int]) -> tuple[tuple[Types, ...], tuple[Types, ...]]:
-    """Return the types that each input and each output of `node` may have."""
+    """Return the allowed types of each input and each output of `node`."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return _allowed(node.op_type, domain, opsets.get(domain, 1), len(node.input), len(node.output))
 
@@ -36,7 +37,7 @@ def _allowed(
 
 
 def _of_runtime(op: str, domain: str, opset: int) -> Any:
-    """Return ONNX Runtime's schema of an operator of its own, None where it has none."""
+    """Return ONNX Runtime's schema of one of its own operators; None if there is none."""
     known = [s for s in _runtime_schemas().get((domain, op), ()) if s.since_version <= opset]
     return max(known, key=lambda s: s.since_version, default=None)
 

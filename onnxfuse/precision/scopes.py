@@ -1,4 +1,4 @@
-"""The graphs of a model, each body inside the graph that holds it: what a name means where it is read."""
+"""Nested scopes: the graphs of a model, each body inside its enclosing graph, with name resolution."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class Scope:
     types: dict[str, ValueType]
     parent: Scope | None = None
     bodies: dict[int, list[Scope]] = field(default_factory=dict)
-    """The bodies of a node, by its position."""
+    """Bodies of a node, by its index."""
     own: set[str] = field(default_factory=set)
-    """The values that this graph names itself."""
+    """Values defined by this graph."""
     readers: dict[str, list[tuple[Scope, NodeProto]]] = field(default_factory=dict)
-    """Who reads a value of this graph: nodes of it and of bodies inside."""
+    """Readers of a value of this graph: nodes of it and of nested bodies."""
     producers: dict[str, NodeProto] = field(default_factory=dict)
     constants: dict[str, TensorProto] = field(default_factory=dict)
     """Weights that no caller can replace, and the tensors of Constant nodes."""
 
     def home(self, name: str) -> Scope | None:
-        """Return the graph that names the value which `name` is here; None where none does."""
+        """Return the graph that defines the value called `name` here; None if there is none."""
         scope: Scope | None = self
         while scope is not None and name not in scope.own:
             scope = scope.parent
         return scope
 
     def type(self, name: str) -> ValueType:
-        """Return what is known of the value that `name` is here."""
+        """Return the known type of the value called `name` here."""
         home = self.home(name)
         return UNKNOWN if home is None else home.types.get(name, UNKNOWN)
 
     def constant(self, name: str) -> TensorProto | None:
-        """Return the tensor behind a constant, None where it is none."""
+        """Return the tensor behind a constant; None if it is not constant."""
         home = self.home(name)
         return None if home is None else home.constants.get(name)
 
@@ -54,13 +54,14 @@ class Scope:
         return None if home is None or node is None else (home, node)
 
     def uses(self, name: str) -> list[tuple[Scope, NodeProto]]:
-        """Return who reads a value, in the order of the file."""
+        """Return the readers of a value, in file order."""
         home = self.home(name)
         return [] if home is None else home.readers.get(name, [])
 
 
 def scopes_of(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> Scope:
-    """Return the main graph of `model`, with the bodies in it; `inferred` is what `infer` gave for the same nodes."""
+    """Return the main graph of `model` with its nested bodies; `inferred` is the result of `infer` for the same
+    nodes."""
     main = _scope(model.graph, (inferred or infer(model)).graph, None)
     replaced = {i.name for i in model.graph.input}
     main.constants = {n: t for n, t in main.constants.items() if n not in replaced}
@@ -74,7 +75,7 @@ def scopes_of(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -
 
 
 def every(scope: Scope) -> Iterator[Scope]:
-    """Yield a graph and all bodies inside it."""
+    """Yield a graph and all nested bodies."""
     yield scope
     for inner in scope.bodies.values():
         for body in inner:
@@ -97,10 +98,10 @@ def _scope(proto: GraphProto, inferred: GraphProto, parent: Scope | None) -> Sco
 
 
 def called(node: NodeProto) -> str:
-    """Return what a node is called: its name, or its first output's."""
+    """Return the display name of a node: its name, or its first output's."""
     return node.name or key(node)
 
 
 def key(node: NodeProto) -> str:
-    """Return what tells a node from all others: its first output."""
+    """Return the unique key of a node: its first output."""
     return next((o for o in node.output if o), "")

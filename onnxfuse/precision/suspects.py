@@ -1,7 +1,8 @@
-"""Nodes that lower precision would harm, by what was measured: in groups that help only together, each with its reason.
+"""Sensitive nodes: those that lower precision would harm, in groups that must stay float32 together, each with its
+reason.
 
-A value that leaves the range is given and read in float32 by all; so is what a node reads that makes much of roundings,
-back to where the type holds the numbers exactly.
+A value beyond the range is produced and read in float32 by all its users; likewise the inputs of a node that amplifies
+rounding, back to where the type represents the values exactly.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from onnxfuse.precision.plan import FLOAT, FloatNode, float_values
 from onnxfuse.precision.scopes import called, key
 
 HEADROOM = 2.0
-"""A value may reach this part of the largest number: other inputs make larger ones."""
+"""Largest part of the type's range that a value may use, because other inputs produce larger ones."""
 
 PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {"MultiHeadAttention"}
-"""Operators behind which no digits are looked for: their sums are rounded anyway."""
+"""Operators beyond which inexact inputs are not traced: their sums are rounded anyway."""
 
 DEEP = 12
-"""Nodes back from one that makes much of roundings, at most."""
+"""Largest number of nodes traced back from one that amplifies rounding."""
 
 
 @dataclass
 class NodeGroup:
-    """Nodes that stay in float32 together."""
+    """Nodes that stay float32 together."""
 
     severity: float
     reasons: dict[str, str] = field(default_factory=dict)
-    """Why, by the node's first output."""
+    """The reason, by the node's first output."""
 
 
 def beyond_range(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
-    """Return a group for each node that gives what `type_` does not hold: the node, and who reads that."""
+    """Return a group for each node whose output exceeds the range of `type_`: the node and its readers."""
     found = []
     most = numbers.facts(type_).largest
     for name, place in places.items():
@@ -60,12 +61,12 @@ def beyond_range(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_:
 
 
 def never_met(places: Mapping[str, FloatNode], met: Mapping[str, Met]) -> list[NodeGroup]:
-    """Return a group for each node that no case came to: nothing is known of its values."""
+    """Return a group for each node that no case reached, so that nothing is known of its values."""
     return [NodeGroup(0.0, {n: "never ran on these inputs"}) for n, p in places.items() if p.types and n not in met]
 
 
 def sensitive(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
-    """Return a group for each node that makes much of the roundings of `type_`, the worst first."""
+    """Return a group for each node that amplifies the rounding of `type_`, the worst first."""
     unit = numbers.facts(type_).eps / 2
     found = []
     for name, place in places.items():
@@ -78,7 +79,7 @@ def sensitive(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: in
 
 
 def singletons(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
-    """Return each node alone, in the order of the file: where no one of them stands out."""
+    """Return each node alone, in file order, for models in which no single node stands out."""
     found = []
     for name, place in places.items():
         if type_ in place.types:
@@ -92,9 +93,9 @@ def singletons(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: i
 def _blame(
     group: NodeGroup, name: str, places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int, unit: float
 ) -> None:
-    """Fill the group: the node, and what gives it digits that the type does not hold.
+    """Extend the group by the nodes that produce values not representable in the type.
 
-    What an input's rounding does at the group's first node is its error here times the gain of the nodes between.
+    The effect of an input's rounding at the group's first node is its error here times the gain of the nodes between.
     """
     waiting = [(name, 1.0, "", 0)]
     while waiting:
@@ -113,13 +114,13 @@ def _blame(
             does = alone.get(n, error)
             made = place.scope.producer(place.node.input[n]) if n < len(place.node.input) else None
             if does * gain > SENSITIVE * unit and made is not None and key(made[1]) in places:
-                # A value beyond the range, which has no error to compare with, is a matter of `beyond_range`.
+                # A value beyond the range has no comparable error and is handled by `beyond_range`.
                 own = does / rounding if 0 < rounding < np.inf and np.isfinite(does) else 1.0
                 waiting.append((key(made[1]), gain * own, called(place.node), depth + 1))
 
 
 def _why(place: FloatNode, seen: Met | None, error: float, type_: int) -> str:
-    """Return why a node makes much of roundings: a constant that the type does not hold, or what it does."""
+    """Return why a node amplifies rounding: a constant that the type cannot represent, or its operation."""
     known = numbers.facts(type_)
     for name in place.node.input:
         tensor = place.scope.constant(name) if name else None
@@ -138,6 +139,6 @@ def _why(place: FloatNode, seen: Met | None, error: float, type_: int) -> str:
 
 
 def types_of(group: NodeGroup, places: Mapping[str, FloatNode], type_: int) -> dict[str, int]:
-    """Return the type for each node of a group: `type_` where all of it can compute in that, else float32."""
+    """Return the type for each node of a group: `type_` if the whole group can compute in that, else float32."""
     whole = type_ == FLOAT or all(type_ in places[n].types for n in group.reasons)
     return dict.fromkeys(group.reasons, type_ if whole else FLOAT)

@@ -1,4 +1,4 @@
-"""A converted model tried as a whole: each value rounded behind its node, the outputs held against the truth."""
+"""Test a conversion on the whole model: each value rounded after its node, the outputs compared with the reference."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ T = TypeVar("T")
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 Kinds = dict[str, int]
-"""The types of nodes that do not have the low one, by first output."""
+"""Types of the nodes that do not have the low one, by first output."""
 
 LESS = 0.8
-"""Of the share with which what was made of a choice would have held, as far as one can tell: roundings are luck."""
+"""Safety factor on the share of the tolerance with which the result would have passed: rounding errors vary by
+chance."""
 BROKEN = 8.0
-"""What is taken for the severity of an output that is no number."""
+"""Severity assigned to a non-finite output."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of one choice."""
+    """Result of one selection."""
 
     output: str
     """The worst output."""
@@ -49,13 +50,13 @@ class Tried:
 
     @property
     def ok(self) -> bool:
-        """Whether every output holds the contract."""
+        """Whether every output meets the contract."""
         return not self.judged.fault
 
 
 @dataclass
 class Trial:
-    """A model, the cases that it was measured on, and what their outputs should be."""
+    """A model, the cases on which it was measured, and their reference outputs."""
 
     model: ModelProto
     low: int
@@ -63,20 +64,20 @@ class Trial:
     feeds: Sequence[Arrays]
     truth: Sequence[Arrays]
     until: float
-    """When no more choices are tried, by `time.perf_counter`."""
+    """Deadline for trials, by `time.perf_counter`."""
     progress: Callable[[str], None]
     own: list[dict[str, Array]] = field(default_factory=list)
-    """What the original gives in float32."""
+    """The original's float32 outputs."""
     count: int = 0
     known: dict[frozenset[tuple[str, int]], Tried] = field(default_factory=dict)
-    """What came of each choice that was tried."""
+    """Results of the selections tried so far."""
     cut: bool = False
-    """Whether a choice was not tried as the time was used up."""
+    """Whether a selection was not tried because of the deadline."""
     scores: frozenset[str] = frozenset()
     inferred: ModelProto = field(default_factory=ModelProto)
-    """The types of the model's values."""
+    """Types of the model's values."""
     share: float = 1.0
-    """Of the tolerance, which choices are held to: less where what was made of one did not hold it."""
+    """Share of the tolerance that selections must meet: less if a final model failed."""
 
     def __post_init__(self) -> None:
         """Run the original once on each case."""
@@ -87,12 +88,12 @@ class Trial:
 
     @property
     def over(self) -> bool:
-        """Whether the time is used up, asked where a choice is to be tried."""
+        """Whether the deadline has passed, checked before a trial."""
         self.cut = self.cut or time.perf_counter() > self.until
         return self.cut
 
     def converted(self, kept: Kinds, io_type: int = FLOAT) -> tuple[ModelProto, list[str]]:
-        """Return the model with these nodes kept, and the weights that it now has in two types."""
+        """Return the model converted except for these nodes, and the weights that it then holds in two types."""
         made = without_weights(self.model, lambda weight: weight)
         main = scopes_of(made, self.inferred)
         every = float_nodes(main, opsets_of(made))
@@ -101,7 +102,7 @@ class Trial:
         return made, writer.doubled
 
     def run(self, kept: Kinds) -> Tried:
-        """Return the worst output over all cases, with these nodes kept."""
+        """Return the worst output over all cases with these nodes in float32."""
         key = frozenset(kept.items())
         if key in self.known:
             return self.known[key]
@@ -111,14 +112,14 @@ class Trial:
         return self.known[key]
 
     def whole(self, made: ModelProto) -> Tried:
-        """Return the worst output of what was made of the converted model, as ONNX Runtime runs it on the CPU."""
+        """Return the worst output of the finished model, as ONNX Runtime runs it on the CPU."""
         self.progress("the whole")
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             run, _ = lower_run(made, [sessions.CPU], folder)
             return self._worst(run, self.tolerance)
 
     def stricter(self, tried: Tried) -> None:
-        """Hold choices to less of the tolerance from here on: to as much less as this one was beyond it."""
+        """Tighten the tolerance of later selections by the factor by which this one exceeded it."""
         self.share *= LESS / tried.judged.severity if math.isfinite(tried.judged.severity) else LESS / BROKEN
         self.known.clear()
 
@@ -138,9 +139,10 @@ class Trial:
 
 
 def fewest(every: list[T], holds: Callable[[Sequence[T]], bool], over: Callable[[], bool]) -> list[T]:
-    """Return a part of what holds, of which nothing more can be left out: halves are tried first, the last ones first.
+    """Return a minimal subset with which the contract is met, by bisection: halves are dropped first, starting at the
+    end.
 
-    Where the time is over, what is left then.
+    After the deadline, the current subset.
     """
     kept, size = every, -(-len(every) // 2)
     while size:

@@ -1,4 +1,4 @@
-"""Nodes that somebody wants in float32: found by the words that were given for them."""
+"""User pins: find the nodes that the user wants in float32, by name or pattern."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OPTION = "--keep-fp32"
 
 
 def of(places: Mapping[str, FloatNode], words: Sequence[str]) -> dict[str, str]:
-    """Return the nodes by first output, each with the reason for which it stays.
+    """Return the nodes by first output, each with the reason for staying float32.
 
-    A word is the name of a node, of a value that it gives, an operator, or a pattern with * and ? of any of these.
-    Raises UsageError for one that is no node with float32 values.
+    A pin is the name of a node, of one of its outputs, an operator, or a pattern with * and ? of any of these. Raises
+    UsageError for one that matches no node with float32 values.
     """
     names = {key: {called(p.node), p.node.op_type, *p.node.output} - {""} for key, p in places.items()}
     every = set().union(*names.values())

@@ -1,7 +1,7 @@
-"""Write a model in which each node computes in the type that was chosen for it: weights converted, Casts at borders.
+"""Rewrite a model to the selected type of each node: convert weights, insert Casts at type boundaries.
 
-A value keeps its name in the type of the node that gives it; another form of it is `NAME.float16` or `NAME.float32`,
-cast once beside that node, whoever reads it. What goes in and out of the model and of bodies keeps its type.
+A value keeps its name in the type of its producer; another form of it is `NAME.float16` or `NAME.float32`, cast once
+next to the producer for all readers. Inputs and outputs of the model and of bodies keep their types.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from onnxfuse.precision.plan import FLOAT, FloatNode, is_typeless
 from onnxfuse.precision.scopes import Scope, every, key
 
 TYPED = ("to", "dtype", "output_dtype", "output_datatype")
-"""Attributes that hold the element type of what a node gives."""
+"""Attributes that hold the element type of a node's output."""
 
 
 @dataclass
 class _Value:
-    """One float32 value of the model as it came."""
+    """One float32 value of the original model."""
 
     home: int
-    """The type in which it is given."""
+    """The type in which it is produced."""
     forms: dict[int, str] = field(default_factory=dict)
-    """Its names by type, of those that are read."""
+    """Its names by type, as far as they are read."""
 
 
 class PrecisionWriter:
@@ -42,7 +42,7 @@ class PrecisionWriter:
         self.taken = every_name(model.graph)
         self.values: dict[tuple[int, str], _Value] = {}
         self.doubled: list[str] = []
-        """Weights that are there in two types."""
+        """Weights held in two types."""
 
     def run(self, io_type: int = FLOAT) -> None:
         """Convert the model in place; `io_type` is that of its float32 inputs and outputs."""
@@ -53,11 +53,11 @@ class PrecisionWriter:
         for scope in graphs:
             for node in scope.proto.node:
                 self._read(scope, node)
-        for scope in reversed(graphs):  # a graph is written anew with its nodes, and the bodies in them
+        for scope in reversed(graphs):  # a graph is rewritten with its nodes and their bodies
             self._finish(scope)
 
     def _homes(self, scope: Scope, ends: int) -> None:
-        """Say in which type each value of a graph is given."""
+        """Determine the type in which each value of a graph is produced."""
         replaceable = {t.name for t in scope.proto.initializer}
         for name in [i.name for i in scope.proto.input if i.name not in scope.constants]:
             if scope.types[name].dtype == FLOAT:
@@ -74,7 +74,7 @@ class PrecisionWriter:
             self._form(scope, name, ends)
 
     def _read(self, scope: Scope, node: NodeProto) -> None:
-        """Let a node read and give the types that it computes in."""
+        """Connect a node to inputs and outputs of the types in which it computes."""
         type_, slots = self._chosen(node)
         if type_ != FLOAT:
             _square(scope, node)
@@ -155,15 +155,15 @@ class PrecisionWriter:
         home = scope.home(name)
         assert home is not None
         known = self.values.get((id(home), name))
-        if known is None:  # a constant, or a sparse weight: float32 until somebody reads it in another type
+        if known is None:  # a constant, or a sparse weight: float32 until it is read in another type
             known = self.values[id(home), name] = _Value(FLOAT, {} if name in home.constants else {FLOAT: name})
         return known
 
     def _form(self, scope: Scope, name: str, type_: int) -> str:
-        """Return the name of a value in `type_`, from now on there."""
+        """Return the name of a value in `type_`, creating that form if necessary."""
         value = self._value(scope, name)
         if type_ not in value.forms:
-            # A constant keeps its name in the first type that is read: mostly there is no other.
+            # A constant keeps its name in the first type that is read: usually there is no other.
             value.forms[type_] = self._fresh(name, type_) if value.forms else name
         return value.forms[type_]
 
@@ -183,10 +183,10 @@ class PrecisionWriter:
 
 
 def _square(scope: Scope, node: NodeProto) -> None:
-    """Let a Pow by 2 be a product, which is the same.
+    """Replace a Pow by 2 by a product, which is equal.
 
-    A norm spelled with Pow is one op to ONNX Runtime's optimizer, which reads epsilon in float32 alone: in a lower type
-    it would have 1e-5, whatever the model says.
+    A norm spelled with Pow is fused by ONNX Runtime's optimizer, which reads epsilon in float32 only: in a lower type
+    it would use 1e-5, whatever the model says.
     """
     if node.op_type == "Pow" and not node.domain:
         exponent = scope.constant(node.input[1])
@@ -195,7 +195,7 @@ def _square(scope: Scope, node: NodeProto) -> None:
 
 
 def _retype(node: NodeProto, type_: int) -> None:
-    """Let a node that says itself what it gives say `type_`."""
+    """Set the type attribute of a node that holds its output type to `type_`."""
     if node.op_type == "ConstantOfShape" and not node.domain:
         given = next((a.t for a in node.attribute if a.name == "value"), None)
         array = np.zeros(1, np.float32) if given is None else numpy_helper.to_array(given)
@@ -208,7 +208,7 @@ def _retype(node: NodeProto, type_: int) -> None:
 
 
 def _declare(graph: GraphProto, values: Mapping[str, _Value]) -> None:
-    """Let declarations say the types that values have now."""
+    """Update declared types of values."""
     for info in (*graph.value_info, *graph.input, *graph.output):
         value = values.get(info.name)
         if value is not None and info.type.tensor_type.elem_type == FLOAT:
@@ -236,7 +236,7 @@ def _copy(node: NodeProto) -> NodeProto:
 
 
 def constants_as_tensors(model: ModelProto, graphs: Collection[GraphProto]) -> None:
-    """Let every Constant of floats hold a tensor, which alone can have another type."""
+    """Store the value of every float Constant as a tensor, the only form that can have another type."""
     for graph in graphs:
         for node in graph.node:
             if node.op_type != "Constant" or node.domain or not node.attribute:

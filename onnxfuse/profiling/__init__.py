@@ -1,4 +1,4 @@
-"""Where the time and the bytes go: traffic counted from shapes, time per node, and every kernel on the GPU.
+"""Profile memory traffic (counted from shapes), time per node, and every GPU kernel.
 
 >>> report = profile("in.onnx", "out.onnx", shapes={"batch": (32,)})
 >>> report.summary
@@ -17,7 +17,7 @@ __all__ = ["KernelTime", "KindTime", "ModelProfile", "Profile", "RunTime", "prof
 Source = str | Path | bytes | onnx.ModelProto
 
 RUNS = 10
-"""Runs that are profiled."""
+"""Number of profiled runs."""
 
 
 def profile(
@@ -33,18 +33,18 @@ def profile(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Profile:
-    """Return where the bytes, the operations and the time of one run of `model` go; beside it those of `fused`.
+    """Return how bytes, operations and time of one run of `model` are distributed, and those of `fused` for comparison.
 
-    Each may be a path, bytes or a ModelProto. `shapes` gives a dimension name its size, `{"batch": (32,)}`, or an input
-    its shape; a dynamic dimension that nothing is said about is 1. `time=False` counts from shapes alone, and runs
-    nothing. `providers` are ONNX Runtime's, by default CUDA where it works. On CUDA each kernel is seen through CUPTI,
-    in sessions at the default setting, or from a CUDA graph; without CUPTI the bytes are counted, and the report says
-    why nothing is timed, unless `providers` asks for CUDA. `use_tf32` is ONNX Runtime's CUDA option: by default 0 for
-    what was made with `--strict-fp32`, else 1. `progress(step)` is called along the way.
+    Each may be a path, bytes or a ModelProto. `shapes` maps a dimension name to its size, `{"batch": (32,)}`, or an
+    input to its shape; other dynamic dimensions are 1. `time=False` counts from shapes alone, and runs nothing.
+    `providers` are ONNX Runtime's, by default CUDA if it works. On CUDA kernels are traced through CUPTI, in sessions
+    at the default setting, or in a CUDA graph; without CUPTI bytes are counted, and the report says why nothing is
+    timed, unless `providers` requests CUDA. `use_tf32` is ONNX Runtime's CUDA option: by default 0 for models made with
+    `--strict-fp32`, else 1. `progress(step)` is called along the way.
 
     Raises ModelError, UsageError, DeviceError, KernelError.
     """
-    from onnxfuse.profiling.measure import measure  # ONNX Runtime is imported when something is to be run.
+    from onnxfuse.profiling.measure import measure  # ONNX Runtime is imported only when something is run.
 
     return measure(
         model, fused, shapes or {}, providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
@@ -53,4 +53,4 @@ def profile(
 
 
 def _silent(step: str) -> None:
-    """Show no progress."""
+    """Report no progress."""

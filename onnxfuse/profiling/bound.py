@@ -1,4 +1,4 @@
-"""Sessions whose inputs and outputs stay where they run: nothing is copied between the runs that are timed."""
+"""Sessions with inputs and outputs bound to device memory: no copies between timed runs."""
 
 import json
 import tempfile
@@ -34,20 +34,20 @@ from onnxfuse.verification.run.sessions import (
 Values = Mapping[str, onnxruntime.OrtValue]
 
 REFUSALS: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
-"""What ONNX Runtime raises for a setting that it cannot do; RuntimeError where it has no class of its own for it."""
+"""Exceptions of ONNX Runtime for an unsupported setting; RuntimeError where it has no class of its own."""
 
 
 @dataclass(frozen=True)
 class DeviceBinding:
-    """A session with its inputs and outputs."""
+    """A session with its bound inputs and outputs."""
 
     session: onnxruntime.InferenceSession
     binding: Any
     unbound: tuple[str, ...] = ()
-    """Outputs that ONNX Runtime puts anew in each run, on the session's device."""
+    """Outputs that ONNX Runtime allocates anew in each run, on the session's device."""
 
     def run(self) -> None:
-        """Run once; ONNX Runtime waits for the device."""
+        """Run once and synchronize with the device."""
         for name in self.unbound:
             self.binding.bind_output(name, _device(self.session))
         try:
@@ -60,9 +60,9 @@ class DeviceBinding:
 def opened(
     model: Model, setting: Setting, providers: Sequence[str], *, fused: bool, profile: str = ""
 ) -> onnxruntime.InferenceSession:
-    """Return the session of a model, whose profile goes to `profile`. Raises what ONNX Runtime does, DeviceError."""
+    """Open the session of a model, with its profile written to `profile`. Raises ONNX Runtime's error, DeviceError."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = SILENT  # the reason is raised, and told in the report
+    options.log_severity_level = SILENT  # the reason is raised, and reported
     options.intra_op_num_threads = setting.threads
     load_custom_ops(options)
     if profile:
@@ -80,15 +80,15 @@ def opened(
 
 
 def ort_values(arrays: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
-    """Return the arrays as ONNX Runtime takes them; they must be kept for as long as the values."""
+    """Wrap arrays as ONNX Runtime values; the arrays must outlive the values."""
     return {name: _ort_value(x) for name, x in arrays.items()}
 
 
 def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> DeviceBinding:
-    """Return `session` with `inputs`, copied once to where the model reads them, and `outputs` to write to.
+    """Bind `session` to `inputs`, copied once to where the model reads them, and to preallocated `outputs`.
 
-    An output that the model declares with another shape than it has is left to ONNX Runtime, which only warns of it
-    then; a CUDA graph needs all of them, and such a session refuses to run.
+    An output whose declared shape differs from the actual one is allocated by ONNX Runtime, which then only warns; a
+    CUDA graph requires all outputs to be bound, and such a session refuses to run.
     """
     binding = session.io_binding()
     for name, value in inputs.items():
@@ -103,7 +103,7 @@ def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values)
 
 
 def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
-    if not declared:  # of an unknown shape, too; ONNX Runtime holds nobody to it
+    if not declared:  # unknown shapes, too, which ONNX Runtime does not enforce
         return True
     same_rank = len(shape) == len(declared)
     return same_rank and all(not isinstance(d, int) or n == d for n, d in zip(shape, declared, strict=True))
@@ -114,11 +114,11 @@ def _device(session: onnxruntime.InferenceSession) -> str:
 
 
 def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str) -> dict[str, onnxruntime.OrtValue]:
-    """Return what one run of the session puts out, on its device. Raises UsageError where `model` does not run."""
+    """Return the outputs of one run of the session, on its device. Raises UsageError if `model` does not run."""
     binding = session.io_binding()
     for name, value in inputs.items():
         binding.bind_ortvalue_input(name, value)
-    names = list(dict.fromkeys(o.name for o in session.get_outputs()))  # a model may give one value twice
+    names = list(dict.fromkeys(o.name for o in session.get_outputs()))  # a model may list an output twice
     for name in names:
         binding.bind_output(name, _device(session))
     try:
@@ -140,7 +140,7 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
 def profiled(
     model: Model, setting: Setting, providers: Sequence[str], inputs: Values, name: ModelName
 ) -> tuple[onnxruntime.InferenceSession, Counter[str]]:
-    """Return a session, and how many nodes one run of it executes by provider."""
+    """Return a profiling session, and the number of nodes that one run executes by provider."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
         try:
             session = opened(model, setting, providers, fused=name == "fused", profile=f"{folder}/profile")
@@ -157,9 +157,9 @@ def profiled(
 
 
 def events_of(session: onnxruntime.InferenceSession) -> list[dict[str, Any]]:
-    """Return the events of a session that was opened with a profile, and end that; raises DeviceError where it is cut.
+    """Return the profile events of a session, and end profiling; raises DeviceError if the profile is truncated.
 
-    ONNX Runtime says nothing of what it could not write.
+    ONNX Runtime does not report what it could not write.
     """
     file = Path(session.end_profiling())
     try:

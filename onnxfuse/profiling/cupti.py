@@ -1,7 +1,7 @@
-"""What CUPTI sees of the device: each kernel, copy and fill with its times, and when the host launched it.
+"""Trace device activity with CUPTI: each kernel, copy and fill with its times, and the time of its launch on the host.
 
-Through NVIDIA's own binding, the package cupti-python. It sees all of the process, ONNX Runtime's kernels and ours;
-ONNX Runtime's profiler could tell them too, but its published wheels are built without CUPTI.
+Through NVIDIA's own binding, the package cupti-python. It covers the whole process, ONNX Runtime's kernels and ours;
+ONNX Runtime's profiler supports CUPTI too, but its published wheels are built without it.
 """
 
 import ctypes
@@ -17,30 +17,30 @@ from onnxfuse.profiling.kernels import TracedKernel
 from onnxfuse.support.errors import DeviceError
 
 BINDING = "cupti.cupti"
-"""Imported where it is used: it is an extra, and loads libcupti."""
+"""Imported lazily: it is an extra, and loads libcupti."""
 
 ON_DEVICE = ("CONCURRENT_KERNEL", "MEMCPY", "MEMSET")
 CALLS = ("RUNTIME", "DRIVER")
-"""The CUDA calls of the host, by which a kernel is known to have been launched."""
+"""CUDA API calls on the host that launch kernels."""
 
 BUFFER = 8 << 20
-"""Bytes that CUPTI fills before it hands its records over, the size that its samples use."""
+"""Buffer size in bytes, as in CUPTI's samples; records are delivered when it is full."""
 
 HINT = "pip install 'onnxfuse[profile]'"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One of CUPTI's records, copied out of its buffer; times are nanoseconds by CUPTI's clock."""
+    """A CUPTI record, copied out of its buffer; times are nanoseconds of CUPTI's clock."""
 
     kind: str
     """One of ON_DEVICE, or CALLS."""
     begin: int
     end: int
     correlation: int
-    """Shared by a call and by what it puts on the device."""
+    """Shared by an API call and the activity that it causes on the device."""
     name: str = ""
-    """The function's, as the compiler wrote it; empty unless it is a kernel."""
+    """The mangled function name; empty unless it is a kernel."""
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     registers: int | None = None
@@ -48,7 +48,7 @@ class Record:
 
 
 def missing() -> str | None:
-    """Return why kernels cannot be seen here, in one line; None if they can."""
+    """Return in one line why kernels cannot be traced here; None if they can."""
     try:
         binding: Any = importlib.import_module(BINDING)
     except ImportError as error:
@@ -61,10 +61,10 @@ def missing() -> str | None:
 
 
 def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[TracedKernel]]:
-    """Return what the device does in each of `runs` calls of `run`, in order; times count from `zero_ns` since 1970.
+    """Return the device activity of each of `runs` calls of `run`, in order; times count from `zero_ns` since 1970.
 
-    `run` must wait for the device, and be warm: what is compiled or searched in a first run is no part of it.
-    Raises DeviceError where CUPTI cannot be used.
+    `run` must synchronize with the device, and be warmed up: compilation and algorithm search of a first run are not
+    part of it. Raises DeviceError if CUPTI cannot be used.
     """
     reason = missing()
     if reason is not None:
@@ -93,7 +93,7 @@ def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[Traced
 
 
 def split(records: Iterable[Record], begins: Sequence[int], zero: int) -> list[list[TracedKernel]]:
-    """Return the kernels of each run, by when they were launched, else by when they ran; `zero` is by CUPTI's clock."""
+    """Assign kernels to runs by launch time, else by execution time; `zero` is by CUPTI's clock."""
     kept = list(records)
     launched = {r.correlation: r.begin for r in kept if r.kind in CALLS}
     found: list[list[TracedKernel]] = [[] for _ in begins]
@@ -120,10 +120,10 @@ def _kernel(record: Record, call: int | None, zero: int) -> TracedKernel:
 
 
 def demangled(name: str) -> str:
-    """Return the name of a C++ function as it stands in the source, any other name as it is."""
+    """Return the demangled name of a C++ function, any other name unchanged."""
     if not name.startswith("_Z"):
         return name
-    library = ctypes.CDLL("libstdc++.so.6")  # ONNX Runtime has loaded it already
+    library = ctypes.CDLL("libstdc++.so.6")  # already loaded by ONNX Runtime
     demangle, free = library["__cxa_demangle"], ctypes.CDLL(None).free
     demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     status = ctypes.c_int()
@@ -136,7 +136,7 @@ def demangled(name: str) -> str:
 
 
 def _records(activities: Iterable[Any], kinds: Mapping[int, str]) -> Iterable[Record]:
-    """Yield copies of what we asked for: CUPTI uses its buffer again."""
+    """Yield copies of the requested records, because CUPTI reuses its buffer."""
     for a in activities:
         kind = kinds.get(int(a.kind))
         if kind == "CONCURRENT_KERNEL":
@@ -150,7 +150,7 @@ def _records(activities: Iterable[Any], kinds: Mapping[int, str]) -> Iterable[Re
 
 
 def _ahead(binding: Any) -> int:
-    """Return the nanoseconds by which the system's clock is ahead of CUPTI's: read together, the closest of several."""
+    """Return the offset of the system's clock from CUPTI's in nanoseconds: the closest of several paired readings."""
     readings = []
     for _ in range(20):
         before = time.time_ns()

@@ -1,4 +1,4 @@
-"""Facts about the machine: what it is, and how much of the card's memory is in use."""
+"""Properties of the machine, and the card's memory in use."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
 def used_memory() -> int:
-    """Return the bytes in use on the current CUDA device, by whatever process."""
+    """Return the bytes in use on the current CUDA device, by all processes."""
     import cupy
 
     free, total = cupy.cuda.runtime.memGetInfo()
@@ -21,12 +21,12 @@ def used_memory() -> int:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0))
 
 
 def environment(session: onnxruntime.InferenceSession) -> dict[str, str]:
-    """Return what a reader has to know to compare the figures of this session with others."""
+    """Return the facts needed to compare this session's figures with others."""
     software = {"onnxruntime": onnxruntime.__version__}
     if CUDA not in session.get_providers():
         return {"device": f"CPU {platform.machine()}, cores: {cores()}", **software}

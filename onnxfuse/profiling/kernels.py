@@ -1,6 +1,6 @@
-"""What ran on the device, and which node launched it.
+"""Attribute the kernels on the device to the nodes that launched them.
 
-A kernel is joined with its node by time: CUPTI tells when each launch was called on the host, ONNX Runtime's profiler
+Kernels and nodes are joined by time: CUPTI records when each launch was called on the host, ONNX Runtime's profiler
 when each node ran there. ONNX Runtime launches from one thread, node by node, so a launch lies within its node's time.
 """
 
@@ -16,21 +16,21 @@ from onnxfuse.profiling.nodes import Ran
 
 @dataclass(frozen=True)
 class TracedKernel:
-    """One kernel, copy or fill on the device; times are microseconds from where ONNX Runtime's profile begins."""
+    """One kernel, copy or fill on the device; times are microseconds from the start of ONNX Runtime's profile."""
 
     name: str
     begin: float
     duration: float
     launched: float | None
-    """When the host launched it; None where the call is not known."""
+    """Launch time on the host; None if the API call is unknown."""
     copy: bool = False
-    """Whether it is a copy or a fill by the driver, not a kernel."""
+    """Whether it is a copy or fill by the driver instead of a kernel."""
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     registers: int | None = None
     shared_bytes: int | None = None
     node: str = ""
-    """The node that launched it; empty where none is found."""
+    """The node that launched it; empty if none was found."""
     op: str = ""
     """The node's `op_type`."""
 
@@ -40,14 +40,14 @@ class TracedKernel:
 
 
 ALIKE = 0.75
-"""Share of the kernels that two runs of a model must have in common, for one to be read by the other's nodes."""
+"""Share of kernels that two runs of a model must have in common for transferring node attribution."""
 
 TICK = 1.0
-"""Microseconds: ONNX Runtime's profiler counts whole ones, rounded down."""
+"""Resolution of ONNX Runtime's profiler: whole microseconds, rounded down."""
 
 
 def kernels_with_nodes(kernels: Sequence[TracedKernel], nodes: Sequence[Ran]) -> list[TracedKernel]:
-    """Return the kernels of a run, each with the node in whose time it was launched; of nested nodes the inner one."""
+    """Return the kernels of a run, each with the node during which it was launched; the innermost of nested nodes."""
     begins = [n.begin for n in nodes]
     found = []
     for kernel in kernels:
@@ -60,10 +60,10 @@ def kernels_with_nodes(kernels: Sequence[TracedKernel], nodes: Sequence[Ran]) ->
 
 
 def follow(kernels: Sequence[TracedKernel], known: Sequence[TracedKernel]) -> list[TracedKernel] | None:
-    """Return `kernels` with the nodes of `known`, another run of the same model; None where the two are too different.
+    """Transfer the nodes of `known`, another run of the same model, to `kernels`; None if they differ too much.
 
-    Both are matched in order, by name: between two sessions ONNX Runtime's libraries may choose other kernels for a
-    product. What stands between two kernels of one node is that node's; of others no node is known.
+    Both are aligned in order, by name: ONNX Runtime's libraries may choose other kernels for a product in another
+    session. Unmatched kernels between two kernels of one node belong to that node; others have no known node.
     """
     names, theirs = [k.name for k in kernels], [k.name for k in known]
     blocks = SequenceMatcher(None, names, theirs, autojunk=False).get_matching_blocks()

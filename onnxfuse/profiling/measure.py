@@ -1,4 +1,4 @@
-"""Count and time one or two models at one set of input shapes."""
+"""Count traffic and measure time of one or two models at one set of input shapes."""
 
 import tempfile
 import time as clock
@@ -41,7 +41,7 @@ def measure(
     seed: int,
     progress: Callable[[str], None],
 ) -> Profile:
-    """Return the profile of `onnxfuse.profiling.profile`, which tells what the arguments are."""
+    """Return the profile of `onnxfuse.profiling.profile`, which documents the arguments."""
     began = clock.perf_counter()
     progress("load")
     sources: dict[ModelName, Source] = {"original": model, **({} if fused is None else {"fused": fused})}
@@ -55,7 +55,7 @@ def measure(
     assumed = unsaid(specs, shapes)
     case = _only_case(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)
     chosen, untimed = _timed_on(providers, time=time, cuda_graph=cuda_graph)
-    # Of two models the fused one says whether float32 may be rounded, of one it is that one.
+    # The fused model (or the only one) decides whether float32 products may be rounded.
     tf32 = sessions.tf32_options(use_tf32, models["original" if fused is None else "fused"])
     setting = (CUDA_GRAPH if cuda_graph else DEFAULT).with_options(tf32)
     sides: list[ModelProfile] = []
@@ -100,7 +100,7 @@ def _only_case(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> Case:
 
 
 def _timed_on(providers: Sequence[str] | None, *, time: bool, cuda_graph: bool) -> tuple[list[str], str]:
-    """Return the providers on which runs are timed, none where they are not, and why they cannot be."""
+    """Return the providers on which runs are timed (none if they are not), and why they cannot be."""
     chosen = sessions.chosen_providers(providers) if time else []
     if cuda_graph and CUDA not in chosen:
         raise UsageError("a CUDA graph was asked for, and the models run on the CPU", "Leave out --cuda-graph.")
@@ -113,16 +113,16 @@ def _timed_on(providers: Sequence[str] | None, *, time: bool, cuda_graph: bool) 
 
 
 def _without_data(source: Source, name: str) -> onnx.ModelProto:
-    """Return the model; of a file, without the weights that lie beside it: counting reads shapes."""
+    """Return the model without its external weights: counting only reads shapes."""
     if isinstance(source, onnx.ModelProto):
         return source
     return io.parse(source, name) if isinstance(source, bytes) else io.load(source, weights=False)
 
 
 def _named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which every node has a name, by which ONNX Runtime's profiler calls it."""
+    """Return a model in which every node has a name, as ONNX Runtime's profiler requires."""
     if all(node.name for node in model.graph.node):
-        return model  # nothing to write into it: gigabytes of weights need no copy
+        return model  # nothing to change: gigabytes of weights need no copy
     named = io.without_weights(model, lambda weight: weight)
     for node in named.graph.node:
         if not node.name:
@@ -131,9 +131,9 @@ def _named(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _named_file(source: Source, name: ModelName, folder: str) -> Path:
-    """Return a file with the model in which every node has a name: its own, or one in `folder`.
+    """Return a file of the model in which every node has a name: its own, or one in `folder`.
 
-    ONNX Runtime reads the weights from it, and they are not held here meanwhile.
+    ONNX Runtime reads the weights from it, so they need not be held here.
     """
     if isinstance(source, str | Path):
         light = io.load(source, weights=False)
@@ -161,14 +161,14 @@ def _timed(
     ours: bool,
     graph: bool,
 ) -> tuple[ModelProfile, dict[str, str]]:
-    """Return the side, and the facts about where it ran; `ours` says whether the model has fused ops.
+    """Return the profile of one model, and the facts about where it ran; `ours` says whether it has fused ops.
 
-    `graph`: the setting is that of CUDA graphs, under which ONNX Runtime's profiler sees no node.
+    `graph`: the setting uses CUDA graphs, in which ONNX Runtime's profiler sees no nodes.
     """
     inputs = ort_values(case.make())
 
     def session(at: Setting, profile: str = "") -> DeviceBinding:
-        # A crash from here on is this model's, at this setting.
+        # A crash from here on is attributed to this model at this setting.
         doing(model=name, setting="" if at.name == DEFAULT.name else at.name, case=case)
         try:
             found = opened(file, at, providers, fused=ours, profile=profile)
@@ -193,7 +193,8 @@ def _timed(
 def _on_cuda(
     work: ModelTraffic, profiled: DeviceBinding, plain: DeviceBinding, runs: int, *, graph: bool
 ) -> ModelProfile:
-    """Return the side on CUDA: which node launches what from `profiled`, the times from `plain`, which no one slows."""
+    """Profile one model on CUDA: node attribution from `profiled`, times from `plain`, which has no profiling
+    overhead."""
     zero = profiled.session.get_profiling_start_time_ns()
     for _ in range(WARM_UP):
         profiled.run()

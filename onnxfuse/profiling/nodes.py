@@ -1,6 +1,6 @@
-"""Time per node, from ONNX Runtime's own profiler: of the nodes that really run, after its own optimization.
+"""Time per node from ONNX Runtime's own profiler, for the nodes after its own optimization.
 
-On CUDA these are times of the host, which only launches; what the device does is in `kernels.py`.
+On CUDA these are host times of launching; for device times see `kernels.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ import onnxruntime
 from onnxfuse.profiling.bound import DeviceBinding, events_of
 
 SUFFIX = "_kernel_time"
-"""How ONNX Runtime names the event of a node that computes; waits and the like are other events."""
+"""Suffix of the events of computing nodes, as opposed to waits and the like."""
 
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One node in one run."""
+    """One execution of a node."""
 
     name: str
     op: str
-    """`op_type`: a fused op's own name, or an operator that ONNX Runtime made itself, such as BiasGelu."""
+    """`op_type`: a fused op's own name, or an operator created by ONNX Runtime, such as BiasGelu."""
     provider: str
     begin: float
-    """Microseconds from where the profile begins."""
+    """Microseconds from the start of the profile."""
     duration: float
     """Microseconds."""
     bytes: int
-    """Each input once and each output once, from the shapes that ran."""
+    """Each input once and each output once, from the actual shapes."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class NodeTime:
     op: str
     provider: str
     us: float
-    """Median microseconds of one run; on CUDA those of the host, which only launches."""
+    """Median microseconds per run; on CUDA those of the host, which only launches."""
     bytes: int
     times: int
-    """How often it runs in one run: more than once in a loop."""
+    """Executions per run: more than one in a loop."""
     device_us: float | None = None
-    """Median microseconds of its kernels in one run; None where kernels are not seen."""
+    """Median microseconds of its kernels per run; None if kernels are not traced."""
 
 
 def runs_of(events: Sequence[Event]) -> list[list[Ran]]:
@@ -75,14 +75,14 @@ def node_times(runs: Sequence[Sequence[Ran]]) -> tuple[NodeTime, ...]:
 
 
 def profiled_runs(bound: DeviceBinding, warm_up: int, runs: int) -> list[list[Ran]]:
-    """Return the nodes of `runs` runs after `warm_up` others; ends the profile of the session, which must have one."""
+    """Return the nodes of `runs` runs after `warm_up` others; ends the session's profile, which must be enabled."""
     for _ in range(warm_up + runs):
         bound.run()
     return finished(bound.session)[-runs:]
 
 
 def finished(session: onnxruntime.InferenceSession) -> list[list[Ran]]:
-    """Return the nodes of every run of a session that was opened with a profile, and end the profile."""
+    """Return the nodes of every run of a profiling session, and end its profile."""
     return runs_of(events_of(session))
 
 

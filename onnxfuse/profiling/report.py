@@ -1,4 +1,4 @@
-"""What a profile found: for each model its work, its nodes, its kernels and the time between them."""
+"""The result of profiling: for each model its traffic, its nodes, its kernels and the idle time between them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,17 +18,17 @@ class KindTime:
     """All nodes of one kind."""
 
     kind: str
-    """The operator; of a fused op its rule and the operators in it."""
+    """The operator; for a fused op its rule and its operators."""
     count: int
-    """Nodes of one run."""
+    """Nodes per run."""
     us: float
-    """Microseconds of one run: on the device where kernels are seen, else of the node."""
+    """Microseconds per run: on the device if kernels are traced, else of the node."""
     bytes: int
-    """Inputs and outputs, each once; 0 where they are not known."""
+    """Inputs and outputs, each once; 0 if unknown."""
 
     @property
     def bandwidth(self) -> float | None:
-        """Bytes per second, None where there is nothing to tell."""
+        """Bytes per second; None if bytes or time are unknown."""
         return self.bytes / self.us * 1e6 if self.bytes and self.us else None
 
 
@@ -40,17 +40,17 @@ class KernelTime:
     copy: bool
     """Whether it is a copy or a fill by the driver."""
     count: int
-    """Launches of one run."""
+    """Launches per run."""
     us: float
-    """Microseconds of one run."""
+    """Microseconds per run."""
     share: float
-    """Of the time of all kernels."""
+    """Share of the time of all kernels."""
     gap_us: float
-    """Microseconds of one run in which the device did nothing before its launches."""
+    """Idle microseconds of the device before its launches, per run."""
     bytes: int | None
-    """Of the nodes that launch this kernel alone; None where one launches several kernels, or none is known."""
+    """Bytes of the nodes that launch only this kernel; None if a node launches several kernels, or is unknown."""
     kinds: tuple[str, ...]
-    """Of the nodes that launch it."""
+    """Kinds of the nodes that launch it."""
     nodes: tuple[str, ...]
 
     @property
@@ -64,17 +64,17 @@ class RunTime:
     """One run on the device, medians over all runs, in microseconds."""
 
     span: float
-    """From the begin of the first kernel to the end of the last one."""
+    """From the start of the first kernel to the end of the last one."""
     busy: float
-    """In which a kernel runs."""
+    """Time in which at least one kernel runs."""
     launches: int
-    """Kernels; copies and fills by the driver are not counted."""
+    """Number of kernels; copies and fills by the driver are not counted."""
     unknown: int
-    """Kernels, copies and fills of which no node is known."""
+    """Kernels, copies and fills without a known node."""
 
     @property
     def idle(self) -> float:
-        """Gaps between kernels."""
+        """Idle time between kernels."""
         return max(self.span - self.busy, 0.0)
 
 
@@ -84,23 +84,23 @@ class ModelProfile:
 
     work: ModelTraffic
     nodes: tuple["NodeTime", ...] = ()
-    """As ONNX Runtime ran them; empty where nothing was run."""
+    """As ONNX Runtime ran them; empty if nothing was run."""
     kinds: tuple[KindTime, ...] = ()
-    """The most time first."""
+    """By descending time."""
     each: tuple[KindTime, ...] = ()
-    """The same for each node by itself, by its name, with its kind."""
+    """The same for each single node, by its name, with its kind."""
     kernels: tuple[KernelTime, ...] | None = None
-    """The most time first; None where no kernels are seen."""
+    """By descending time; None if kernels are not traced."""
     run: RunTime | None = None
-    """On the device."""
+    """The run on the device."""
     example: tuple[Sequence["Ran"], Sequence["TracedKernel"]] = ((), ())
-    """One run, for a trace: nodes on the host and kernels; in a CUDA graph the host runs no nodes."""
+    """One run, for a trace: nodes on the host and kernels; no nodes in a CUDA graph."""
     note: str = ""
-    """What is special about the times."""
+    """Remarks on the times."""
 
     @property
     def us(self) -> float | None:
-        """Microseconds of one run, of all kernels or else all nodes; None where nothing was run."""
+        """Microseconds per run, of all kernels or else all nodes; None if nothing was run."""
         return sum(k.us for k in self.kinds) if self.kinds else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class ModelProfile:
 
 
 INPUTS_TOLD = 3
-"""Of a model without dynamic dimensions, as many shapes are in the verdict; all are in the JSON."""
+"""Number of input shapes in the verdict of a model without dynamic dimensions; the JSON has all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,23 +127,23 @@ class Profile(Tabled):
     """The result of `profile`."""
 
     provider: str
-    """The execution provider that the models ran on; empty where nothing was run."""
+    """Execution provider of the models; empty if nothing was run."""
     setting: str
-    """Of ONNX Runtime, for the times on the device."""
+    """Setting of ONNX Runtime for the times on the device."""
     dimensions: Mapping[str, int]
     """The dynamic dimensions by name."""
     shapes: Mapping[str, tuple[int, ...]]
     """The shape of each input."""
     assumed: tuple[str, ...]
-    """Dynamic dimensions that nothing was said about, and that were 1."""
+    """Dynamic dimensions without a given size, which were 1."""
     before: ModelProfile
     after: ModelProfile | None
-    """The fused model; None where there is one model alone."""
+    """The fused model; None if there is only one model."""
     environment: Mapping[str, str]
     runs: int
     seconds: float
     untimed: str = ""
-    """Why nothing was timed although it was asked for: kernels cannot be seen."""
+    """Why nothing was timed although it was requested: kernels cannot be traced."""
 
     @property
     def sides(self) -> dict[str, ModelProfile]:
@@ -152,21 +152,21 @@ class Profile(Tabled):
 
     @property
     def rows(self) -> tuple[TrafficRow, ...]:
-        """The work by kind of node, before and after side by side; of one model alone, before and after are equal."""
+        """Traffic by kind of node, before and after; for a single model both are equal."""
         return rows(pairs(self.before.work, (self.after or self.before).work))
 
     @property
     def node_rows(self) -> tuple[TrafficRow, ...]:
-        """The same for each node by itself, under its name."""
+        """The same for each single node, under its name."""
         return rows(pairs(self.before.work, (self.after or self.before).work), one_by_one=True)
 
     @property
     def removed(self) -> Removed:
-        """The intermediate values that exist no more."""
+        """The intermediate values eliminated by fusion."""
         return removed(self.before.work, (self.after or self.before).work)
 
     def table(self) -> Table:
-        """Return what one run of each model does."""
+        """Return a table of what one run of each model does."""
         sides = [("before", self.before), *([("after", self.after)] if self.after is not None else [])]
         timed = all(one.us is not None for _, one in sides)
         rows = [
@@ -179,14 +179,14 @@ class Profile(Tabled):
 
     @property
     def at(self) -> str:
-        """The sizes that it is of."""
+        """The dimension sizes of the figures."""
         shapes = {n: "x".join(map(str, s)) or "scalar" for n, s in self.shapes.items()}
         told = dict(self.dimensions) if self.dimensions or len(shapes) > INPUTS_TOLD else shapes
         return " ".join(f"{k}={v}" for k, v in told.items())
 
     @property
     def portable(self) -> str:
-        """What was timed where no kernel can run, and how it compares; empty on CUDA, and of one model alone."""
+        """What was timed where no kernel can run, and how it compares; empty on CUDA, and for a single model."""
         if not self.provider or self.provider.startswith("CUDA") or self.after is None:
             return ""
         before, after = self.before.us or 0.0, self.after.us or 0.0
@@ -233,17 +233,17 @@ class Profile(Tabled):
 
 
 def size_text(size: float) -> str:
-    """Return bytes for people."""
+    """Format a number of bytes."""
     return _in_units(size, "B")
 
 
 def flops_text(count: float) -> str:
-    """Return floating-point operations for people."""
+    """Format a number of floating-point operations."""
     return _in_units(count, "FLOP")
 
 
 def _in_units(number: float, unit: str) -> str:
-    """Return three digits and a prefix: 616 MB, 4.02 kFLOP, 236 B."""
+    """Format three digits and a prefix: 616 MB, 4.02 kFLOP, 236 B."""
     for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return (

@@ -1,4 +1,4 @@
-"""The settings of ONNX Runtime that make a difference to speed, and are searched; and what both models are called."""
+"""ONNX Runtime settings that affect speed and are searched, with the names used in reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from onnxfuse.support.plurals import plural
 ModelName = Literal["original", "fused"]
 
 WARM_UP = 10
-"""Runs before anything is timed: ONNX Runtime captures CUDA graphs and cuDNN searches its algorithms in the first."""
+"""Untimed runs first: ONNX Runtime captures CUDA graphs, and cuDNN searches algorithms, in the first of them."""
 
 GRAPH = {"enable_cuda_graph": "1"}
 NHWC = {"prefer_nhwc": "1"}
@@ -19,18 +19,18 @@ CONV_BIAS = {"fuse_conv_bias": "1"}
 
 @dataclass(frozen=True)
 class Setting:
-    """How a session is opened."""
+    """How to open a session."""
 
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the CUDA provider."""
     threads: int = 0
-    """Threads within one op on the CPU; 0 leaves the number to ONNX Runtime."""
+    """Intra-op threads on the CPU; 0 for ONNX Runtime's default."""
     rules: tuple[str | Path, ...] = ()
-    """Folders of rules that a fused model was made with beside ours."""
+    """Folders of rules with which a fused model was made, in addition to ours."""
 
     def with_options(self, more: Mapping[str, str]) -> "Setting":
-        """Return the setting with more options of the CUDA provider."""
+        """Return the setting with additional options of the CUDA provider."""
         return replace(self, options={**self.options, **more})
 
 
@@ -39,7 +39,7 @@ CUDA_GRAPH = Setting("CUDA graph", GRAPH)
 
 
 def cuda_settings(*, convolutions: bool) -> tuple[Setting, ...]:
-    """Return what is tried on CUDA; the NHWC settings are for models with convolutions."""
+    """Return the settings to try on CUDA; the NHWC settings are for models with convolutions."""
     if not convolutions:
         return (DEFAULT, CUDA_GRAPH)
     return (
@@ -53,6 +53,7 @@ def cuda_settings(*, convolutions: bool) -> tuple[Setting, ...]:
 
 
 def cpu_settings(cores: int) -> tuple[Setting, ...]:
-    """Return what is tried on a CPU of so many cores: ONNX Runtime's choice, one thread, half of the cores, all."""
+    """Return the settings to try on a CPU with so many cores: ONNX Runtime's default, one thread, half of the cores,
+    all."""
     counts = sorted({1, max(1, cores // 2), cores})
     return (DEFAULT, *(Setting(plural(n, "thread"), threads=n) for n in counts))

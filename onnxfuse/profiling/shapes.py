@@ -1,4 +1,4 @@
-"""Which sizes a model is run at: those asked for, and 1 for a dynamic dimension that nothing is said about."""
+"""Input sizes to run a model at: those given, and 1 for other dynamic dimensions."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases, 
 
 
 def unsaid(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[str, ...]:
-    """Return the dynamic dimensions that `shapes` says nothing about, neither by name nor by an input's shape."""
+    """Return the dynamic dimensions that `shapes` fixes neither by name nor by an input's shape."""
     said = {*shapes, *(name for s in specs if s.name in shapes for name, _ in dynamic(s))}
     return tuple(dict.fromkeys(name for s in specs for name, _ in dynamic(s) if name not in said))
 
@@ -18,5 +18,6 @@ def cases_per_shape(specs: Sequence[InputSpec], shapes: Shapes, seed: int) -> li
 
 
 def dynamic(spec: InputSpec) -> list[tuple[str, int]]:
-    """Return name and axis of each dynamic dimension; `verification.inputs` names the nameless ones in the same way."""
+    """Return name and axis of each dynamic dimension, with the names that `verification.inputs` generates for unnamed
+    ones."""
     return [(d or f"{spec.name}[{axis}]", axis) for axis, d in enumerate(spec.shape) if not isinstance(d, int)]

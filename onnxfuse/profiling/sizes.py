@@ -1,4 +1,4 @@
-"""The shape of every value of a model as numbers, for inputs of given shapes; the values inside fused ops included."""
+"""Concrete shapes of all values of a model for given input shapes, including values inside fused ops."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,21 +18,21 @@ from onnxfuse.shapes.size_bounds import result_elements
 from onnxfuse.shapes.types import UNKNOWN, Dim, ValueType, factors, value_types, whole
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""The shape of each graph input."""
+"""Shape of each graph input."""
 
 FOLD_LIMIT = 64
-"""Elements of a tensor that is computed here: targets of Reshape, bounds of Slice, and the like."""
+"""Largest tensor that is folded here: Reshape targets, Slice bounds, and the like."""
 
 
 @dataclass(frozen=True)
 class ExpandedNode:
-    """A node of the main graph, and the plain nodes that it stands for."""
+    """A node of the main graph, and the plain nodes that it represents."""
 
     proto: NodeProto
     op: FusedOp | None
-    """The fused op that it is, None for an operator."""
+    """The fused op; None for a plain operator."""
     body: tuple[NodeProto, ...]
-    """A fused op's body, its values under the names that `Sized.types` has for them; empty for an operator."""
+    """A fused op's body, its values under the names used in `Sized.types`; empty for a plain operator."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Sized:
     inputs: frozenset[str]
     outputs: frozenset[str]
     on_host: frozenset[str]
-    """What is computed from shapes: ONNX Runtime keeps it on the CPU (`model.host`)."""
+    """Values computed from shapes, which ONNX Runtime keeps on the CPU (`model.host`)."""
 
     def bytes_of(self, value: str) -> int | None:
-        """Return the bytes of a value, None where its shape or its type is not known."""
+        """Return the bytes of a value; None if its shape or type is unknown."""
         type_ = self.types.get(value, UNKNOWN)
         extents = self.extents(value)
         return None if extents is None or not type_.dtype else math.ceil(math.prod(extents) * bits(type_.dtype) / 8)
 
     def extents(self, value: str) -> tuple[int, ...] | None:
-        """Return the shape of a value, None where not all of it is known."""
+        """Return the shape of a value; None if it is not fully known."""
         shape = self.types.get(value, UNKNOWN).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None
@@ -63,9 +63,9 @@ class Sized:
 
 
 def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
-    """Return `model`, which is left as it is, with every shape that follows from those of its inputs.
+    """Infer all shapes of `model` from those of its inputs; the model is not changed.
 
-    Shapes come from ONNX's inference on the graph with all functions opened, else from what the file declares.
+    Shapes come from ONNX's inference on the graph with all functions inlined, else from the declarations in the file.
     Raises ModelError.
     """
     weights = {t.name for t in model.graph.initializer}
@@ -114,9 +114,9 @@ def _on_host(
 
 
 def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
-    """Put small integers that follow from shapes in the place of the nodes that compute them; return whether any were.
+    """Replace nodes that compute small integers from shapes by constants; return whether there were any.
 
-    ONNX's inference follows such arithmetic a part of the way: not through the bounds of a Slice.
+    ONNX's inference follows such arithmetic only in part: not through the bounds of a Slice.
     """
     types = value_types(inferred.graph)
     if all(t.shape is not None and all(isinstance(d, int) for d in t.shape) for t in types.values()):
@@ -143,7 +143,7 @@ def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
 def _value(
     node: NodeProto, known: Mapping[str, np.ndarray], types: Mapping[str, ValueType], opset: int
 ) -> np.ndarray | None:
-    """Return the integers or truths that `node` computes, None where they are not known or too many."""
+    """Return the integers or booleans that `node` computes; None if unknown or too many."""
     if node.domain or len(node.output) != 1 or node.op_type not in FOLDABLE | {"Constant"}:
         return None
     inputs = dict(known)
@@ -166,7 +166,7 @@ def _value(
 
 
 def _placed(model: onnx.ModelProto) -> Iterator[ExpandedNode]:
-    """Yield the nodes of the main graph in order; a body's own values get names that no other node has."""
+    """Yield the nodes of the main graph in order; values inside a body get unique names."""
     ops = fused_ops(model)
     for index, proto in enumerate(model.graph.node):
         own = NodeProto()
@@ -189,7 +189,7 @@ def _placed(model: onnx.ModelProto) -> Iterator[ExpandedNode]:
 
 
 def _numbers(inputs: Iterable[onnx.ValueInfoProto], shapes: Shapes) -> dict[str, int]:
-    """Return the number that each dimension name of the inputs stands for."""
+    """Return the size of each dimension name of the inputs."""
     found: dict[str, int] = {}
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
@@ -206,7 +206,7 @@ def _in_numbers(type_: ValueType, numbers: Mapping[str, int]) -> ValueType:
 
 
 def _number(dim: Dim, numbers: Mapping[str, int]) -> Dim:
-    """Return what a name or a product of names, `2*batch`, is in numbers; what is not known of it stays a name."""
+    """Evaluate a name or a product of names, such as `2*batch`; unknown ones remain symbolic."""
     if not isinstance(dim, str):
         return dim
     parts = [numbers.get(f) if (digits := whole(f)) is None else digits for f in factors(dim)]

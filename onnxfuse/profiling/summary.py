@@ -1,4 +1,4 @@
-"""From single nodes and kernels of several runs to the rows of a report."""
+"""Aggregate nodes and kernels of several runs into the rows of a report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ Runs = Sequence[Sequence[TracedKernel]]
 
 
 def with_device_times(nodes: Sequence[NodeTime], runs: Runs) -> tuple[NodeTime, ...]:
-    """Return the nodes with the microseconds that the kernels of each take in one run: medians."""
+    """Return the nodes with the median microseconds per run of their kernels."""
     sums: dict[str, list[float]] = {}
     for run in runs:
         own: dict[str, float] = {}
@@ -26,13 +26,13 @@ def with_device_times(nodes: Sequence[NodeTime], runs: Runs) -> tuple[NodeTime, 
 
 
 def kinds(work: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
-    """Return the nodes summed by kind, the most time first."""
+    """Return the nodes summed by kind, by descending time."""
     names = {n.op: n.kind for n in work.nodes}
     return _summed(work, nodes, lambda n: names.get(n.op, n.op))
 
 
 def per_node(work: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
-    """Return the nodes one by one, the most time first, each by its name, with its kind."""
+    """Return the single nodes by descending time, each by its name, with its kind."""
     names = {n.op: n.kind for n in work.nodes}
     return _summed(work, nodes, lambda n: f"{n.name} ({names.get(n.op, n.op)})")
 
@@ -55,7 +55,7 @@ def _summed(work: ModelTraffic, nodes: Sequence[NodeTime], key: Callable[[NodeTi
 
 
 def kernel_rows(work: ModelTraffic, runs: Runs) -> tuple[KernelTime, ...]:
-    """Return the kernels summed by name, the most time first; counts are those of the last run, times medians."""
+    """Return the kernels summed by name, by descending time; counts are those of the last run, times medians."""
     last = runs[-1]
     counted = {n.name: n for n in work.nodes}
     launched: dict[str, set[str]] = {}
@@ -85,7 +85,7 @@ def kernel_rows(work: ModelTraffic, runs: Runs) -> tuple[KernelTime, ...]:
 
 
 def run_time(runs: Runs) -> RunTime:
-    """Return how long the device takes for one run, and how much of that it works."""
+    """Return span and busy time of one run on the device."""
     spans = [max(k.end for k in run) - run[0].begin if run else 0.0 for run in runs]
     busy = [_busy(run) for run in runs]
     last = runs[-1]
@@ -98,7 +98,7 @@ def run_time(runs: Runs) -> RunTime:
 
 
 def _bytes(node: NodeTime, known: NodeTraffic | None) -> int:
-    """Return what was counted for the node where it ran as it stands, else what ONNX Runtime says of its shapes."""
+    """Return the counted bytes of a node that ran unchanged, else those from ONNX Runtime's recorded shapes."""
     return known.work.bytes if known is not None and known.op == node.op and not known.work.note else node.bytes
 
 

@@ -1,4 +1,4 @@
-"""One run of each model as a Chrome trace: for chrome://tracing, Perfetto, or any viewer of that format.
+"""Write one run of each model as a Chrome trace, for chrome://tracing, Perfetto, or any viewer of that format.
 
 Times are microseconds from the first event of the run. Nodes are on the host; on CUDA, kernels are on the device.
 """
@@ -11,13 +11,13 @@ from onnxfuse.profiling.nodes import Ran
 from onnxfuse.profiling.report import ModelProfile, Profile
 
 HOST, DEVICE = 1, 2
-"""Rows of a model's events."""
+"""Thread rows of a model's events."""
 
 Event = dict[str, Any]
 
 
 def chrome_trace(profile: Profile) -> dict[str, Any]:
-    """Return the trace; both models begin at 0, each is a process of its own."""
+    """Return the trace; both models start at 0, as separate processes."""
     events: list[Event] = []
     for pid, (name, side) in enumerate(profile.sides.items(), start=1):
         nodes, kernels = side.example

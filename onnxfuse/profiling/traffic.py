@@ -1,4 +1,4 @@
-"""Device-memory traffic and operations of a whole model, node by node; and what fusing removed."""
+"""Device-memory traffic and operations of a whole model, node by node, and the traffic eliminated by fusion."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -15,33 +15,33 @@ from onnxfuse.profiling.work import ON_HOST, VIEWS, TrafficEstimate, product_typ
 
 @dataclass(frozen=True)
 class NodeTraffic:
-    """What one node does in one run."""
+    """Traffic of one node in one run."""
 
     name: str
-    """The node's name, that of its first output where it has none."""
+    """The node's name; that of its first output if it has none."""
     kind: str
-    """The operator; of a fused op its rule and the operators in it: `linear: Add + Gelu`."""
+    """The operator; for a fused op its rule and its operators: `linear: Add + Gelu`."""
     op: str
     """`op_type`."""
     nodes: tuple[str, ...]
-    """The original nodes that a fused op stands for, as "Op name"; empty for an operator."""
+    """The original nodes of a fused op, as "Op name"; empty for an operator."""
     work: TrafficEstimate
     element: str = ""
-    """The element type of its matrix product or convolution, such as float16; empty where it has none."""
+    """Element type of its matrix product or convolution, such as float16; empty if it has none."""
 
     @property
     def label(self) -> str:
-        """The node as `nodes` of a fused op call it."""
+        """The node in the form used in `nodes` of a fused op."""
         return f"{self.op} {self.name}"
 
 
 @dataclass(frozen=True)
 class ModelTraffic:
-    """What one run of a model does."""
+    """Traffic of one run of a model."""
 
     nodes: tuple[NodeTraffic, ...]
     intermediates: Mapping[str, int]
-    """Bytes of each value that one node writes and another one reads; views of another value are not among them."""
+    """Bytes of each value passed between nodes; views of another value are excluded."""
 
     @property
     def reads(self) -> int:
@@ -83,7 +83,7 @@ class ModelTraffic:
 
 @dataclass(frozen=True)
 class Pair:
-    """A node of the fused model beside the original nodes in whose place it stands; one of the two may be missing."""
+    """A node of the fused model paired with the original nodes that it replaces; one of the two may be missing."""
 
     before: tuple[NodeTraffic, ...]
     after: NodeTraffic | None
@@ -95,13 +95,13 @@ class TrafficRow:
 
     count: int
     after: str
-    """The kind of the node that runs now; empty where none does."""
+    """The kind of the node that runs now; empty if none does."""
     before: str
-    """The operators that ran in its place, where they were others."""
+    """The operators that ran before, if different."""
     bytes_before: int
     bytes_after: int
     flops: int
-    """Operations after; where nothing runs, what was saved is in the totals."""
+    """Operations after fusion; eliminated operations appear in the totals only."""
 
     @property
     def saved(self) -> int:
@@ -110,24 +110,24 @@ class TrafficRow:
 
 @dataclass(frozen=True)
 class Removed:
-    """The intermediate values of the original that exist no more."""
+    """The intermediate values eliminated by fusion."""
 
     count: int
     of: int
-    """How many there were."""
+    """Number of intermediate values in the original."""
     bytes: int
-    """Their size, each once; each was written once and read at least once."""
+    """Their total size; each was written once and read at least once."""
 
 
 def count(model: onnx.ModelProto, shapes: Shapes) -> ModelTraffic:
-    """Return what one run of `model` on inputs of `shapes` does. Raises ModelError."""
+    """Return the traffic of one run of `model` on inputs of `shapes`. Raises ModelError."""
     known = sized(model, shapes)
     nodes = tuple(_node(n, known) for n in known.nodes)
     return ModelTraffic(nodes, _intermediates(known))
 
 
 def pairs(before: ModelTraffic, after: ModelTraffic) -> tuple[Pair, ...]:
-    """Return each node of `after` with the nodes of `before` that it stands for, then those that nothing stands for."""
+    """Pair each node of `after` with the nodes of `before` that it replaces, followed by unpaired ones."""
     waiting: dict[str, deque[NodeTraffic]] = {}
     for node in before.nodes:
         waiting.setdefault(node.label, deque()).append(node)
@@ -140,7 +140,7 @@ def pairs(before: ModelTraffic, after: ModelTraffic) -> tuple[Pair, ...]:
 
 
 def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[TrafficRow, ...]:
-    """Return the pairs summed by kind, the most bytes before or after first; what has no traffic is left out.
+    """Return the pairs summed by kind, by descending bytes before or after; pairs without traffic are omitted.
 
     `one_by_one`: a row for each node, by its name.
     """
@@ -188,7 +188,7 @@ def _node(placed: ExpandedNode, model: Sized) -> NodeTraffic:
 
 
 def _intermediates(model: Sized) -> dict[str, int]:
-    """Return the bytes of the values between nodes. A view is its source: reading it is reading that."""
+    """Return the bytes of the values between nodes. Reading a view counts as reading its source."""
     source: dict[str, str] = {}
     made: dict[str, int] = {}
     read: set[str] = set()

@@ -1,8 +1,8 @@
-"""What one node does on the device: bytes read and written, and floating-point operations, counted from shapes.
+"""Traffic and operations of one node: bytes read and written, and floating-point operations, counted from shapes.
 
-Bytes: each input once and each output once, at its own size (a broadcast bias is read as the vector that it is).
-Operations: a multiplication with an addition is two, everything else one per element and step of the formula, be it an
-addition or an exponential; moving data is none.
+Bytes: each input once and each output once, at its own size (a broadcast bias counts as the vector that it is).
+Operations: a multiply-add is two, everything else one per element and step of the formula, be it an addition or an
+exponential; data movement is none.
 """
 
 import math
@@ -18,13 +18,13 @@ from onnxfuse.profiling.sizes import ExpandedNode, Sized
 from onnxfuse.shapes.types import UNKNOWN
 
 VIEWS = named(Trait.VIEW) | {"Dropout"}
-"""The same bytes under another shape: ONNX Runtime passes the buffer on."""
+"""Views: the same bytes under another shape, whose buffer ONNX Runtime passes on."""
 
 ON_HOST = frozenset({"Shape", "Size", "Constant"})
-"""Known without touching the data."""
+"""Computed without reading the data."""
 
 PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
-"""Of the first input no more is read than what is put out."""
+"""Operators that read no more of the first input than they output."""
 
 MOVES = frozenset({
     "Transpose", "Concat", "Expand", "Tile", "Pad", "Cast", "CastLike", "Where", "DepthToSpace", "SpaceToDepth",
@@ -33,19 +33,19 @@ MOVES = frozenset({
     "ReverseSequence", "Compress", "ArgMax", "ArgMin", "Not", "And", "Or", "Xor", "Equal", "Less", "Greater",
     "LessOrEqual", "GreaterOrEqual", "IsNaN", "IsInf", "CenterCropPad",
 })  # fmt: skip
-"""No arithmetic on floats: data is moved, compared or chosen."""
+"""No floating-point arithmetic: data is moved, compared or selected."""
 
 CONTROL = named(Trait.HAS_BODY)
-"""Operators with bodies of their own."""
+"""Operators with bodies."""
 
 PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {"FusedMatMul", "FusedConv", "MultiHeadAttention"}
-"""What runs on the tensor cores."""
+"""Operators that run on tensor cores."""
 
 STEPS: Mapping[str, int] = {
     "Gelu": 5, "FastGelu": 8, "QuickGelu": 5, "Sigmoid": 4, "Swish": 5, "HardSigmoid": 4, "HardSwish": 5, "Mish": 5,
     "Softplus": 3, "Softsign": 3, "Elu": 3, "Selu": 4, "Celu": 4, "LeakyRelu": 2, "PRelu": 2, "Clip": 2, "Mean": 2,
 }  # fmt: skip
-"""Steps of a formula for one element of the output; other pointwise operators have one."""
+"""Steps of the formula per output element; other pointwise operators have one."""
 
 ROW_STEPS: Mapping[str, int] = {
     "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "SimplifiedLayerNormalization": 5, "RMSNormalization": 5,
@@ -55,17 +55,17 @@ ROW_STEPS: Mapping[str, int] = {
     "ReduceProd": 1, "ReduceLogSum": 1, "CumSum": 1, "GlobalAveragePool": 1, "GlobalMaxPool": 1, "Resize": 7,
     "LRN": 6, "MeanVarianceNormalization": 8,
 }  # fmt: skip
-"""Steps for one element of the input, of the output for Resize: subtract the maximum, exponential, sum, divide, ..."""
+"""Steps per input element (output element for Resize): subtract the maximum, exponential, sum, divide, ..."""
 
 
 @dataclass(frozen=True)
 class TrafficEstimate:
-    """What one node, or one fused op, does in one run."""
+    """Traffic of one node, or one fused op, in one run."""
 
     reads: int
-    """Bytes."""
+    """Bytes read."""
     writes: int
-    """Bytes."""
+    """Bytes written."""
     flops: int
     note: str = ""
     """What could not be counted, and why."""
@@ -77,14 +77,15 @@ class TrafficEstimate:
 
 
 def traffic_estimate(node: ExpandedNode, model: Sized) -> TrafficEstimate:
-    """Return what `node` does: a fused op reads each input once, writes each output once, and computes its body."""
+    """Return the traffic of `node`: a fused op reads each input once, writes each output once, and computes its
+    body."""
     notes: list[str] = []
     plain = node.body or (node.proto,)
     if node.op is None and node.proto.op_type in CONTROL:
         return TrafficEstimate(0, 0, 0, f"{node.proto.op_type}: how often its body runs is not known from shapes")
     if node.op is None and (node.proto.op_type in VIEWS or node.proto.op_type in ON_HOST):
         return TrafficEstimate(0, 0, 0)
-    if model.on_host.issuperset(node.proto.output):  # arithmetic on shapes, beside the device
+    if model.on_host.issuperset(node.proto.output):  # shape arithmetic, not on the device
         return TrafficEstimate(0, 0, 0)
     reads = sum(_read(v, plain, model, notes) for v in dict.fromkeys(v for v in node.proto.input if v))
     writes = sum(_bytes(v, model, notes) for v in node.proto.output if v)
@@ -93,7 +94,7 @@ def traffic_estimate(node: ExpandedNode, model: Sized) -> TrafficEstimate:
 
 
 def product_type(node: ExpandedNode, model: Sized) -> str:
-    """Return the element type of the first matrix product or convolution in `node`, "" where it has none."""
+    """Return the element type of the first matrix product or convolution in `node`; "" if there is none."""
     for plain in node.body or (node.proto,):
         if plain.domain in ("", "ai.onnx", "com.microsoft") and plain.op_type in PRODUCTS:
             dtype = model.types.get(plain.input[0], UNKNOWN).dtype
@@ -102,7 +103,7 @@ def product_type(node: ExpandedNode, model: Sized) -> str:
 
 
 def _read(value: str, readers: Iterable[NodeProto], model: Sized, notes: list[str]) -> int:
-    """Return the bytes of `value` that these nodes need of it: what Gather and Slice pick, else all."""
+    """Return the bytes of `value` that these nodes need: the elements selected by Gather and Slice, else all."""
     whole = _bytes(value, model, notes)
     needed = 0
     for node in readers:
@@ -122,7 +123,7 @@ def _bytes(value: str, model: Sized, notes: list[str]) -> int:
 
 
 def _flops(node: NodeProto, model: Sized, notes: list[str]) -> int:
-    """Return the operations of one plain node; 0 and a note where they are not known."""
+    """Return the operations of one plain node; 0 and a note if unknown."""
     if node.domain in ("", "ai.onnx", "com.microsoft"):
         if node.op_type in VIEWS | ON_HOST | PICKS | MOVES:
             return 0
@@ -143,7 +144,7 @@ def _flops(node: NodeProto, model: Sized, notes: list[str]) -> int:
 
 
 class _Extents:
-    """The shapes of one node's values by position; None for one that is absent or not known."""
+    """The shapes of one node's values by index; None for an absent or unknown one."""
 
     def __init__(self, node: NodeProto, model: Sized) -> None:
         self.inputs = [model.extents(v) if v else None for v in node.input]
@@ -230,7 +231,8 @@ def _einsum(node: NodeProto, of: _Extents) -> int | None:
 
 
 def _attention(node: NodeProto, of: _Extents) -> int | None:
-    """Two products and a softmax, ONNX's `Attention`: 4-D [batch, heads, length, size], or 3-D with heads inside."""
+    """Two matrix products and a softmax, ONNX's `Attention`: 4-D [batch, heads, length, size], or 3-D with merged
+    heads."""
     q, k, v = of.input(0), of.input(1), of.input(2)
     if q is None or k is None or v is None:
         return None

@@ -1,4 +1,4 @@
-"""Reports for people and machines, made of the dictionaries that the commands' own reports give.
+"""Render reports for people and machines from the dictionaries that the commands' own reports provide.
 
 HTML (one self-contained page), JUnit XML, Markdown for a step summary, annotations for GitHub's log.
 """

@@ -1,4 +1,4 @@
-"""GitHub's workflow commands: a broken promise shows beside the line that made it."""
+"""GitHub workflow commands, which annotate the line of a failed requirement."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from onnxfuse.support.printable import controls_written_out
 
 
 def annotations(checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return a line for the log of a GitHub workflow for each check that failed."""
+    """Return a line for the log of a GitHub workflow for each failed check."""
     lines = []
     for check in checks:
         if check.ok:
@@ -20,7 +20,7 @@ def annotations(checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def _escape(text: str, more: str = "") -> str:
-    """Return `text` with what would end a workflow command written as %XX."""
+    """Return `text` with characters that would end a workflow command escaped as %XX."""
     for character in f"%\r\n{more}":
         text = text.replace(character, f"%{ord(character):02X}")
     return controls_written_out(text)

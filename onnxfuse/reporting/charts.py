@@ -1,4 +1,4 @@
-"""Small charts as SVG text: bars, histograms, and a roofline. Colours are the page's own, by class."""
+"""Small charts as SVG text: bars, histograms, and a roofline. Colors come from the page's classes."""
 
 import math
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from html import escape
 
 BAR = 20
 LABEL = 300
-"""Width of the column of labels."""
+"""Width of the label column."""
 NAME, LINE = 120.0, 13.0
-"""Room for what is written beside a spot of a roofline: before and after often lie on each other."""
+"""Space for the labels of a point in a roofline; before and after often coincide."""
 WIDTH = 860
 LETTER = 7.0
-"""Width of a letter at the size of all text in charts, about."""
+"""Approximate width of a letter at the font size of all charts."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Bar:
     label: str
     value: float
     text: str
-    """What stands behind the bar."""
+    """Text after the bar."""
     kind: str = ""
-    """`good`, `bad` or nothing: the colour."""
+    """`good`, `bad` or empty: the color."""
 
 
 def bars(items: Sequence[Bar], limit: float | None = None) -> str:
-    """Return horizontal bars; `limit` draws a line, beyond which a value is wrong."""
+    """Return horizontal bars; `limit` draws a line beyond which a value is wrong."""
     finite = [b.value for b in items if math.isfinite(b.value)]
     most = max([*finite, limit or 0.0]) or 1.0
     room = WIDTH - LABEL - max([150.0, *(len(b.text) * LETTER for b in items)])
@@ -49,7 +49,7 @@ def bars(items: Sequence[Bar], limit: float | None = None) -> str:
 
 
 def histogram(counts: Sequence[tuple[str, int]]) -> str:
-    """Return upright bars, one per class, heights by the logarithm of the count: a single element stays visible."""
+    """Return vertical bars, one per class, with logarithmic heights, so that a single element is visible."""
     width, height = max([60, *(round(len(label) * LETTER) + 6 for label, _ in counts)]), 130
     most = max((math.log10(1 + n) for _, n in counts), default=0.0) or 1.0
     whole = len(counts) * width + 10
@@ -78,7 +78,7 @@ class Spot:
 
 
 def roofline(spots: Sequence[Spot], bandwidth: float, peak: float) -> str:
-    """Return the roofline on logarithmic axes: what the card can do at each intensity, and what was reached.
+    """Return the roofline on logarithmic axes: the attainable rate by intensity, and the rates reached.
 
     `bandwidth`: bytes per second; `peak`: FLOPs per second.
     """

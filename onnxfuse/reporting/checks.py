@@ -1,4 +1,4 @@
-"""Every promise that a command checked, one by one: what JUnit, Markdown and annotations have in common."""
+"""Flatten a command's report into individual checks, for JUnit, Markdown and annotations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Check:
-    """One promise, and whether it held."""
+    """One requirement, and whether it was met."""
 
     group: str
-    """The command, for `ci` the model."""
+    """The command; for `ci` the model."""
     name: str
     ok: bool
     text: str
-    """What was found."""
+    """The result in words."""
     seconds: float = 0.0
     file: str = ""
-    """The file that says what is promised, for an annotation."""
+    """The file that contains the requirement, for an annotation."""
     line: int = 0
 
 
@@ -29,11 +29,11 @@ VERDICTS = {
     "undecided": "undecided: could not be judged in most cases",
     "blunt": "blunt: the original's own error would hide a wrong weight in every case",
 }
-"""What is told of an output that is not wrong and was not shown to be right either."""
+"""Text for outputs that are neither wrong nor verified."""
 
 
 def word(facts: Facts) -> str:
-    """Return what became of a command in one word: ok, undecided, blunt, or failed."""
+    """Return the result of a command in one word: ok, undecided, blunt, or failed."""
     if facts.get("ok", True):
         return "ok"
     verdict = str(facts.get("verdict", ""))
@@ -70,7 +70,7 @@ def _verify(facts: Facts) -> Iterator[Check]:
         if fault:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
         yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
-        seconds = 0.0  # All outputs are looked at together: the time stands once, so that it adds up.
+        seconds = 0.0  # All outputs are examined together: report the time once, so that it adds up.
     for number, line in enumerate(facts.get("original_broken", ()), 1):
         yield Check("verify", f"original {number}", True, line)
     for number, problem in enumerate(facts["problems"], 1):
@@ -94,7 +94,7 @@ def _bench(facts: Facts) -> Iterator[Check]:
 
 
 def _profile(facts: Facts) -> Iterator[Check]:
-    # It promises nothing: what it found is told as a check that holds, so that a file of results is not empty.
+    # A command without requirements reports its result as a passed check, so that a file of results is not empty.
     untimed = f"; not timed: {facts['untimed']}" if facts["untimed"] else ""
     yield Check("profile", "one run", True, f"{facts['summary']}{untimed}", facts["seconds"])
 
@@ -118,7 +118,7 @@ def _ci(facts: Facts) -> Iterator[Check]:
 
 
 def worst_case(facts: Facts, row: Facts) -> str:
-    """Return the case in which an output was worst, with the shapes of its inputs; empty where it is not told."""
+    """Return the worst case of an output, with the shapes of its inputs; empty if unknown."""
     cases, place = facts.get("cases", ()), row.get("case", -1)
     if not 0 <= place < len(cases):
         return ""
@@ -128,7 +128,7 @@ def worst_case(facts: Facts, row: Facts) -> str:
 
 
 def notes(command: str, facts: Facts) -> list[str]:
-    """Return what the figures of a command do not say by themselves: where they are from, and what did not run."""
+    """Return notes on a command's figures: their origin, and what did not run."""
     if "error" in facts:
         return []
     found = [facts["portable"]] if facts.get("portable") else []
@@ -158,11 +158,11 @@ def notes(command: str, facts: Facts) -> list[str]:
 
 
 KEPT = ("op", "node", "type", "because")
-"""Headings of what lower precision left."""
+"""Headings of the nodes that lower precision left in float32."""
 
 
 def precision_rows(lowered: Facts) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return how a model was converted to lower precision, in lines, and a row for each node that stayed."""
+    """Return how a model was converted to lower precision, in lines, and a row for each node that stayed float32."""
     lines = [line for line in (lowered["summary"], lowered["hint"]) if line]
     for told, names in (
         ("masks brought into its range, which changes nothing", lowered["clamped"]),

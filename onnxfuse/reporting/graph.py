@@ -1,6 +1,6 @@
-"""A model's graph as plain data for drawing: nodes, what is known of them, who reads whom, and what is in fused ops.
+"""Export a model's graph as plain data for drawing: nodes with their properties, edges, and bodies of fused ops.
 
-No weight is in it: a graph of a model of 3 GB is as large as its names.
+Weights are not included: the graph of a 3 GB model is only as large as its names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ CHARACTER = 7.0
 """Width of a letter of the label, in the page's units."""
 
 SIGN = 18.0
-"""Width of the sign by which a fused op unfolds."""
+"""Width of the sign that unfolds a fused op."""
 
 LIMIT = 160
-"""Letters of an attribute, and elements of a list in it that are looked at."""
+"""Maximum length of an attribute's text, and of a list in it that is formatted."""
 
 Cost = Mapping[str, Any]
-"""What one node does in a run: `name`, and any of `reads`, `writes` (bytes), `flops`, `launches`, `us`."""
+"""Cost of one node per run: `name`, and any of `reads`, `writes` (bytes), `flops`, `launches`, `us`."""
 
 
 def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, Any]:
-    """Return the main graph of `model`, laid out: nodes, edges by the positions of their nodes, fused ops by name.
+    """Return the main graph of `model` with its layout: nodes, edges by node index, fused ops by name.
 
-    Constants are left out. Inputs and outputs of the graph stand among the nodes. Equal fused ops are one entry of
-    `ops`, each with its body as text and as a graph of its own. `costs` go to the nodes of the same names.
+    Constants are omitted. Inputs and outputs of the graph appear among the nodes. Equal fused ops are one entry of
+    `ops`, each with its body as text and as a graph of its own. `costs` are assigned to nodes by name.
     """
     types = value_types(infer(model).graph)
     ops = fused_ops(model)
@@ -84,7 +84,7 @@ def _node(proto: NodeProto, types: Mapping[str, ValueType], constants: Iterable[
 
 
 def _fused(proto: NodeProto, op: FusedOp, made: Sequence[str]) -> dict[str, Any]:
-    """Return what a fused node has more: what made it, what is in it, and by what it is found in the original."""
+    """Return the additional properties of a fused node: its rule, its body, and the original nodes."""
     body = [n.op_type for n in op.body.node if n.op_type != "Constant"]
     return {
         "op": short(body),
@@ -93,13 +93,13 @@ def _fused(proto: NodeProto, op: FusedOp, made: Sequence[str]) -> dict[str, Any]
         "body": body,
         "nodes": provenance.names(proto, "nodes") or [],
         "members": [n.partition(" ")[2] for n in replaced_nodes(proto, op)],
-        # The values that are no more: by them a person finds the nodes of the original in here.
+        # The eliminated values: by them a user finds the original nodes in here.
         "values": [*made, *(provenance.names(proto, "values") or [])],
     }
 
 
 def _body(op: FusedOp) -> dict[str, Any]:
-    """Return what all nodes of a fused op share."""
+    """Return the properties shared by all nodes of a fused op."""
     nodes: list[dict[str, Any]] = []
     edges: list[tuple[int, int]] = []
     producers: dict[str, int] = {}
@@ -113,7 +113,7 @@ def _body(op: FusedOp) -> dict[str, Any]:
 
 
 def _add(costs: Iterable[Cost], nodes: Sequence[dict[str, Any]]) -> None:
-    """Give each node the cost of its name; of nodes that share a name the first gets the first."""
+    """Assign each node the cost of its name; for a shared name, in order."""
     waiting: dict[str, list[Cost]] = {}
     for cost in costs:
         waiting.setdefault(cost["name"], []).append(cost)
@@ -134,7 +134,7 @@ def _laid_out(nodes: list[dict[str, Any]], edges: Sequence[tuple[int, int]]) -> 
 
 
 def _attribute(attribute: AttributeProto) -> str:
-    """Return an attribute as short text: of tensors and graphs what they are, not what is in them."""
+    """Return an attribute as short text: of tensors and graphs only their kind."""
     value = onnx.helper.get_attribute_value(attribute) if not attribute.ref_attr_name else None
     if isinstance(value, TensorProto):
         kinds = TensorProto.DataType.DESCRIPTOR.values_by_number

@@ -1,6 +1,6 @@
-"""A layered layout: every node below what it reads, edges short and mostly straight (Sugiyama's four steps).
+"""Layered graph layout (Sugiyama's four steps): every node below its inputs, edges short and mostly straight.
 
-Layers by longest path; long edges through invisible points; order by medians; x by least squares.
+Layers by longest path; dummy points for long edges; ordering by medians; x coordinates by least squares.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,13 +9,14 @@ from itertools import pairwise
 from statistics import median
 
 ROW = 64.0
-"""Distance of two layers."""
+"""Distance between layers."""
 GAP = 22.0
-"""Least distance of two nodes side by side."""
+"""Minimum distance between adjacent nodes."""
 POINT = 8.0
-"""Width of the invisible points of a long edge."""
+"""Width of the dummy points of a long edge."""
 LONG = 40
-"""Layers that an edge may span and still be routed; a longer one is drawn straight: it would push all others aside."""
+"""Largest number of layers for which an edge is routed; a longer one is drawn straight, as it would push all others
+aside."""
 SWEEPS = 6
 
 Point = tuple[float, float]
@@ -26,15 +27,15 @@ class Layout:
     """Where everything stands."""
 
     places: tuple[Point, ...]
-    """Middle of each node."""
+    """Center of each node."""
     lines: tuple[tuple[Point, ...], ...]
-    """The points that each edge goes through, first and last its nodes'."""
+    """Points of each edge, including those of its nodes."""
     width: float
     height: float
 
 
 def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout:
-    """Return places for nodes of these widths; edges go from lower to higher numbers, as in topological order."""
+    """Return positions for nodes of these widths; edges lead from lower to higher indices, as in topological order."""
     if not widths:
         return Layout((), (), 0.0, 0.0)
     layers = _layers(len(widths), edges)
@@ -70,7 +71,7 @@ def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout:
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return each node's layer: below its lowest source; where it reads nothing, just above its first reader."""
+    """Return each node's layer: below its lowest input; without inputs, just above its first reader."""
     layers = [0] * count
     sources, readers = [0] * count, dict[int, list[int]]()
     for start, end in sorted(edges, key=lambda e: e[1]):
@@ -84,7 +85,7 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _order(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
-    """Sort each row by the median place of its neighbours, downwards and upwards in turn."""
+    """Sort each row by the median position of the neighbors, alternately downwards and upwards."""
     place: dict[int, float] = {}
     for row in rows:
         place.update((item, float(index)) for index, item in enumerate(row))
@@ -102,7 +103,7 @@ def _by_median(neighbours: list[list[int]], place: dict[int, float]) -> Callable
 def _positions(
     rows: list[list[int]], sizes: list[float], above: list[list[int]], below: list[list[int]]
 ) -> list[float]:
-    """Return each item's x: as near to the middle of its neighbours as the row's order and widths allow."""
+    """Return each item's x: as close to the center of its neighbors as order and widths allow."""
     x = [0.0] * len(sizes)
     for row in rows:
         _set_row(row, [0.0] * len(row), sizes, x)
@@ -115,7 +116,7 @@ def _positions(
 
 
 def _set_row(row: list[int], wanted: list[float], sizes: list[float], x: list[float]) -> None:
-    """Place a row at least squares from `wanted` without overlap: pool adjacent violators on the gaps taken out."""
+    """Place a row at least-squares distance from `wanted` without overlap, by pooling adjacent violators."""
     offsets, offset = [], 0.0
     for index, item in enumerate(row):
         if index:

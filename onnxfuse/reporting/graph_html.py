@@ -1,4 +1,4 @@
-"""The part of a page around the graphs of one model: tools, the two drawings, and room for what is known of a node."""
+"""HTML around the graphs of one model: tools, the two drawings, and a panel for node details."""
 
 from collections.abc import Mapping
 from html import escape
@@ -10,7 +10,7 @@ HINT = "drag to move, wheel to zoom, + unfolds; arrows go along edges, / searche
 
 
 def graph_html(number: int, graphs: Mapping[str, Any]) -> str:
-    """Return the HTML for the graphs of the model with this number on the page; the page's script fills it."""
+    """Return the HTML for the graphs of the model with this index on the page; the page's script fills it."""
     fused = any("fused" in n for graph in graphs.values() for n in graph["nodes"])
     unfold = '<button data-unfold aria-pressed="false">unfold all</button>' if fused else ""
     panes = "".join(

@@ -1,4 +1,4 @@
-"""JUnit XML, which every CI system reads: a suite per command or model, a case per promise."""
+"""JUnit XML for CI systems: a suite per command or model, a case per check."""
 
 import re
 from collections.abc import Sequence
@@ -35,5 +35,5 @@ def junit(checks: Sequence[Check]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return `text` without what XML cannot hold."""
+    """Return `text` without characters that XML does not allow."""
     return controls_written_out(_NOT_XML.sub("?", text))

@@ -1,4 +1,4 @@
-"""Markdown for a step summary or a pull request: the verdict, then what was checked."""
+"""Markdown for a step summary or a pull request: the verdict, then the checks."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +10,9 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.support.printable import controls_written_out
 
 ROWS = 200
-"""Rows of one table. GitHub takes 1 MiB for a step summary; a row stays below 1 kB."""
+"""Maximum rows of a table. GitHub accepts 1 MiB for a step summary; a row stays below 1 kB."""
 CELL = 300
-"""Characters of one cell."""
+"""Maximum characters of a cell."""
 
 
 def markdown(command: str, facts: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator
 
 
 def _cell(text: str) -> str:
-    """Return `text` as it stands in a table: one line, nothing that Markdown or HTML would read as its own."""
+    """Escape `text` for a table cell: one line, without Markdown or HTML syntax."""
     text = controls_written_out(" ".join(text.split()))
     text = text if len(text) <= CELL else f"{text[: CELL - 3]}..."
     return re.sub(r"([\\`*_{}\[\]<>|#~$])", r"\\\1", text)

@@ -1,4 +1,5 @@
-"""One self-contained HTML page: verdict, graphs before and after, fusions, errors, times, environment. No network."""
+"""Self-contained HTML page: verdict, graphs before and after, fusions, errors, times, environment. No network
+access."""
 
 import hashlib
 import json
@@ -35,8 +36,8 @@ def page(
 ) -> str:
     """Return the page for a command's facts.
 
-    `graphs`: for each model (for commands on one model: under "") the graphs `before` and `after`, from `graph_of`.
-    That of `view` is served, and asks the server for what is made on request: see `served` in page.js.
+    `graphs`: for each model (for commands on one model: under "") the graphs `before` and `after`, from `graph_of`. The
+    page of `view` is served, and requests further data from the server: see `served` in page.js.
     """
     ok = bool(facts.get("ok", True))
     view = command == "view"
@@ -56,7 +57,7 @@ def page(
     title = controls_written_out(f"{facts['name']}: onnxfuse view" if view else f"onnxfuse {command}: {word(facts)}")
     headline = controls_written_out(facts["summary"]) if view else title
     data = json.dumps(_shown(drawn), separators=(",", ":")).replace("<", "\\u003c")
-    icon = '<link rel="icon" href="data:,">' if view else ""  # a server would be asked for one
+    icon = '<link rel="icon" href="data:,">' if view else ""  # browsers would request one from a server
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
@@ -70,7 +71,7 @@ def page(
 
 
 def policy() -> str:
-    """Return what a page may do: run its own script, and ask nobody but a server that it came from."""
+    """Return the content security policy: run the page's own script, and contact only the server that it came from."""
     script, style = (b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (_script(), _style()))
     return (
         f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
@@ -87,7 +88,7 @@ def _style() -> str:
 
 
 def _shown(data: Any) -> Any:
-    """Return plain data in which no text holds what a page would obey instead of showing it."""
+    """Return plain data with text that a page would interpret escaped."""
     if isinstance(data, str):
         return controls_written_out(data)
     if isinstance(data, Mapping):
@@ -155,7 +156,7 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
 
 
 def _at_fault(finding: Facts, graph: int | None) -> str:
-    """Return what `--bisect` found; a button shows the place in the graph of this number."""
+    """Return the result of `--bisect`; a button shows the location in the graph with this index."""
     guilty = finding["guilty"]
     rows = [("made of", ", ".join(guilty["nodes"]))] if guilty else []
     rows += [("in the original", ", ".join(finding["replaced"])), ("because", finding["why"])]
@@ -202,7 +203,7 @@ def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
 
 
 def _near(near: Sequence[Facts]) -> str:
-    """Return the near misses that no other rule took, equal ones as one row with their number."""
+    """Return the near misses that no other rule took, grouped if equal, with their counts."""
     kinds: dict[tuple[str, str, str], list[Facts]] = {}
     for one in near:
         if not one["fused_otherwise"] and one["telling"]:
@@ -266,7 +267,7 @@ def _truth(verified: Facts) -> str:
 
 
 def _share(row: Facts) -> float:
-    """Return how much of its error budget an output uses; infinite where it has none left."""
+    """Return the used share of an output's error budget; infinite if the budget is zero."""
     error, budget = float(row["error"]), float(row["budget"])
     if not math.isfinite(error):
         return math.inf
@@ -294,7 +295,7 @@ def _times(benched: Facts) -> str:
 
 
 def _spots(benched: Facts) -> Iterator[Spot]:
-    """Yield a spot per block and model from `work`: the bytes and FLOPs of one run, counted from the graph."""
+    """Yield a point per block and model from `work`: the bytes and FLOPs of one run, counted from the graph."""
     for block in benched["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items())
         for model, work in (block.get("work") or {}).items():

@@ -1,4 +1,4 @@
-"""What `profile` found, as parts of the page: bytes, times and kernels, before and after side by side."""
+"""Page sections for a profile: bytes, times and kernels, before and after."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -11,11 +11,11 @@ from onnxfuse.support.plurals import agreeing, plural
 
 Facts = Mapping[str, Any]
 CHART = 12
-"""Bars of a chart; the table below it has every row."""
+"""Number of bars in a chart; the table below it has every row."""
 
 
 def parts(profiled: Facts) -> Iterator[tuple[str, str]]:
-    """Yield name and HTML of each part that there is something to tell in."""
+    """Yield name and HTML of each section that has content."""
     yield "Device memory", _traffic(profiled)
     sides = {name: profiled[name] for name in ("before", "after") if profiled[name] is not None}
     if profiled["untimed"]:
@@ -28,7 +28,7 @@ def parts(profiled: Facts) -> Iterator[tuple[str, str]]:
 
 
 def traffic_rows(profiled: Facts) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Return the titles and the rows of the table of bytes, by kind of node; of one model alone without a before."""
+    """Return the titles and rows of the table of bytes by kind of node; a single model has no `before` column."""
     two = profiled["after"] is not None
     titles = ("count", "node", *(("in place of", "MB before", "MB after") if two else ("MB",)), "GFLOP")
     rows: list[tuple[object, ...]] = [
@@ -45,7 +45,7 @@ def traffic_rows(profiled: Facts) -> tuple[tuple[str, ...], list[tuple[object, .
 
 
 def time_rows(side: Facts) -> list[tuple[object, ...]]:
-    """Return time, share and bandwidth of each kind of node of a model, the slowest first."""
+    """Return time, share and bandwidth of each kind of node of a model, slowest first."""
     return [
         (kind["kind"], f"{kind['us']:.1f}", kind["count"], f"{kind['us'] / (side['us'] or 1):.0%}", _rate(kind))
         for kind in side["kinds"]

@@ -1,4 +1,4 @@
-"""Tables as HTML, and numbers as they stand in them."""
+"""HTML tables, and number formatting in them."""
 
 from collections.abc import Sequence
 from html import escape
@@ -6,11 +6,11 @@ from html import escape
 from onnxfuse.support.plurals import plural
 
 ROWS = 300
-"""Rows of a table; the rest is counted."""
+"""Maximum rows of a table; the others are counted."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: str = "", key: int = 0) -> str:
-    """Return the rows as a table, nothing where there are none; `attribute` gets the cell `key` of each row."""
+    """Return the rows as a table, empty without rows; `attribute` is set to the cell `key` of each row."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(c)}</th>" for c in columns)
@@ -25,5 +25,5 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: s
 
 
 def number(value: float | str, digits: int = 3) -> str:
-    """Return so many significant digits; what is not finite is text already."""
+    """Format so many significant digits; non-finite numbers are text already."""
     return value if isinstance(value, str) else f"{value:.{digits}g}"

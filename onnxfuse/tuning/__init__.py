@@ -1,6 +1,6 @@
-"""Choose by measurement: time every way to do each fused op's work, keep the times in a file, and let them decide.
+"""Tuning: time every implementation of each fused op, store the times in a file, and select by them.
 
-`tune` measures on the GPU; `reuse` decides by a file, on any machine. Both leave the model as it is.
+`tune` measures on the GPU; `reuse` selects from a file, on any machine. Neither changes the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,24 +24,25 @@ from onnxfuse.tuning.work import TuningTask
 
 @dataclass(frozen=True)
 class Tuned:
-    """What is known of one model, and what follows from it."""
+    """Measurements of one model, and the decisions that follow."""
 
     rules: tuple[Rule, ...]
     sizes: Sizes
     decisions: Decisions
     book: Book
-    """All that holds here, with what was measured now."""
+    """All measurements valid here, including new ones."""
     note: str = ""
-    """In one line, what of a file is not used and why."""
+    """In one line, which parts of a file are not used and why."""
 
     def choices(self, model: ModelProto, rules: Sequence[Rule]) -> Choices:
-        """Return what the pipeline needs to optimize `model` by `rules`: all, or some left out."""
+        """Return the choices that the pipeline needs to optimize `model` by `rules`, all or a subset."""
         if tuple(rules) == self.rules:
             return self.decisions.choices
         return decide(model, rules, measurements.pooled(self.book), self.sizes).choices
 
     def attach(self, model: ModelProto) -> None:
-        """Let the optimized model carry what decided about it: its sessions find the variants there, `explain` all."""
+        """Attach the measurements that decided to the optimized model: sessions read the variants, `explain`
+        all of it."""
         measurements.attach(
             model, measurements.about(self.book, {m.key for d in self.decisions.decided for m in d.measured})
         )
@@ -56,10 +57,10 @@ def tune(
     progress: Progress = lambda _: None,
     keep: Callable[[Book], None] = lambda _: None,
 ) -> Tuned:
-    """Measure what `book` does not tell of this machine yet, at each of the sets of sizes, and decide.
+    """Measure what `book` lacks for this machine, at each of the sets of sizes, and decide.
 
-    `stopwatch` is by default that of the first GPU; `keep` gets all times of this machine after each measurement.
-    Raises DeviceError without a GPU, UsageError where the size of a dynamic dimension is not said.
+    `stopwatch` defaults to that of the first GPU; `keep` receives all times of this machine after each measurement.
+    Raises DeviceError without a GPU, UsageError if a dynamic dimension has no size.
     """
     _check(model, sizes)
     watch = on_gpu() if stopwatch is None else stopwatch
@@ -82,9 +83,9 @@ def reuse(
     sizes: Sizes = (),
     progress: Progress = lambda _: None,
 ) -> Tuned:
-    """Decide by what `book` tells of this machine, without a GPU by what it tells of all; measure nothing.
+    """Decide by the measurements in `book` for this machine (without a GPU, for all machines); measure nothing.
 
-    Without `sizes`, a model of dynamic shapes is decided by all shapes that were measured.
+    Without `sizes`, a model of dynamic shapes is decided by all measured shapes.
     """
     if sizes:
         _check(model, sizes)
@@ -94,7 +95,7 @@ def reuse(
 
 
 def _check(model: ModelProto, sizes: Sizes) -> None:
-    """Raise UsageError unless each of the sets gives each dynamic dimension a size, and nothing else."""
+    """Raise UsageError unless each set gives a size to each dynamic dimension, and to nothing else."""
     _, dynamic = with_sizes(model, {})
     for one in sizes:
         unknown, missing = [n for n in one if n not in dynamic], [n for n in dynamic if n not in one]

@@ -1,4 +1,5 @@
-"""The ways to do a piece of work: the kernel in its variants, what other rules make of the nodes, the nodes alone."""
+"""Candidate implementations of a fused op: the kernel in its variants, what other rules make of the nodes,
+plain nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +20,11 @@ from onnxfuse.tuning.work import TuningTask
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One way, as a model that does it."""
+    """One candidate, as a model."""
 
     kind: Kind
     model: onnx.ModelProto
-    """With the inputs, weights and outputs of the work; one with a variant carries it, as every tuned model does."""
+    """With the inputs, weights and outputs of the task; one with a variant carries it, as every tuned model does."""
     tuning: TileTuning = DEFAULT
 
     @property
@@ -33,7 +34,7 @@ class Candidate:
 
 
 def candidates(work: TuningTask, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
-    """Return every way to do the work: the plan's own choice first, the nodes alone last."""
+    """Return every candidate of the task: the plan's own choice first, the plain nodes last."""
     tunings = cuda.candidates(work.op, work.shapes, arch) if cuda.is_template(work.op.template) else (DEFAULT,)
     found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
     if work.library:
@@ -43,7 +44,7 @@ def candidates(work: TuningTask, rules: Sequence[Rule], machine: Machine, arch: 
 
 
 def measured(work: TuningTask, timed: Sequence[Timed]) -> MeasuredVariants:
-    """Return what was measured of the work."""
+    """Return the measurements of the task."""
     names = [onnx.TensorProto.DataType.Name(t).lower() for t in work.op.inputs]
     nodes = tuple(n.op_type for n in work.op.body.node if n.op_type != "Constant")
     return MeasuredVariants(work.op.name, work.op.rule, nodes, tuple(names), work.shapes, tuple(timed))
@@ -59,7 +60,7 @@ def _in_variant(work: TuningTask, tuning: TileTuning, machine: Machine) -> onnx.
 
 
 def _through_library(work: TuningTask) -> onnx.ModelProto:
-    """Return the op without its kernel, so that a session takes the library's."""
+    """Return the op without its kernel, so that a session uses the library's op."""
     model = onnx.ModelProto()
     model.CopyFrom(work.fused)
     for function in (f for f in model.functions if f.name == work.op.name):
@@ -68,9 +69,10 @@ def _through_library(work: TuningTask) -> onnx.ModelProto:
 
 
 def _split(work: TuningTask, rules: Sequence[Rule]) -> onnx.ModelProto | None:
-    """Return what the rules make of the nodes without the one that made the op; None where that is nothing new.
+    """Return what the rules make of the nodes without the rule that made the op; None if that is nothing new.
 
-    Of a product it is the library's node and one kernel after it, of a norm a kernel before the library's norm.
+    For a matrix product it is the library's node followed by one kernel, for a norm a kernel followed by the library's
+    norm.
     """
     model = onnx.ModelProto()
     model.CopyFrom(work.plain)

@@ -1,7 +1,8 @@
-"""Which of the fusions that the rules propose are made: each where it measured fastest, the others as the rules say.
+"""Select which of the proposed fusions are made: each where it measured fastest, unmeasured ones as the rules say.
 
-The rules propose without asking for cost. What measured slower is declined, then they propose again: the nodes may now
-go to another rule, whose kernel is measured too. Each round declines at least one place for good, so it ends.
+The rules propose fusions irrespective of cost. Slower ones are declined, then the rules propose again: the nodes may
+now go to another rule, whose kernel is measured too. Each round declines at least one location for good, so this
+terminates.
 """
 
 from collections import Counter
@@ -25,34 +26,34 @@ from onnxfuse.shapes.types import ValueType
 from onnxfuse.tuning.work import TuningTask, extract_task
 
 Sizes = Sequence[Mapping[str, int]]
-"""The sets of sizes of the dynamic dimensions that matter; none: whatever was measured matters."""
+"""Relevant sets of sizes of the dynamic dimensions; none: all that were measured."""
 Known = Mapping[Key, Sequence[MeasuredVariants]]
-"""What was measured, on one machine or several."""
+"""Measurements on one machine or several."""
 Measure = Callable[[TuningTask], MeasuredVariants]
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What becomes of one fused op that the rules proposed, on inputs of certain shapes."""
+    """Decision on one proposed fused op, on inputs of certain shapes."""
 
     verdict: Kind
     measured: tuple[MeasuredVariants, ...]
     """At each set of sizes, on each machine: one or more."""
     places: int
-    """How many nodes of the model it is about."""
+    """Number of nodes of the model that it concerns."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was found out for one model."""
+    """Decisions for one model."""
 
     choices: Choices
     decided: tuple[Decided, ...]
     """In the order in which they were proposed."""
     unmeasured: int
-    """Places of which nothing is known: there holds what the rules say of cost."""
+    """Locations without measurements: the cost estimates of the rules apply."""
     new: Mapping[Key, MeasuredVariants]
-    """What was measured now."""
+    """New measurements."""
 
 
 def decide(
@@ -63,9 +64,9 @@ def decide(
     measure: Measure | None = None,
     progress: pipeline.Progress = lambda _: None,
 ) -> Decisions:
-    """Return what to do at each place of `model`, which is left as it is.
+    """Decide on each location of `model`, which is not changed.
 
-    What `known` does not tell is measured, where there is something to measure it with.
+    What `known` lacks is measured if a stopwatch is given.
     """
     unfused = without_weights(model, lambda weight: weight)
     unfuse(unfused)
@@ -80,10 +81,10 @@ def decide(
 
 @dataclass
 class _Search:
-    """One model, and what is known of it so far."""
+    """Decisions for one model in progress."""
 
     unfused: ModelProto
-    """After all rewrites, before all fusions."""
+    """The model after all rewrites, before all fusions."""
     rules: Sequence[Rule]
     known: Known
     sizes: Sizes
@@ -94,7 +95,7 @@ class _Search:
     unmeasured: int = 0
 
     def round(self, choices: Choices) -> dict[Place, Declined]:
-        """Let the rules propose, and return what is declined of it."""
+        """Let the rules propose fusions, and return which are declined."""
         trial = without_weights(self.unfused, lambda weight: weight)
         applied = {(a.op, a.outputs): a for a in pipeline.run(trial, self.rules, choices=choices).applied}
         views = [infer(with_sizes(trial, s)[0]) for s in self.sizes] or [infer(trial)]
@@ -124,7 +125,7 @@ class _Search:
         return declined
 
     def at(self, node: NodeProto, proposed: Applied, seen: "_Trial") -> tuple[MeasuredVariants, ...]:
-        """Return what is known of a fused node, on all shapes that its inputs may have where theirs are not known."""
+        """Return the measurements of a fused node, on all shapes that its inputs may have if theirs are unknown."""
         found: dict[MeasuredVariants, None] = {}
         for types in seen.types:
             shapes = input_shapes(node, types)
@@ -144,9 +145,9 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Trial:
-    """What the rules made of the model in one round."""
+    """The result of the rules on the model in one round."""
 
     model: ModelProto
     ops: Mapping[str, FusedOp]
     types: Sequence[Mapping[str, ValueType]]
-    """Of all values, at each of the sets of sizes."""
+    """Types of all values, at each of the sets of sizes."""

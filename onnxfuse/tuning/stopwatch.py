@@ -1,8 +1,8 @@
-"""Times on a GPU: each candidate as a session of ONNX Runtime, in turns with the others.
+"""Time candidates on a GPU: each as an ONNX Runtime session, interleaved with the others.
 
-A session does the work many times over, as a model of many layers does: with weights of its own each time, which come
-from memory, and inputs and outputs in the same place, which the cache holds as far as they fit. The time of a replayed
-CUDA graph is divided by their number.
+A session repeats the task many times, like a model of many layers: each repetition has weights of its own, which are
+read from memory, while inputs and outputs are at the same addresses, and cached as far as they fit. The time of a
+replayed CUDA graph is divided by the number of repetitions.
 """
 
 import math
@@ -36,25 +36,25 @@ from onnxfuse.verification.run.sessions import CPU, CUDA
 Arrays = dict[str, npt.NDArray[Any]]
 
 ROTATED = 2 * 60 * 2**20
-"""Bytes of weights in a session: twice the second-level cache of an H200.
+"""Bytes of rotated weights in a session: twice the L2 cache of an H200.
 
-Inputs do not rotate: the kernel before has just written them. With the variants that were fastest on inputs from memory
-BERT-base 32x128 took 1729 us, by the rules 1660; ViT-B/16 with 32 images 2982 and 2881 (float16, H200, 2026-11).
+Inputs do not rotate: the preceding kernel has just written them. With the variants that were fastest on inputs from
+memory BERT-base 32x128 took 1729 us, by the rules 1660; ViT-B/16 with 32 images 2982 and 2881 (float16, H200, 2026-11).
 """
 TRAFFIC = 4 * 2**30
-"""Bytes that a run moves at most: a millisecond of an H200."""
+"""Largest number of bytes that a run moves: a millisecond of an H200."""
 FEWEST, MOST = 2, 64
-"""Times that a run does the work: enough that the 10 us of a replay count for little."""
+"""Repetitions per run: enough that the 10 us of a replay count for little."""
 ROUNDS, RUNS = 7, 8
-"""Turns, and timed runs of each candidate in a turn."""
+"""Interleaved rounds, and timed runs of each candidate in a round."""
 FAULT = 2**-6
-"""Share of the largest value by which a candidate may differ from the nodes alone. Rounding stays below, also in
-bfloat16 (2^-8); a tile that is missing or in the wrong place is off by values as large as the largest."""
+"""Largest deviation of a candidate from the plain nodes, as a share of the largest value. Rounding stays below, also in
+bfloat16 (2^-8); a missing or misplaced tile causes errors as large as the largest value."""
 
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """What takes times, and where. The one seam between deciding and the GPU."""
+    """How and where times are measured; the interface between decisions and the GPU."""
 
     machine: Machine
     arch: Arch
@@ -63,7 +63,7 @@ class Stopwatch:
 
 
 def on_gpu() -> Stopwatch:
-    """Return the stopwatch of the first GPU; raises DeviceError where CUDA cannot be used."""
+    """Return the stopwatch of the first GPU; raises DeviceError if CUDA cannot be used."""
     missing = cuda_unusable()
     if missing is not None:
         raise sessions.no_cuda(missing)
@@ -72,7 +72,7 @@ def on_gpu() -> Stopwatch:
 
 
 def time_on_gpu(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> list[Timed]:
-    """Return the times of all candidates, measured in turns; each must run and agree with the nodes alone."""
+    """Return the times of all candidates, interleaved; each must run and agree with the plain nodes."""
     broken = _compiled(work, candidates, arch)
     inputs = _inputs(work.plain)
     answers = [broken.get(n) or _answer(c, inputs) for n, c in enumerate(candidates)]
@@ -85,7 +85,7 @@ def time_on_gpu(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -
 
 
 def _compiled(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> dict[int, str]:
-    """Compile all variants side by side; returns why those that have no kernel have none, by position."""
+    """Compile all variants in parallel; return why some have no kernel, by index."""
     if not cuda.is_template(work.op.template):
         return {}
 
@@ -105,7 +105,7 @@ def _compiled(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> 
 
 
 def _inputs(model: onnx.ModelProto) -> Arrays:
-    """Return normally distributed numbers for the inputs; integers are 0 and 1, which index and mask anything."""
+    """Return normally distributed numbers for the inputs; integers are 0 and 1, which are valid indices and masks."""
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(2**20 + 7)
     types = value_types(model.graph)
@@ -119,7 +119,7 @@ def _inputs(model: onnx.ModelProto) -> Arrays:
 
 
 def _answer(candidate: Candidate, inputs: Arrays) -> Arrays | str:
-    """Return what the candidate computes, or why it does not."""
+    """Return the candidate's outputs, or why there are none."""
     try:
         session = opened(candidate.model, DEFAULT, (CUDA, CPU), fused=candidate.fused)
         why = _bodies(session) if candidate.fused else ""
@@ -133,10 +133,10 @@ def _bodies(session: Any) -> str:
 
 
 def _fault(answer: Arrays, truth: Arrays) -> str:
-    """Return how `answer` is another computation than `truth`, "" where it is the same."""
+    """Return how `answer` differs from `truth` beyond rounding; "" if it does not."""
     for name, expected in truth.items():
         if expected.dtype.kind in "biu" or not expected.size:
-            continue  # A comparison or an ArgMax may fall either way by one rounding step.
+            continue  # A comparison or an ArgMax may differ by one rounding step of its inputs.
         mine, theirs = answer[name].astype(np.float32), expected.astype(np.float32)
         finite = np.isfinite(theirs)
         largest = float(np.abs(theirs[finite]).max(initial=0))
@@ -147,7 +147,7 @@ def _fault(answer: Arrays, truth: Arrays) -> str:
 
 
 def _race(candidates: Sequence[Candidate], inputs: Arrays) -> list[Timed]:
-    """Return the times of the candidates: with a CUDA graph, or all without where one of them cannot have it."""
+    """Return the times of the candidates: with a CUDA graph, or all without if one of them cannot be captured."""
     if not candidates:
         return []
     try:
@@ -162,7 +162,7 @@ def _race(candidates: Sequence[Candidate], inputs: Arrays) -> list[Timed]:
 
 
 def _times(candidates: Sequence[Candidate], inputs: Arrays, setting: Setting) -> list[list[float]]:
-    """Return the seconds that the work took in each run of each candidate."""
+    """Return the seconds per task in each run of each candidate."""
     plain = candidates[-1].model
     copies = _copies(plain, inputs)
     given = _on_device(inputs)
@@ -184,7 +184,7 @@ def _each(values: Values, copies: int) -> Values:
 
 
 def _on_device(inputs: Arrays) -> Values:
-    """Return the arrays in the memory of the GPU; ONNX Runtime moves them, of any element type."""
+    """Copy the arrays to GPU memory through ONNX Runtime, which supports any element type."""
     if not inputs:
         return {}
     values = ort_values(inputs)
@@ -201,7 +201,7 @@ def _on_device(inputs: Arrays) -> Values:
 
 
 def _copies(model: onnx.ModelProto, inputs: Arrays) -> int:
-    """Return how often the work is done in a run: until its weights have left the cache, for as long as is needed."""
+    """Return the number of repetitions per run: until the weights exceed the cache, as far as is needed."""
     types = value_types(infer(model).graph)
     results = sum(_bytes(types[o.name]) for o in model.graph.output)
     weights = sum(tensor_bytes(w) for w in model.graph.initializer)
@@ -215,7 +215,7 @@ def _bytes(kind: ValueType) -> int:
 
 
 def replicated(model: onnx.ModelProto, copies: int) -> onnx.ModelProto:
-    """Return `model` so many times over in one: every value V of copy N is called V.N and belongs to it alone."""
+    """Return `model` repeated in one model: value V of copy N is called V.N and belongs to it alone."""
     many = onnx.ModelProto()
     many.CopyFrom(model)
     many.graph.ClearField("node")

@@ -1,4 +1,4 @@
-"""What there is to measure: a fused op at its place, and the nodes that it stands for, as two small models."""
+"""Tuning tasks: a fused op at its location, and the nodes that it replaces, as two small models."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ from onnxfuse.shapes.types import UNKNOWN, ValueType, value_info
 
 @dataclass(frozen=True, eq=False)
 class TuningTask:
-    """One distinct (body, shapes, types). Both models have the inputs, weights and outputs of the place.
+    """One distinct (body, shapes, types). Both models have the inputs, weights and outputs of the location.
 
-    A product that the library computes for the op is part of both: without the op it would be another one, with the
-    bias that was taken from it.
+    A product that the library computes for the op is part of both: without the op it would be a different one, with the
+    bias that the op absorbed.
     """
 
     op: FusedOp
     shapes: tuple[Shape, ...]
-    """Of the op's inputs."""
+    """Shapes of the op's inputs."""
     fused: ModelProto
-    """The op, after the library's product where there is one."""
+    """The op, preceded by the library's product if there is one."""
     plain: ModelProto
-    """The nodes that stand there where no kernel takes them."""
+    """The nodes that remain if no kernel takes them."""
     library: bool = False
-    """Whether the rule's own form through the library's op is another way to compute it."""
+    """Whether the rule's library form is another candidate."""
 
     @property
     def key(self) -> Key:
-        """What the times are looked up by."""
+        """Lookup key of the times."""
         return key(self.op.name, self.shapes)
 
 
@@ -50,12 +50,12 @@ def extract_task(
     types: Mapping[str, ValueType],
     kept: Collection[str] = (),
 ) -> TuningTask:
-    """Return the work of one fused node, cut out of the model before and after fusion.
+    """Extract the task of one fused node from the model before and after fusion.
 
     `shapes` are those of its inputs, `types` the types of all values, `kept` the values that the library computes for
-    it. What constants and shapes decide is computed as in the model: a mask that is known to be causal is causal here.
-    What another op's library computes, and a kernel then does, no node of the model before gives: there the op's own
-    nodes are what stands there without it.
+    it. Values determined by constants and shapes are computed as in the model: a mask that is known to be causal is
+    causal here. A value split between another op's library form and its kernel has no producer in the original model:
+    there the op's own nodes serve as the plain alternative.
     """
     shared = set(_values(unfused)) - set(node.output) - set(kept) - _known(unfused, types)
     with_op = _cone(fused, node.output, shared)
@@ -79,7 +79,7 @@ def _values(model: ModelProto) -> Iterator[str]:
 
 
 def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
-    """Return the values that nodes compute of constants and of shapes, whatever the data."""
+    """Return the values that nodes compute from constants and shapes, independent of the data."""
     constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer} - {*overridable(model)}
     known = set[str]()
     for node in (n for graph in every_graph(model.graph) for n in graph.node):
@@ -114,7 +114,7 @@ def _reads(node: NodeProto) -> list[str]:
 def _model(
     source: ModelProto, nodes: Sequence[NodeProto], outputs: Sequence[str], types: Mapping[str, ValueType]
 ) -> ModelProto:
-    """Return the nodes as a model: weights of `source` stay weights, what else they read is an input."""
+    """Return the nodes as a model: weights of `source` remain weights, other values that they read become inputs."""
     made = {o for n in nodes for o in n.output}
     read = dict.fromkeys(v for n in nodes for v in _reads(n) if v not in made)
     weights = _weights(source.graph, read)

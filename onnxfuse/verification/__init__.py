@@ -1,4 +1,4 @@
-"""Prove that a fused model computes what the original computes, as exactly as the original does itself.
+"""Verify that a fused model computes what the original computes, as accurately as the original itself does.
 
 >>> report = verify("in.onnx", "out.onnx")
 >>> report.ok, report.summary
@@ -61,24 +61,25 @@ def verify(
     progress: Callable[[str, int, int], None] | None = None,
     extra_cases: bool = True,
 ) -> VerifyReport:
-    """Return whether `fused` computes what `original` computes, as exactly as the original does itself.
+    """Compare `fused` with `original`, and return whether it is as accurate as the original itself.
 
     Both may be a path (of any size), bytes or a ModelProto. `inputs` are real ones (.npz, .npy, .json, .pb,
-    test_data_set_*, or arrays by name), instead of seeded ones for each of `seeds`. `shapes` says what dynamic
-    dimensions are: a dimension name and its values, `{"batch": (1, 7)}`, or an input and its shape. `providers` are
-    ONNX Runtime's, by default CUDA where it works; there every fused op must run as its kernel. `fused_providers` runs
-    the fused model elsewhere. `rtol` and `atol` take the place of the error budget, for all outputs or by name or type.
-    `nan="fail"` faults what is not finite. `top_k` asks for those agreements of the last axis. `use_tf32` is ONNX
-    Runtime's CUDA option, for both models: by default 0 where the fused file was made with `--strict-fp32`, else 1.
-    `seconds` is the time for the cases, by default 300, and as much again where there is doubt; `memory` the bytes that
-    the values of one may take, by default half of what is free. At least one case is run; what is left out is told.
-    `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
-    `extra_cases=False` leaves out large sizes and values, and the search for inputs that show more: how many of these
+    test_data_set_*, or arrays by name), instead of generated ones for each of `seeds`. `shapes` sets dynamic
+    dimensions: a dimension name and its values, `{"batch": (1, 7)}`, or an input and its shape. `providers` are ONNX
+    Runtime's, by default CUDA if it works; there every fused op must run as its kernel. `fused_providers` runs the
+    fused model elsewhere. `rtol` and `atol` replace the error budget, for all outputs or by name or type. `nan="fail"`
+    treats non-finite values as faults. `top_k` requests those agreements over the last axis. `use_tf32` is ONNX
+    Runtime's CUDA option, for both models: by default 0 if the fused file was made with `--strict-fp32`, else 1.
+    `seconds` is the time limit for the cases, by default 300, and again as much for doubtful ones; `memory` limits the
+    bytes for the values of one case, by default half of what is free. At least one case is run; omitted ones are
+    reported. `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
+    `extra_cases=False` omits large sizes and values, and the search for more informative inputs; how many of these
     there are depends on the time. `progress(step, done, total)` is called along the way.
 
-    Raises ModelError, UsageError, DeviceError. The rule is told in `onnxfuse.verification.tolerance.error_budget`.
+    Raises ModelError, UsageError, DeviceError. The criterion is defined in
+    `onnxfuse.verification.tolerance.error_budget`.
     """
-    # ONNX Runtime is imported when something is to be run.
+    # ONNX Runtime is imported only when something is run.
     from onnxfuse.verification.cases.limits import Limits
     from onnxfuse.verification.compare.compare import compare
     from onnxfuse.verification.compare.judging import Judging

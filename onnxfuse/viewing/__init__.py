@@ -1,6 +1,6 @@
-"""The report as a page that is served: a model before and after, with what is made on request beside it.
+"""Serve the report as a page: a model before and after fusion, with details computed on request.
 
-`view` opens it; `server` speaks HTTP, `showing` knows the models.
+`view` opens it; `server` handles HTTP, `showing` holds the models.
 """
 
 import threading
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from onnxfuse.profiling import Profile
 
 LOCAL = "127.0.0.1"
-"""Nobody on another machine can ask."""
+"""Loopback address: not reachable from other machines."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A page that is being served until `close`; in a `with` block until its end."""
+    """A page that is served until `close`; in a `with` block until its end."""
 
     url: str
     _shown: ViewPage = field(repr=False)
@@ -36,19 +36,20 @@ class View:
 
     @property
     def summary(self) -> str:
-        """What it shows, in one line."""
+        """A description of what it shows, in one line."""
         return self._shown.summary
 
     def close(self) -> None:
-        """End it; to do so again is no mistake."""
+        """Stop serving; closing again has no effect."""
         self.server.shutdown()
         self._thread.join()
         self.server.server_close()
 
     def wait(self) -> None:
-        """Return when it is closed, from another thread or by ^C; raises what ended the work behind the page."""
+        """Return when it is closed, by another thread or ^C; raises the exception that ended the work behind
+        the page."""
         while self._thread.is_alive() and self._shown.failed is None:
-            self._thread.join(0.5)  # a join without an end hears no signal on every system
+            self._thread.join(0.5)  # on some systems a join without a timeout ignores signals
         if self._shown.failed is not None:
             raise self._shown.failed
 
@@ -74,7 +75,7 @@ def view(
     port: int,
     browser: bool,
 ) -> View:
-    """Return the page of the models, being served; see `onnxfuse.view`."""
+    """Serve the page of the models and return it; see `onnxfuse.view`."""
     times = None
     if isinstance(profile, str | Path):
         times = read_times(Path(profile))
@@ -93,7 +94,7 @@ def view(
 
 
 def serve(asked: ViewRequest, host: str, port: int, *, browser: bool = False, progress: Progress = silent) -> View:
-    """Return the page of what is asked for, being served; raises as `view`."""
+    """Serve the requested page and return it; raises the same errors as `view`."""
     shown = ViewPage(asked, progress)
     progress("listen")
     server = listen(shown, host, port)

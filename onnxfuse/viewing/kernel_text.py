@@ -1,4 +1,4 @@
-"""The CUDA source of a fused op at given shapes, as its plan has it; nothing is compiled."""
+"""The CUDA source of a fused op at given shapes, as planned; nothing is compiled."""
 
 from typing import Any
 

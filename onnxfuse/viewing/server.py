@@ -1,6 +1,6 @@
-"""The page over HTTP, for one person: at an address that cannot be guessed, and for no other site's pages.
+"""HTTP server of the page, for one person: at an unguessable address, and inaccessible to pages of other sites.
 
-What is asked for is a word of a short list with numbers and names behind it; no path of a file is ever made of it.
+A request is one of a few keywords followed by numbers and names; no file path is ever derived from it.
 """
 
 import ipaddress
@@ -17,23 +17,23 @@ from urllib.parse import parse_qsl, urlsplit
 from onnxfuse.support.errors import OnnxfuseError, UsageError
 
 PATIENCE = 30.0
-"""Seconds for a request to arrive: one that does not holds no thread."""
+"""Seconds for a request to arrive, so that a stalled one does not block a thread."""
 
 
 class Shown(Protocol):
-    """What is served."""
+    """The served content."""
 
     page: str
     policy: str
-    """The content security policy of the page."""
+    """Content security policy of the page."""
 
     @property
     def answers(self) -> Mapping[str, Callable[[Mapping[str, str]], Mapping[str, Any]]]:
-        """What makes facts of a question, by its first word."""
+        """Request handlers by keyword."""
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one page, and what it asks for, below a secret."""
+    """Serves one page, and the data that it requests, below a secret path."""
 
     daemon_threads = True
     allow_reuse_port = False
@@ -47,7 +47,7 @@ class Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind, and ask no name server for the machine's own name, as the standard library's server does."""
+        """Bind without the DNS lookup of the machine's own name that the standard library's server does."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -63,11 +63,11 @@ class Server(ThreadingHTTPServer):
     def is_ours(self, host: str) -> bool:
         """Return whether a request's Host header is an address or our own name.
 
-        A page of another site that lets its name point here (DNS rebinding) comes with that name.
+        A page of another site whose name resolves here (DNS rebinding) sends that name.
         """
         try:
             name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:  # a bracket that nothing closes, and what else is no host
+        except ValueError:  # an unclosed bracket, and other invalid hosts
             return False
         try:
             ipaddress.ip_address(name)
@@ -76,13 +76,13 @@ class Server(ThreadingHTTPServer):
         return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Let a request end whose sender has gone; what else goes wrong is told, as by the standard library."""
+        """Ignore errors of closed connections; report others as the standard library does."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def listen(shown: Shown, host: str, port: int) -> Server:
-    """Return the server, bound and not yet serving; raises UsageError where it cannot be bound."""
+    """Return the server, bound and not yet serving; raises UsageError if it cannot be bound."""
     try:
         return Server(shown, host, port)
     except (OSError, OverflowError) as error:
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        """Answer with the page or with facts."""
+        """Answer with the page or with data."""
         if not self.server.is_ours(self.headers.get("Host", "")):
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n")
             return
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here\n")
 
     def do_HEAD(self) -> None:
-        """Answer as to GET, without the body."""
+        """Answer like GET, without the body."""
         self.do_GET()
 
     def _answer(self, answer: Callable[[Mapping[str, str]], Mapping[str, Any]], asked: Mapping[str, str]) -> None:
@@ -148,4 +148,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Print nothing: the terminal is the command's."""
+        """Print nothing: the terminal belongs to the command."""

@@ -1,4 +1,4 @@
-"""What is shown of one or two models: the page, made at once, and what takes longer, made when it is asked for."""
+"""Content of the page for one or two models: the page itself, and slower data computed on request."""
 
 import dataclasses
 import threading
@@ -33,7 +33,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """What is to be shown, and how."""
+    """What to show, and how."""
 
     source: Source
     fused: Source | None
@@ -45,15 +45,15 @@ class ViewRequest:
 
 
 PATIENCE = 3.0
-"""Seconds that the page waits for the optimized model; one that takes longer is shown as it came until then."""
+"""Seconds that the page waits for the optimized model; until a slower one is ready, the original is shown."""
 
 
 LARGE = 1000
-"""Nodes, beyond which a model is shown as it came at once: to optimize it takes longer than that."""
+"""Node count beyond which the original is shown at once, because optimizing takes longer than that."""
 
 
 class ViewPage:
-    """A page, and the answers to what it asks; while the model is optimized, the page of it as it came."""
+    """A page, and the data that it requests; while the model is being optimized, the page of the original."""
 
     policy = f"{reporting.policy()}; frame-ancestors 'none'"
 
@@ -61,11 +61,11 @@ class ViewPage:
         self.asked = asked
         self.step = "load"
         self.failed: BaseException | None = None
-        """What ended the work behind the page."""
+        """The exception that ended the work behind the page."""
         self._explained: Explained | None = None
         self._drawn: dict[str, dict[str, Any]] = {}
         self._counted: dict[str, Costs | str] = {}
-        """By side, what does not change when the other one comes."""
+        """By side, the data that does not change when the other side becomes available."""
         self._known: dict[object, Facts] = {}
         self._lock = threading.Lock()
         self._tell: Progress = progress
@@ -79,10 +79,10 @@ class ViewPage:
         self._tell = silent
 
     def _begin(self, first: ModelProto) -> None:
-        """Optimize in a thread; where that takes long there is a page without it. Raises what ends it early."""
+        """Optimize in a thread; if that takes long, a preliminary page is shown. Raises what ends it early."""
         made = threading.Thread(target=self._make, args=(first,), name="onnxfuse view: optimize", daemon=True)
         large = len(first.graph.node) > LARGE
-        if large:  # both at once would take as long as one after the other
+        if large:  # in parallel both would take as long as in sequence
             self._draw({"before": first}, pending=True)
         made.start()
         made.join(0 if large else PATIENCE)
@@ -93,16 +93,16 @@ class ViewPage:
 
     @property
     def answers(self) -> dict[str, Callable[[Question], Facts]]:
-        """What makes facts of a question, by its first word."""
+        """Request handlers by keyword."""
         return {"kernel": self.kernel, "why": self.why, "state": self.state}
 
     def state(self, _: Question) -> Facts:
-        """Return what is going on: no step where all is there."""
+        """Return the current step; none if everything is ready."""
         failed = "" if self.failed is None else " ".join(filter(None, (f"{self.failed}", _hint(self.failed))))
         return {"step": self.step, "failed": failed}
 
     def kernel(self, asked: Question) -> Facts:
-        """Return the source of the kernels of the fused node that makes `value`, for the GPU `arch`."""
+        """Return the source of the kernels of the fused node that produces `value`, for the GPU `arch`."""
         value, name = asked.get("value", ""), asked.get("arch", "")
         arch = next((a for a in SUPPORTED if a.name == name), None)
         op = self.ops.get(asked.get("op", ""))
@@ -112,7 +112,8 @@ class ViewPage:
         return self._once((op.name, shapes, name), partial(kernel_text, op, shapes, arch))
 
     def why(self, asked: Question) -> Facts:
-        """Return why the plain node called `node` is as it is, in one line; the first time as long as to optimize."""
+        """Return why the plain node called `node` is unchanged, in one line; the first call takes as long as
+        optimizing."""
         node = asked.get("node", "")
         return self._once(("why", node), lambda: {"why": self._explanation().cause(node)})
 
@@ -128,7 +129,7 @@ class ViewPage:
         return self._explained
 
     def _make(self, first: ModelProto) -> None:
-        """Optimize the model, and put the page of both in the place of what is shown."""
+        """Optimize the model, and replace the page by that of both models."""
 
         def follow(step: str) -> None:
             self.step = step
@@ -142,11 +143,11 @@ class ViewPage:
             del found
             follow("draw")
             self._draw({"before": first, "after": after})
-        except BaseException as error:  # whoever waits raises it
+        except BaseException as error:  # raised again by `wait`
             self.failed = error
 
     def _draw(self, sides: Mapping[str, ModelProto], *, pending: bool = False) -> None:
-        """Make the page; `pending` where another one will take its place."""
+        """Draw the page; `pending` if another one will replace it."""
         asked, found, times = self.asked, None if pending else self._explained, self.asked.times
         sizes = asked.sizes or ({} if times is None else times.shapes)
         if times is not None and not pending:
@@ -178,7 +179,7 @@ class ViewPage:
         page = reporting.page("view", facts, {"": graphs}, asked.call, asked.environment)
         with self._lock:
             if pending and not self.step:
-                return  # it is there by now
+                return  # ready by now
             self.page, self.summary, self.ops, self.shapes = page, summary, ops, shapes
             self.step = self.step if pending else ""
 
@@ -190,7 +191,8 @@ def _hint(error: BaseException) -> str:
 def drawn(
     model: ModelProto, side: str, sizes: Mapping[str, Sequence[int]] | None = None, times: Times | None = None
 ) -> dict[str, Any]:
-    """Return the graph of a model for a page, with what each node costs by estimate, and by `times` of this side."""
+    """Return the graph of a model for a page, with the estimated cost of each node, and the measured `times` of this
+    side."""
     return _graph(model, _costs(model, sizes or {}), times, side)
 
 
@@ -199,7 +201,7 @@ def _light(source: Source) -> ModelProto:
 
 
 def _told(weight: TensorProto) -> TensorProto:
-    """Return a weight that is not small without its numbers, as one of a file that is not read."""
+    """Return a large weight without its data, like one in a file that is not read."""
     if io.tensor_bytes(weight) <= external.SMALL:
         return weight
     told = TensorProto(name=weight.name, data_type=weight.data_type, dims=weight.dims)
@@ -208,7 +210,7 @@ def _told(weight: TensorProto) -> TensorProto:
 
 
 def _costs(model: ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs | str:
-    """Return what its nodes cost, or why that cannot be told."""
+    """Return the estimated costs of its nodes, or why there are none."""
     try:
         return costs(model, sizes)
     except ModelError as error:

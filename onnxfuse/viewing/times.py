@@ -1,4 +1,4 @@
-"""The times in a file of `onnxfuse profile --json`, by node: somebody else may have written it."""
+"""Read the times per node from a file of `onnxfuse profile --json`, whose content is not trusted."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,22 @@ from onnxfuse.support.bounded_text import read_json, read_text
 from onnxfuse.support.errors import ModelError, UsageError
 
 OWN = re.compile(r"(/MatMulAddFusion|_nchwc|_token_\d+)+$")
-"""What ONNX Runtime 1.31 puts behind the name of a node or its output where it runs it in another form."""
+"""Suffixes that ONNX Runtime 1.31 appends to the name of a node or its output if it runs in another form."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """What a profile tells of nodes."""
+    """Node times from a profile."""
 
     where: str
-    """Where they came from."""
+    """Where they were measured."""
     shapes: Mapping[str, Sequence[int]]
-    """Of each input, as it ran."""
+    """Shape of each input in the profiled run."""
     sides: Mapping[str, Mapping[str, Mapping[str, float]]]
-    """For `before` and `after`, by the name of a node, `us`: microseconds of one run."""
+    """For `before` and `after`, by the name of a node, `us`: microseconds per run."""
 
     def named(self, side: str, model: ModelProto) -> dict[str, dict[str, float]]:
-        """Return the times under the names of the model's nodes; what ONNX Runtime made itself is left out."""
+        """Return the times by the names of the model's nodes; nodes created by ONNX Runtime are omitted."""
         names = {n.name or next(iter(n.output), ""): n.name or next(iter(n.output), "") for n in model.graph.node}
         for node in model.graph.node:
             for value in node.output:
@@ -41,7 +41,7 @@ class Times:
         return found
 
     def check(self, models: Mapping[str, ModelProto]) -> None:
-        """Raise UsageError where it names no node of the models, given by side."""
+        """Raise UsageError if it names no node of the models, given by side."""
         if not any(self.named(side, model) for side, model in models.items()):
             raise UsageError(
                 f"{self.where}: names no node of this model", "Profile the same files: onnxfuse profile IN OUT --json"
@@ -49,7 +49,7 @@ class Times:
 
 
 def read_times(path: Path) -> Times:
-    """Return the times in the file. Raises ModelError for what is no profile, UsageError for one without times."""
+    """Return the times in the file. Raises ModelError for an invalid profile, UsageError for one without times."""
     try:
         facts = read_json(read_text(path))
     except OSError as error:
@@ -68,7 +68,7 @@ def times_of(facts: Mapping[str, Any], where: str = "the profile") -> Times:
     """Return the times in the facts of a profile; raises UsageError for one without times."""
     shapes = {str(name): tuple(int(s) for s in shape) for name, shape in facts["shapes"].items()}
     sides = {side: _side(facts[side]) for side in ("before", "after") if facts[side] is not None}
-    if facts["after"] is None:  # one model alone, which may be the fused one
+    if facts["after"] is None:  # a single model, which may be the fused one
         sides["after"] = sides["before"]
     if not any(sides.values()):
         why = facts.get("untimed") or "it was made with --no-time"
@@ -77,7 +77,7 @@ def times_of(facts: Mapping[str, Any], where: str = "the profile") -> Times:
 
 
 def _side(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the time of each node: on the device where kernels were seen, else of ONNX Runtime's node."""
+    """Return the time of each node: on the device if kernels were traced, else ONNX Runtime's node time."""
     found: dict[str, dict[str, float]] = {}
     for node in facts["nodes"]:
         us = node["device_us"] if node["device_us"] is not None else node["us"]

@@ -1,4 +1,4 @@
-"""Kernel packs: make the one of a model, and tell what one covers."""
+"""Build the kernel pack of a model, and describe what an existing pack covers."""
 
 import json
 import re
@@ -31,38 +31,39 @@ if TYPE_CHECKING:
     from onnxfuse.runtime.packing.packing import PackResult
 
 Step = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, of how much; 0 of 0 where that is not known."""
+"""Progress callback: current step, amount done, total; 0 of 0 if unknown."""
 
 PORTABLE = Target(Arch("sm_86", 132, 1536), PTX)
-"""Of all architectures the one whose plans need the least: GPUs from 8.6 on take its PTX, those to come, too."""
+"""The architecture whose plans have the fewest requirements: its PTX runs on GPUs from 8.6 on, including future
+ones."""
 MOST = 2**31 - 1
 
 
 def quiet(what: str, done: int, of: int) -> None:
-    """Show no progress."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, repr=False)
 class Compiled(Tabled):
-    """A kernel pack that was made."""
+    """A kernel pack that was built."""
 
     target: Path
     made: "PackResult"
     assumed: tuple[str, ...]
-    """The dimensions whose ranges nobody gave."""
+    """Dimensions for which default ranges were used."""
     seconds: float
 
     @property
     def left(self) -> int:
-        """Shapes of the ranges, counted for each op and GPU, that are planned when they come."""
+        """Number of shapes in the ranges, per op and GPU, that are planned at run time."""
         return sum(p.left for p in self.made.programs)
 
     def table(self) -> Table:
-        """Return the GPUs that it is for."""
+        """Return a table of the target GPUs."""
         return pack_table(f"kernel pack {self.target}", self.made)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {
             "ok": True,
             "target": str(self.target),
@@ -73,14 +74,15 @@ class Compiled(Tabled):
 
 
 def pack_table(what: str, made: "PackResult") -> Table:
-    """Return what a pack covers on one screen: ranges, and kernels for each GPU."""
+    """Return what a pack covers as a table: ranges, and kernels for each GPU."""
     ranges = ", ".join(f"{name} {least}..{most}" for name, (least, most) in made.ranges.items())
     rows = [(name, str(count), f"{size / 1e3:.1f} kB") for name, (count, size) in made.kernels.items()]
     return Table(f"{what} for {ranges or 'one shape'}", ("for", "kernels", "size"), rows)
 
 
 def covered(made: "PackResult", assumed: Sequence[str]) -> dict[str, Any]:
-    """Return what a pack covers, for JSON. `assumed`: the dimensions whose ranges nobody gave."""
+    """Return what a pack covers as plain data for JSON. `assumed`: the dimensions for which default ranges were
+    used."""
     return {
         "ranges": {n: list(r) for n, r in made.ranges.items()},
         "assumed": list(assumed),
@@ -93,10 +95,10 @@ def covered(made: "PackResult", assumed: Sequence[str]) -> dict[str, Any]:
 def compile(
     model: Model, asked: Compiling | None = None, target: str | Path | None = None, step: Step = quiet
 ) -> Compiled:
-    """Write the kernel pack of a fused model, by default beside its file, and return what it holds.
+    """Write the kernel pack of a fused model, by default next to its file, and return what it covers.
 
-    Raises ModelError for a model without fused ops, or one that cannot be read; UsageError for a dimension that it does
-    not have, a range or an architecture that is none; DeviceError without the engine, KernelError without NVRTC.
+    Raises ModelError for a model that has no fused ops or cannot be read; UsageError for an unknown dimension, an
+    invalid range or architecture; DeviceError without the engine, KernelError without NVRTC.
     """
     begun = time.perf_counter()
     asked = asked or Compiling()
@@ -115,9 +117,9 @@ def compile(
 
 
 def trust(model: Path) -> Path:
-    """Let sessions take the pack beside a model's file, which was compiled elsewhere; return its path.
+    """Let sessions use the pack next to a model's file, which was compiled elsewhere; return its path.
 
-    Raises ModelError where there is none, or what is there is no whole pack.
+    Raises ModelError if there is none, or if it is incomplete.
     """
     place = file.pack_path_of(model)
     try:
@@ -132,7 +134,8 @@ def trust(model: Path) -> Path:
 def build(
     model: onnx.ModelProto, asked: Compiling, step: Step, path: Path | None = None
 ) -> "tuple[PackResult, tuple[str, ...]]":
-    """Return the pack of a model in memory, and which ranges were assumed. `path`: its file."""
+    """Build the pack of a model in memory; return it with the dimensions whose ranges were assumed. `path`: its
+    file."""
     from onnxfuse.runtime.packing.packing import make
     from onnxfuse.runtime.packing.ranges import dimensions
 
@@ -154,7 +157,7 @@ def build(
 
 
 def write(made: "PackResult", place: Path) -> None:
-    """Write a pack, which sessions of this user take; the one that was there stays whole until this one is complete.
+    """Write a pack, which sessions of this user may use; an existing one is replaced atomically.
 
     Raises ModelError.
     """
@@ -172,7 +175,7 @@ def _names(dim: str, known: Mapping[str, Any]) -> str:
 
 
 def _targets(asked: Compiling) -> tuple[Target, ...]:
-    """Return what is compiled for: what was asked, else the GPU here, else all that kernels are made for, and PTX."""
+    """Return the targets: those requested, else the GPU here, else every supported GPU, and PTX."""
     if asked.archs:
         found = [Target(_arch(name)) for name in dict.fromkeys(asked.archs)]
         portable = bool(asked.ptx)
@@ -194,7 +197,8 @@ def _here() -> Arch | None:
 
 
 def _arch(name: str) -> Arch:
-    """Return the GPU of an architecture by name; of one that is not made for by itself, the nearest one's numbers."""
+    """Return the GPU of an architecture by name; an architecture without numbers of its own gets those of the nearest
+    one."""
     from onnxfuse.cuda import arch_of, compiles_for
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable, device_count
 
@@ -214,26 +218,26 @@ def _arch(name: str) -> Arch:
     return Arch(wanted, nearest.sm_count, nearest.threads_per_sm)
 
 
-# ---- what there is
+# ---- inspection
 
 
 @dataclass(frozen=True)
 class PackInspection:
-    """What the pack beside a model covers."""
+    """What the pack next to a model covers."""
 
     path: Path
     fault: str
-    """Why it is not used, in one line; empty where it is."""
+    """Why it is not used, in one line; empty if it is."""
     mend: str
-    """The command that builds it again, where something is wrong with it."""
+    """The command that rebuilds it, if something is wrong with it."""
     size: int = 0
     targets: Mapping[str, tuple[int, int]] | None = None
-    """By name: kernels, and their bytes."""
+    """By name: number of kernels, and their bytes."""
     facts: Mapping[str, Any] | None = None
     """`ranges` by dimension, `programs`, `without`."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {
             "path": str(self.path), "fault": self.fault, "mend": self.mend, "bytes": self.size,
             "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in (self.targets or {}).items()},
@@ -242,7 +246,7 @@ class PackInspection:
 
 
 def inspect(model: Path) -> PackInspection | None:
-    """Return what the pack beside a model's file covers, None where there is none; compiles and runs nothing."""
+    """Return what the pack next to a model's file covers; None if there is none. Compiles and runs nothing."""
     place = file.pack_path_of(model)
     mend = f"onnxfuse compile {model}"
     try:
@@ -265,7 +269,7 @@ def inspect(model: Path) -> PackInspection | None:
 
 
 def _facts(text: str) -> dict[str, Any]:
-    """Return what a pack tells people of itself; it may tell anything."""
+    """Parse the descriptive facts of a pack, whose content is not trusted."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

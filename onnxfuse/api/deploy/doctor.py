@@ -1,4 +1,4 @@
-"""What is installed, what works, what is missing, and the command that mends it."""
+"""Diagnose the environment: what is installed, what works, what is missing, and the command that fixes it."""
 
 import importlib
 import importlib.util
@@ -15,7 +15,7 @@ from onnxfuse.support.errors import KernelError
 from onnxfuse.support.plurals import plural
 
 DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
-"""What a machine with an NVIDIA driver has, whether or not CUDA starts there."""
+"""Files of an installed NVIDIA driver, whether or not CUDA can be initialized."""
 
 PACKAGES = (
     "onnxfuse", "onnx", "onnxruntime-gpu", "onnx-graphsurgeon", "cupy-cuda13x", "numpy", "click", "rich", "networkx",
@@ -27,33 +27,33 @@ OPTIONAL = {
     "cupti-python": ("profile", "onnxfuse profile on CUDA"),
     "matplotlib": ("plot", "onnxfuse bench --plot"),
 }
-"""Packages that only some things need, with the extra that brings them, and what needs them."""
+"""Optional packages, with the extra that installs them, and the features that need them."""
 
 Verdict = Literal["ok", "absent", "broken"]
 
 
 @dataclass(frozen=True)
 class EnvironmentCheck:
-    """One thing that was looked at."""
+    """One check."""
 
     what: str
     verdict: Verdict
-    """`absent`: not there, and nothing that is asked for needs it; `broken`: it should work here and does not."""
+    """`absent`: missing, and not needed for what was requested; `broken`: should work here and does not."""
     fact: str
     mend: str = ""
-    """The command or the step that mends it."""
+    """The command or step that fixes it."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that was looked at."""
+    """All checks."""
 
     cuda_wanted: bool
     findings: tuple[EnvironmentCheck, ...]
 
     @property
     def broken(self) -> list[EnvironmentCheck]:
-        """What has to be mended."""
+        """The checks that failed."""
         return [f for f in self.findings if f.verdict == "broken"]
 
     @property
@@ -62,13 +62,13 @@ class Diagnosis:
         return next(f for f in self.findings if f.what == "CUDA").verdict == "ok"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         findings = [asdict(f) for f in self.findings]
         return {"ok": not self.broken, "cuda_wanted": self.cuda_wanted, "findings": findings}
 
 
 def doctor(provider: Literal["auto", "cpu", "cuda"] = "auto") -> Diagnosis:
-    """Return what is installed, what works and what is missing; `auto` wants CUDA where there is an NVIDIA driver."""
+    """Return what is installed, what works and what is missing; `auto` requires CUDA if there is an NVIDIA driver."""
     wanted = provider == "cuda" or (provider == "auto" and _has_driver())
     return Diagnosis(wanted, (*_packages(), *_cuda(wanted), *_compiler(wanted), *_folders()))
 
@@ -95,7 +95,8 @@ def _packages() -> Iterator[EnvironmentCheck]:
 
 
 def _twin() -> EnvironmentCheck:
-    """Return what the package without CUDA does beside onnxruntime-gpu: both are imported under one name."""
+    """Return the effect of installing the package without CUDA in addition to onnxruntime-gpu: both have one import
+    name."""
     if "CUDAExecutionProvider" in importlib.import_module("onnxruntime").get_available_providers():
         return EnvironmentCheck(
             "onnxruntime", "ok", f"{version('onnxruntime')}, installed too; onnxruntime-gpu is what runs"
@@ -137,7 +138,7 @@ def _verdict(missing: str | None, wanted: bool) -> Verdict:
 
 
 def _mend_cuda(unusable: str | None) -> str:
-    """Return the step that mends what keeps CUDA from working."""
+    """Return the step that makes CUDA usable."""
     if unusable is None:
         return ""
     if "no CUDA provider" in unusable:
@@ -169,7 +170,7 @@ def _cards() -> Iterator[EnvironmentCheck]:
 
 
 def _compiler(wanted: bool) -> Iterator[EnvironmentCheck]:
-    """Compile a kernel of one line: NVRTC loads and makes a cubin."""
+    """Compile a trivial kernel to check that NVRTC loads and produces a cubin."""
     from onnxfuse.codegen.emit.source import generated
     from onnxfuse.cuda import Arch, KernelSource
     from onnxfuse.cuda.build import nvrtc
@@ -194,7 +195,7 @@ def _folders() -> Iterator[EnvironmentCheck]:
         folder: Path | str = cache.folder()
         count, size = cache.size()
         reason = _not_writable(cache.folder())
-    except RuntimeError as error:  # no home
+    except RuntimeError as error:  # no home directory
         folder, reason, count, size = "none", f"{error}", 0, 0
     held = f"{plural(count, 'kernel')}, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB"
     fact = f"{folder}: {reason or held}"
@@ -204,7 +205,7 @@ def _folders() -> Iterator[EnvironmentCheck]:
 
 
 def _not_writable(folder: Path) -> str | None:
-    """Return why no file can be made in `folder`, or in the nearest folder above it that there is."""
+    """Return why no file can be created in `folder`, or in its nearest existing parent."""
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not there.is_dir():
         return f"{there} is a file"

@@ -1,4 +1,4 @@
-"""A folder from which a fused model is served without Python: by C++, C#, Java, or NVIDIA Triton Inference Server."""
+"""Export a folder that serves a fused model without Python: from C++, C#, Java, or NVIDIA Triton Inference Server."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onnxfuse.runtime.sessions.placement import How, Placement
 
 MODEL = PurePath("1/model.onnx")
-"""In the folder; where Triton looks for version 1 of a model."""
+"""Relative path of the model, as Triton requires for version 1."""
 LIBRARY = MODEL.with_name("libonnxfuse.so")
 NO_SHAPES = "no launch program takes its shapes"
 MANIFEST, CONFIG, README, LICENSE = "manifest.json", "config.pbtxt", "README.md", "LICENSE"
@@ -46,23 +46,23 @@ class Exported(Tabled):
     folder: Path
     made: "PackResult"
     assumed: tuple[str, ...]
-    """The dimensions whose ranges nobody gave."""
+    """Dimensions for which default ranges were used."""
     placements: tuple["Placement", ...]
-    """How each fused op runs, and the reason where that is no kernel of ours on every GPU that the pack is for."""
+    """How each fused op runs, with the reason if it does not run as our kernel on every target GPU."""
     batch: tuple[str, int] | None
-    """The dimension along which Triton joins requests, and to how many rows."""
+    """The dimension along which Triton batches requests, and the maximum batch size."""
     triton: str
-    """Why there is no config.pbtxt, empty where there is one."""
+    """Why there is no config.pbtxt; empty if there is one."""
     files: Mapping[str, int]
-    """Bytes, by name."""
+    """Size in bytes by file name."""
     seconds: float
 
     def table(self) -> Table:
-        """Return the GPUs that it is for."""
+        """Return a table of the target GPUs."""
         return pack_table(f"exported {self.folder}, {sum(self.files.values()) / 1e6:.1f} MB,", self.made)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {
             "ok": True,
             "folder": str(self.folder),
@@ -77,12 +77,11 @@ class Exported(Tabled):
 
 
 def export_library(model: Model, folder: str | Path, asked: Exporting | None = None, step: Step = quiet) -> Exported:
-    """Write a folder that has all that serves a fused model without Python, and return what it holds.
+    """Write a folder with everything that serves a fused model without Python, and return what it holds.
 
-    The folder is new, empty, or one that was exported before, and then the model of a Triton repository under its name.
-    Raises ModelError for a model without fused ops, or one that cannot be read; UsageError for a dimension that it does
-    not have, a range or an architecture that is none, a folder with other things in it; DeviceError without the engine,
-    KernelError without NVRTC.
+    The folder must be new, empty, or exported before; it is then a model of a Triton repository under its name. Raises
+    ModelError for a model that has no fused ops or cannot be read; UsageError for an unknown dimension, an invalid
+    range or architecture, or a folder with other content; DeviceError without the engine, KernelError without NVRTC.
     """
     begun = time.perf_counter()
     asked, folder, source = asked or Exporting(), Path(folder), path_or_proto(model)
@@ -106,7 +105,7 @@ def export_library(model: Model, folder: str | Path, asked: Exporting | None = N
 
 
 def _usable(folder: Path) -> None:
-    """Raise UsageError where the folder is a file, or has things in it that no export has put there."""
+    """Raise UsageError if the folder is a file, or has content that no export has written."""
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
@@ -118,7 +117,7 @@ def _usable(folder: Path) -> None:
 
 
 def _batch(seen: Signature, asked: Exporting, made: "PackResult") -> tuple[str, int] | None:
-    """Return the dimension along which Triton joins requests, and the greatest size that the pack is made for."""
+    """Return the dimension along which Triton batches requests, and the largest size that the pack covers."""
     name = seen.batch
     if asked.batch and name is None:
         raise UsageError(
@@ -128,7 +127,7 @@ def _batch(seen: Signature, asked: Exporting, made: "PackResult") -> tuple[str, 
 
 
 def _placed(model: onnx.ModelProto, made: "PackResult") -> tuple["Placement", ...]:
-    """Put ONNX Runtime's own ops into the places of what has no kernel on some target; return how each op runs."""
+    """Replace ops without a kernel on some target by ONNX Runtime's own ops; return how each op runs."""
     from onnxfuse.runtime.sessions.ort_ops import place_library_ops
     from onnxfuse.runtime.sessions.placement import Placement, node_counts
 
@@ -151,10 +150,10 @@ def _placed(model: onnx.ModelProto, made: "PackResult") -> tuple["Placement", ..
 
 
 def _write(folder: Path, model: onnx.ModelProto, made: "PackResult") -> None:
-    """Write what is loaded: library, model and pack."""
+    """Write the binary files: library, model and pack."""
     from onnxfuse.runtime.engine.bridge import bridge
     from onnxfuse.runtime.sessions.opening import (
-        require_written,  # ONNX Runtime is imported where something is to be run.
+        require_written,  # ONNX Runtime is imported only when something is run.
     )
 
     with io.saving(model, folder / MODEL, opens=require_written(model)):
@@ -165,7 +164,7 @@ def _write(folder: Path, model: onnx.ModelProto, made: "PackResult") -> None:
 
 
 def _tell(folder: Path, seen: Signature, batch: tuple[str, int] | None, made: "PackResult", asked: Exporting) -> None:
-    """Write what is read: by Triton, and by people."""
+    """Write the text files, for Triton and for people."""
     at = PurePath(asked.at) if asked.at is not None else folder.resolve()
     if not seen.refusal:
         io.write_text(folder / CONFIG, config(seen, at / LIBRARY, 0 if batch is None else batch[1]))
@@ -200,7 +199,7 @@ def _manifest(
     made: "PackResult",
     placements: tuple["Placement", ...],
 ) -> dict[str, int]:
-    """Write what is there, the last of all; return the files with their bytes."""
+    """Write the manifest as the last file; return the files with their sizes."""
     from onnxfuse.runtime.engine.abi import VERSION
 
     manifest = folder / MANIFEST

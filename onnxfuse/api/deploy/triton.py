@@ -1,4 +1,4 @@
-"""How NVIDIA Triton Inference Server's ONNX Runtime backend serves a fused model: its config.pbtxt."""
+"""Generate config.pbtxt for NVIDIA Triton Inference Server's ONNX Runtime backend."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ TYPES: Mapping[int, str] = {
     TensorProto.INT64: "INT64", TensorProto.FLOAT16: "FP16", TensorProto.FLOAT: "FP32", TensorProto.DOUBLE: "FP64",
     TensorProto.STRING: "STRING", TensorProto.BFLOAT16: "BF16",
 }  # fmt: skip
-"""Triton's names of ONNX's element types; the others it has none for."""
+"""Triton's names of ONNX's element types; other types are not supported."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What goes in and comes out, by name."""
+    """Inputs and outputs by name."""
 
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, ValueType]
@@ -31,14 +31,14 @@ class Signature:
 
     @property
     def batch(self) -> str | None:
-        """The dimension that is the first of all inputs and outputs, along which Triton can join requests."""
+        """The first dimension of all inputs and outputs, along which Triton can batch requests."""
         first = {v.shape[0] if v.shape else None for v in (*self.inputs.values(), *self.outputs.values())}
         (one,) = first if len(first) == 1 else (None,)
         return one if isinstance(one, str) and not types.is_unknown(one) else None
 
     @property
     def refusal(self) -> str:
-        """Why Triton cannot serve it, empty where it can."""
+        """Why Triton cannot serve the model; empty if it can."""
         for kind, values in (("input", self.inputs), ("output", self.outputs)):
             for name, value in values.items():
                 if value.dtype not in TYPES:
@@ -50,7 +50,7 @@ class Signature:
 
 
 def signature(model: onnx.ModelProto) -> Signature:
-    """Return the inputs and outputs of a model; of an output without a shape, what follows from the inputs."""
+    """Return the inputs and outputs of a model; the shape of an output without one is inferred from the inputs."""
     constants = {w.name for w in model.graph.initializer}
     outputs = list(model.graph.output)
     if any(not v.type.tensor_type.HasField("shape") for v in outputs):
@@ -60,9 +60,9 @@ def signature(model: onnx.ModelProto) -> Signature:
 
 
 def config(told: Signature, library: PurePath, batch: int) -> str:
-    """Return the text of config.pbtxt. `library`: the path of the library where the server sees it.
+    """Return the text of config.pbtxt. `library`: the path of the library as the server sees it.
 
-    `batch`: how many rows Triton joins requests to, 0 where it leaves them as they come.
+    `batch`: the maximum batch size, 0 to disable batching.
     """
     blocks = [
         'backend: "onnxruntime"',
@@ -91,7 +91,7 @@ def config(told: Signature, library: PurePath, batch: int) -> str:
 def _block(kind: str, name: str, value: ValueType, batched: bool) -> str:
     dims: Sequence[Dim] = (value.shape or ())[1 if batched else 0 :]
     lines = [f"name: {json.dumps(name, ensure_ascii=False)}", f"data_type: TYPE_{TYPES[value.dtype]}"]
-    # No dimension is left: Triton has no empty list of them, and takes one of 1 for it.
+    # A scalar: Triton allows no empty list of dimensions, and accepts a single 1 instead.
     lines.append(f"dims: [ {', '.join(str(d if isinstance(d, int) else -1) for d in dims) or 1} ]")
     if not dims and batched:
         lines.append("reshape { shape: [ ] }")

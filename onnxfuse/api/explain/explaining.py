@@ -1,4 +1,4 @@
-"""What fuses in a model, what does not, and the node and the reason where each attempt stopped."""
+"""Report what fuses in a model, what does not, and the node and reason at which each attempt stopped."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,36 +36,36 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Kind = tuple[str, str, str]
-"""Of a table's row: the rule, what it is about, and why, without names."""
+"""Row key of a table without names: the rule, its subject, and the reason."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """What `optimize` would do to a model, and what it would not."""
+    """What `optimize` would and would not do to a model."""
 
     report: OptimizeReport
     places: dict[str, RequestedNodes] = field(default_factory=dict)
-    """The nodes that were asked about, by the names that were given."""
+    """The requested nodes, by the names that were given."""
     inside: Sequence[Inside] = ()
-    """The fused ops that stand in the model as it came."""
+    """Fused ops that the given file already contains."""
     lost: Sequence[Lost] = ()
-    """Where its types are lost."""
+    """Where type information is lost."""
     outdone: Sequence[RuleConflict] = ()
-    """Where rules of the user's own match, and others were first."""
+    """Where custom rules match, but other rules matched first."""
     unasked: Sequence[OptionalRuleMatch] = ()
-    """Where optional rules would apply that were not asked for."""
+    """Where optional rules would apply that were not requested."""
     tuned: "Tuned | None" = None
     file: Path | None = None
-    """Where the times are; None where the model carries them."""
+    """Tuning file with the times; None if the model carries them."""
     pack: PackInspection | None = None
-    """What the kernel pack beside the model covers, where there is one."""
+    """Coverage of the kernel pack next to the model, if there is one."""
     lowered: PrecisionRecord | None = None
     """How the model was converted to lower precision, or would be."""
     made: onnx.ModelProto | None = None
     """The optimized model."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data; with `places` only what is about these nodes, however little it tells."""
+        """Return the report as plain data; with `places` only entries about these nodes, however little they say."""
         report, asked = self.report, {name for place in self.places.values() for name in place.nodes}
         applied = [a for a in report.applied if not asked or any(node_lookup.name_of(n) in asked for n in a.nodes)]
         of_places = [n for place in self.places.values() for n in node_lookup.attempts(report, place)]
@@ -102,7 +102,7 @@ class Explained:
         return facts if self.tuned is None else {**facts, "tuning": tuning.facts(self.tuned, self.file)}
 
     def fused(self) -> Rows:
-        """Return the fusions, equal ones as one row: how many, rule, nodes, the first, why it grew no further."""
+        """Return the fusions, grouped if equal: count, rule, nodes, the first one, why it grew no further."""
         kinds = _alike(((a.rule, node_lookup.operators(a.nodes), reason(a.stops[:1])), a) for a in self.report.applied)
         return [
             (str(len(found)), rule, what, found[0].nodes[0], found[0].stops[0].reason if found[0].stops else "")
@@ -110,7 +110,8 @@ class Explained:
         ]
 
     def not_fused(self) -> Rows:
-        """Return the attempts that stopped, equal ones as one row: how many, rule, from, first stopped at, why."""
+        """Return the attempts that stopped, grouped if equal: count, rule, start, first node that stopped it,
+        reason."""
         nearest = sorted(self._open(near_misses.ranked(self.report)), key=lambda n: not near_misses.telling(n))
         return [
             (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
@@ -118,27 +119,26 @@ class Explained:
         ]
 
     def held(self) -> Rows:
-        """Return the fused ops that stand in the file, alike ones as one row: how many, rule, nodes, first, kernel."""
+        """Return the fused ops in the file, grouped if alike: count, rule, nodes, first one, kernel."""
         kinds = _alike(((o.rule, node_lookup.operators(o.came_from), o.template), o) for o in self.inside)
         return [(str(len(ops)), rule, what, ops[0].node, kernel) for (rule, what, kernel), ops in kinds.items()]
 
     def _open(self, near: Sequence[Near]) -> list[Near]:
-        """Return the attempts that did not stop at what is fused in the file: of that the original tells more."""
+        """Return the attempts that did not stop at fused ops of the file; about those the original says more."""
         fused = {o.op for o in self.inside}
         return [n for n in near if n.refusal.cause.seen not in fused]
 
     def first_taken(self, name: str = "") -> Rows:
-        """Return where rules of the user's own match and others were first, equal ones as one row: how many, rule,
-        nodes, the first, why; with `name` those at the nodes that were asked for by it.
-        """
+        """Return where custom rules match but others matched first, grouped if equal: count, rule, nodes, the first
+        one, reason; with `name` those at the nodes requested by it."""
         asked = self.places[name].nodes if name else frozenset()
         there = [o for o in self.outdone if not name or any(node_lookup.name_of(n) in asked for n in o.nodes)]
         kinds = _alike(((o.rule, node_lookup.operators(o.nodes), o.why), o) for o in there)
         return [(str(len(found)), rule, what, found[0].nodes[0], why) for (rule, what, why), found in kinds.items()]
 
     def optional(self, name: str = "") -> Rows:
-        """Return where optional rules would apply that were not asked for, equal ones as one row: how many, rule,
-        nodes, the first, how to ask for it and when that is worth it; with `name` those at the nodes asked for by it.
+        """Return where optional rules would apply that were not requested, grouped if equal: count, rule, nodes, the
+        first one, how to request the rule and when that is worthwhile; with `name` those at the nodes requested by it.
         """
         asked = self.places[name].nodes if name else frozenset()
         there = [u for u in self.unasked if not name or any(node_lookup.name_of(n) in asked for n in u.nodes)]
@@ -149,10 +149,10 @@ class Explained:
         ]
 
     def nearest(self, *, everything: bool) -> tuple[int, Rows]:
-        """Return how many places nearly fused and are in no fused op now, and the kinds of them, nearest first.
+        """Return the number of near misses outside any fused op, and their kinds, nearest first.
 
-        Of each: how many, rule, matched, first stopped at, why and what would help. Those that tell little are left
-        out unless `everything` is wanted.
+        Of each: count, rule, matched part, first node that stopped it, reason and advice. Uninformative ones are
+        omitted unless `everything` is set.
         """
         taken = near_misses.fused_nodes(self.report)
         near = [
@@ -169,7 +169,7 @@ class Explained:
         return len(near), [*rows]
 
     def cause(self, node: str) -> str:
-        """Return in one line what became of a node, or why it is as it is: the first thing that `at` tells."""
+        """Return in one line what happened to a node, or why it is unchanged: the first row of `at`."""
         asked = replace(self, places={node: RequestedNodes(frozenset((node,)))})
         took, rows = asked.at(node)
         if took:
@@ -181,9 +181,9 @@ class Explained:
         return f"{rule} ({part}): {why}"
 
     def at(self, name: str, *, everything: bool = False) -> tuple[list[str], Rows]:
-        """Return what became of the nodes asked for by `name`, and the rules' furthest attempts that they had part in.
+        """Return what happened to the nodes requested by `name`, and the rules' furthest attempts that involved them.
 
-        Of each attempt: matched, rule, stopped at, why and what would help; nearest first.
+        Of each attempt: matched part, rule, node that stopped it, reason and advice; nearest first.
         """
         place = self.places[name]
         now = [one.verdict for one in place.inside]
@@ -196,10 +196,10 @@ class Explained:
 def explain(
     model: Model, options: Options | None = None, at: Sequence[str] = (), progress: Progress = silent
 ) -> Explained:
-    """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is.
+    """Return what `optimize` would do to the model, what it would not, and why; the model is not changed.
 
-    What was measured decides: by `options.tuning`, else by what the model carries. `at`: names of nodes or computed
-    values that are asked about. Raises UsageError for one that there is not.
+    Measurements decide, if there are any: from `options.tuning`, else those that the model carries. `at`: names of
+    nodes or computed values to explain. Raises UsageError for an unknown name.
     """
     options = options or Options()
     with custom_ops.using(options.custom_ops):
@@ -215,7 +215,7 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
     asked = options.tuning
     found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
     if at:
-        # What is fused in the file is asked about as the nodes that it was.
+        # Fused ops of the file are examined as the nodes that they replaced.
         unfuse(ours, node_lookup.undoable(ours))
     names = node_lookup.Names(ours, inside, origin.source)
     lost: list[Lost] = []
@@ -242,7 +242,7 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:
-    """Return what differs in names alone together, in order."""
+    """Group items that differ in names only, preserving order."""
     found: dict[Kind, list[T]] = {}
     for kind, one in of_kinds:
         found.setdefault(kind, []).append(one)

@@ -1,4 +1,4 @@
-"""What a model is, without running or changing it: sizes, operators, dimensions, element types, and what is fused."""
+"""Describe a model without running or changing it: sizes, operators, dimensions, element types, fused ops."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ class Value:
 
     name: str
     type: str
-    """Its element type, as float16."""
+    """Element type, such as float16."""
     shape: tuple[int | str, ...] | None
-    """A number, a name, or `?` for each dimension; None where the model does not tell it."""
+    """An integer, a name, or `?` for each dimension; None if the model does not declare it."""
 
     def __str__(self) -> str:
         shape = "of any shape" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
@@ -50,46 +50,46 @@ class Fused:
     op: str
     rule: str
     nodes: int
-    """Nodes of the model that are this op."""
+    """Number of nodes that are this op."""
     made_of: tuple[str, ...]
     """Operators of the nodes that one of them replaced."""
 
 
 @dataclass(frozen=True)
 class ModelInspection:
-    """What a model is."""
+    """The description of a model."""
 
     name: str
     bytes: int
-    """Of the model with its weights."""
+    """Size of the model including weights."""
     external_bytes: int
-    """Those of them that are in files beside the model's."""
+    """Size of the weights in external data files."""
     missing: tuple[str, ...]
-    """Of these files those that are not there."""
+    """Missing external data files."""
     ir_version: int
     opsets: dict[str, int]
-    """By domain; the empty one is ONNX's own."""
+    """By domain; the empty one is the standard ONNX domain."""
     producer: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     dimensions: tuple[str, ...]
-    """The dynamic dimensions of the inputs; INPUT[AXIS] for one without a name."""
+    """Dynamic dimensions of the inputs; INPUT[AXIS] for an unnamed one."""
     weights: tuple[Weights, ...]
     operators: dict[str, int]
-    """How often each operator stands in it, bodies of If, Loop and Scan included; the most frequent first."""
+    """Node count per operator, including bodies of If, Loop and Scan; most frequent first."""
     fused: tuple[Fused, ...]
     precision: str
-    """How it was converted to lower precision; empty where it was not."""
+    """How the model was converted to lower precision; empty if it was not."""
     strict_fp32: bool
-    """Whether it says that no float32 product is rounded to TF32."""
+    """Whether the model forbids rounding float32 products to TF32."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {"ok": True, **asdict(self)}
 
 
 def inspect(model: Model, name: str = "") -> ModelInspection:
-    """Return what `model` is; of a file only the graph is read. Raises ModelError."""
+    """Describe `model`; of a file only the graph is read. Raises ModelError."""
     source = path_or_proto(model)
     light = source if isinstance(source, onnx.ModelProto) else io.outline(source, small=False)
     place = "" if isinstance(source, onnx.ModelProto) else Path(source).name
@@ -141,7 +141,7 @@ def _value(value: ValueInfoProto) -> Value:
 
 
 def _weights(held: Sequence[TensorProto]) -> tuple[Weights, ...]:
-    """Return the weights by element type, those that take most first."""
+    """Return the weights by element type, largest first."""
     count, elements, size = Counter[int](), Counter[int](), Counter[int]()
     for tensor in held:
         count[tensor.data_type] += 1

@@ -1,4 +1,4 @@
-"""The graph at each phase and after each pass, and every fused op with its kernel, as files to look at."""
+"""Dump the graph at each phase and after each pass, and every fused op with its kernel, as files."""
 
 import contextlib
 import itertools
@@ -23,13 +23,13 @@ from onnxfuse.support.errors import ModelError, UsageError
 
 @dataclass(frozen=True)
 class Dumping:
-    """Follows one run of the pipeline and writes what it sees into a folder."""
+    """Follows one run of the pipeline and writes dumps into a folder."""
 
     asked: Dump
     arch: Arch
 
     def following(self, model: onnx.ModelProto, progress: Progress) -> Progress:
-        """Return a progress function that also writes the graph as it stands before each phase.
+        """Return a progress function that also writes the current graph before each phase.
 
         Call it with "result" at the end, and `write` after that.
         """
@@ -67,13 +67,13 @@ class Dumping:
 
 @dataclass(frozen=True)
 class Written:
-    """A folder that was filled."""
+    """A folder that was written."""
 
     into: Dumping
     ops: tuple[Dumped, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was written, for JSON."""
+        """Return what was written, as plain data for JSON."""
         return {
             "folder": str(self.into.asked.folder),
             "arch": self.into.arch.name,
@@ -82,7 +82,7 @@ class Written:
 
 
 def dumping(asked: Dump) -> Dumping:
-    """Return what will fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
+    """Prepare to fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
     if asked.arch is not None and not re.fullmatch(r"sm_\d+[af]?", asked.arch):
         raise UsageError(f"--arch {asked.arch} is not of the form sm_90 or sm_90a")
     folder = asked.folder
@@ -96,7 +96,7 @@ def dumping(asked: Dump) -> Dumping:
 
 
 def _remove(folder: Path, there: Path) -> None:
-    """Remove what was written into `folder`, and the folders that were made for it in `there`."""
+    """Remove what was written into `folder`, and the folders that were created for it in `there`."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     for made in (folder, *folder.parents):
@@ -106,7 +106,7 @@ def _remove(folder: Path, there: Path) -> None:
 
 
 def arch_here() -> Arch:
-    """Return the GPU's own architecture where CUDA can be used, an H200's elsewhere."""
+    """Return the architecture of the GPU here if CUDA can be used, else an H200's."""
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 
     if cuda_unusable() is not None:

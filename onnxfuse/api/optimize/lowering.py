@@ -1,4 +1,4 @@
-"""Lower precision on the way of a model: converted before it is fused, and told afterwards."""
+"""Lower-precision conversion before fusion, and its check against the contract afterwards."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,10 +25,10 @@ def lowering(
     precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str | None = None,
     seconds: float | None = None, keep_fp32: tuple[str, ...] = (),
 ) -> "Lowering | None":  # fmt: skip
-    """Return what is asked for, None where nothing is. Raises UsageError for what there is not."""
+    """Return the requested conversion; None if there is none. Raises UsageError for an unknown one."""
     if precision is None:
         return None
-    from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported only when something is run.
 
     return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS, tuple(keep_fp32))
 
@@ -36,11 +36,11 @@ def lowering(
 def converted(
     model: ModelProto, origin: Origin, options: Options, rules: Sequence[Rule], progress: Progress
 ) -> tuple[Origin, PrecisionRecord | None]:
-    """Convert `model`, fresh from `origin`, as the options ask; return where it comes from now, and how it says it is.
+    """Convert `model`, loaded from `origin`, as the options request; return its new origin and precision record.
 
-    What the rules make of it holds the contract.
+    The fused result is checked against the contract.
 
-    Raises ModelError where the contract does not hold, UsageError.
+    Raises ModelError if the contract is not met, UsageError.
     """
     if options.precision is None:
         return origin, precision_record.read(model)

@@ -1,4 +1,4 @@
-"""Optimize a model, guarded, tuned and dumped as asked; take it back; write what came of it."""
+"""Optimize a model, with optional guard, tuning and dumps; undo it; write the result."""
 
 import contextlib
 import time
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Optimized(Tabled):
-    """A model that was made of another, and everything about how."""
+    """An optimized model, and everything about how it was made."""
 
     model: ModelProto
     report: OptimizeReport
@@ -52,13 +52,13 @@ class Optimized(Tabled):
     """Bytes before and after."""
     seconds: float = 0.0
     came: ModelProto | None = None
-    """The model as it came, where it was to be kept."""
+    """The original model, if it was to be retained."""
     source: Source | None = None
-    """What it was made of."""
+    """The model that it was made of."""
     apart: bool = False
-    """Whether weights of the model as it came are in files beside it."""
+    """Whether weights of the original model are in external data files."""
     undone: Undone | None = None
-    """Of `undo`: the fused nodes that are plain ones again, and what of the original is not back."""
+    """Of `undo`: the fused nodes that were expanded, and what differs from the original."""
     guarded: "Guarded | None" = None
     tuned: "Tuned | None" = None
     dumped: Written | None = None
@@ -67,21 +67,21 @@ class Optimized(Tabled):
     """How the model was converted to lower precision, now or before."""
 
     removed: list[Path] = field(default_factory=list)
-    """Of `written`: data files of the model that was in its place, which nothing else reads, and which go with it."""
+    """Of `written`: data files of the replaced model that nothing else reads, which are removed with it."""
 
     @property
     def models(self) -> dict[str, ModelProto]:
-        """The model as it came, where it was kept, and as it is."""
+        """The original model, if retained, and the result."""
         return {"after": self.model} if self.came is None else {"before": self.came, "after": self.model}
 
     @property
     def external_data(self) -> bool:
-        """Whether its weights are to be in a file beside it: as they were, unless the options say."""
+        """Whether the weights are written to an external data file: as in the original, unless the options decide."""
         return self.apart if self.options.external_data is None else self.options.external_data
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know of it, one line each."""
+        """Notes for the user, one line each."""
         kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
         hint = f"; {self.lowered.hint}" if self.lowered is not None and self.lowered.hint else ""
         stays = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if kept and self.lowered else []
@@ -89,24 +89,25 @@ class Optimized(Tabled):
 
     @property
     def missed(self) -> list[Requirement]:
-        """What was required and is not there."""
+        """Requirements that are not met."""
         return asked.missed(self.report, self.options.require)
 
     def opens(self) -> Callable[[Path], None]:
-        """Return what raises ModelError for a written file of the model that ONNX Runtime does not open, and should."""
+        """Return a check that raises ModelError if ONNX Runtime does not open a written file of the model although it
+        should."""
         from onnxfuse.runtime.sessions.opening import (
-            require_written,  # ONNX Runtime is imported where something is to be run.
+            require_written,  # ONNX Runtime is imported only when something is run.
         )
 
         came = Path(self.source) if isinstance(self.source, str) else self.source
         return require_written(self.model, came)
 
     def table(self) -> Table:
-        """Return which rules applied."""
+        """Return a table of the rules that applied."""
         return self.report.table()
 
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
-        """Return every fact for JSON; `source` and `target` are the names of the files."""
+        """Return every fact as plain data for JSON; `source` and `target` are the names of the files."""
         report, missed = self.report, self.missed
         fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
         facts = {
@@ -132,7 +133,7 @@ class Optimized(Tabled):
             facts["operators"] = {
                 op: {"before": n, "after": m} for op, (n, m) in remaining_ops.operators(report).items()
             }
-            if "fuse" in report.seconds:  # of a model that was left as it is no rule says why
+            if "fuse" in report.seconds:  # no rule has a reason for a model that was not changed
                 facts["left"] = remaining_ops.remaining_ops(self.model, report).as_dict()
         if self.lowered is not None:
             facts["precision"] = self.lowered.as_dict()
@@ -148,7 +149,7 @@ class Optimized(Tabled):
 
 
 def why(report: OptimizeReport, required: Requirement) -> list[str]:
-    """Return why a requirement is missed: where the rule stopped short, or where it applied and was not to."""
+    """Return why a requirement is missed: where the rule stopped short, or where it applied although forbidden."""
     applied = [a for a in report.applied if a.rule == required.rule]
     if required.relation in ("==", "<=", "<") and len(applied) >= required.count:
         return [f"{a.rule} applied at {a.nodes[0] if a.nodes else a.op}" for a in applied[: near_misses.WHYS]]
@@ -156,12 +157,12 @@ def why(report: OptimizeReport, required: Requirement) -> list[str]:
 
 
 def optimize(model: Model, options: Options | None = None, progress: Progress = silent) -> Optimized:
-    """Return the optimized model with what was done; the one given is left as it is.
+    """Return the optimized model with a report; the given one is not changed.
 
-    Raises ModelError, RuleError, UsageError; DeviceError where it is to be measured and there is no GPU.
+    Raises ModelError, RuleError, UsageError; DeviceError if it is to be measured and there is no GPU.
     """
     options = options or Options()
-    with together(), custom_ops.using(options.custom_ops):  # a dump goes with what it was made for
+    with together(), custom_ops.using(options.custom_ops):  # remove a dump if optimizing fails
         return _optimize(model, options, progress)
 
 
@@ -207,7 +208,7 @@ def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
 
 
 def _write_ledger(made: Optimized, kept: Ledger | None) -> None:
-    """Let the model say what it was made of and what rewrote it, after all that it said before."""
+    """Record in the model its source and the rewrites applied, in addition to earlier records."""
     if kept is None:
         return
     asked_for = [f"made for {_sizes(made.model)} alone"] if made.options.shapes else []
@@ -227,7 +228,7 @@ def _write_ledger(made: Optimized, kept: Ledger | None) -> None:
 
 
 def _sizes(model: ModelProto) -> str:
-    """Return the shapes of the inputs, by which name they were asked for or not."""
+    """Return the shapes of the inputs, by input name also where dimensions were given by their own names."""
     weights = {t.name for t in model.graph.initializer}
     inputs = [i for i in model.graph.input if i.name not in weights]
     dims = {i.name: [d.dim_param or str(d.dim_value) for d in i.type.tensor_type.shape.dim] for i in inputs}
@@ -235,13 +236,13 @@ def _sizes(model: ModelProto) -> str:
 
 
 def undo(model: Model, progress: Progress = silent, options: Options | None = None) -> Optimized:
-    """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
+    """Return the model with every fused op replaced by the nodes of its body; the given one is not changed.
 
-    What was folded into weights or rewritten stays so: it is the same computation, and `.undone` says what it is.
-    Of `options` it is said whether the result holds the model as it came, too, and where its weights go. Raises
-    ModelError where ONNX Runtime opens `model` and not the result.
+    Folded weights and rewritten nodes remain: they compute the same, and `.undone` lists them. `options` decide whether
+    the result also retains the original model, and where its weights go. Raises ModelError if ONNX Runtime opens
+    `model` and not the result.
     """
-    from onnxfuse.runtime.sessions import opening  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.runtime.sessions import opening  # ONNX Runtime is imported only when something is run.
 
     begun = time.perf_counter()
     options, source = options or Options(), path_or_proto(model)
@@ -279,10 +280,10 @@ def _apart(source: Source) -> bool:
 
 @contextlib.contextmanager
 def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Progress = silent) -> Iterator[Optimized]:
-    """Write what `make` returns; it takes its place as `target` when the block ends well, after all else written there.
+    """Write the result of `make`; it replaces `target` if the block succeeds, after everything else written there.
 
-    Otherwise, and where something that was required is missed, nothing is left of it. A stream is written then, too.
-    Raises ModelError where ONNX Runtime does not open what was written, and should.
+    Otherwise, and if a requirement is missed, nothing of it remains. A stream is also written at that point. Raises
+    ModelError if ONNX Runtime does not open what was written although it should.
     """
     if isinstance(target, Path):
         writable(target)
@@ -299,12 +300,12 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
             else:
                 pending.enter_context(io.streaming(made.model, target, made.opens()))
         whole = [replace(made, seconds=made.seconds + time.perf_counter() - begun)]
-        del made  # a model that waits for its place is in its file; who wants it has it
+        del made  # a model pending replacement is complete in its temporary file, for whoever needs it
         yield whole.pop()
 
 
 def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
-    """Write the kernel pack beside where the model will be; it goes again where the model is not written."""
+    """Write the kernel pack next to the model's target; it is removed again if the model is not written."""
     begun = time.perf_counter()
 
     def step(what: str, done: int, of: int) -> None:
@@ -320,7 +321,7 @@ def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress)
 def _run(
     way: OptimizePipeline, model: ModelProto, rules: Sequence[Rule], dumped: Dumping | None, progress: Progress
 ) -> tuple[OptimizeReport, Progress]:
-    """Optimize a model in place; return the report, and what to call with the names of later phases."""
+    """Optimize a model in place; return the report, and a callback for the names of later phases."""
     if dumped is None:
         return way.run(model, rules, progress), progress
     follow = dumped.following(model, progress)
@@ -336,11 +337,12 @@ def _guarded(
     dumped: Dumping | None,
     progress: Progress,
 ) -> tuple[Optimized, Progress]:
-    """Return the model without what was taken back, with the report on what is left; and what follows its phases.
+    """Return the model without the reverted fusions, with a report on the remaining ones and a callback for later
+    phases.
 
-    `dumped` sees the phases by which the model was made in the end, and what stays as their result.
+    `dumped` follows the phases of the final optimization, and its result.
     """
-    from onnxfuse.verification.localize.guard import guard  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.verification.localize.guard import guard  # ONNX Runtime is imported only when something is run.
 
     reports: list[OptimizeReport] = []
 
@@ -351,7 +353,7 @@ def _guarded(
     guarded = guard(came.model, reoptimize, unfuse, inputs=inputs or None, progress=show)
     report, follow = reports[0], progress
     if guarded.left_out or dumped is not None:
-        # The model that is left was made without the rules left out: its report and its phases are of those rules.
+        # The final model was made without the disabled rules: its report and phases are of the others.
         again = way.origin.fresh()
         report, follow = _run(way, again, asked.without(rules, guarded.left_out), dumped, progress)
         again.CopyFrom(guarded.model)

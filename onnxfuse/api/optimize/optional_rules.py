@@ -1,4 +1,4 @@
-"""Where optional rules would apply that were not asked for: told where nodes are left that they begin with."""
+"""Find where optional rules that were not requested would apply: tried where remaining nodes may start a match."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from onnxfuse.rules.language.rule_file import Rule
 
 @dataclass(frozen=True)
 class OptionalRuleMatch:
-    """A place that an optional rule would take."""
+    """A match of an optional rule."""
 
     rule: str
     nodes: tuple[str, ...]
-    """What it would take, as "Op name"."""
+    """The nodes that it would take, as "Op name"."""
     when: str
-    """When the rule is worth asking for."""
+    """When the rule is worth requesting."""
 
 
 def optional_rule_matches(
@@ -30,9 +30,9 @@ def optional_rule_matches(
     way: OptimizePipeline,
     progress: Progress,
 ) -> list[OptionalRuleMatch]:
-    """Return what each optional rule of `known` that is not `chosen` would take beside these.
+    """Return what each optional rule of `known` that is not `chosen` would match in addition.
 
-    `made` is what they made of the model: a rule is tried where it has a node that the rule begins with.
+    `made` is the result of the chosen rules: a rule is tried if some node of it may start a match.
     """
     names, left = {r.name for r in chosen}, {n.op_type for n in nodes_of(made.graph)}
     found = []
@@ -46,7 +46,7 @@ def optional_rule_matches(
 
 
 def _may_begin(one: Rule, left: Collection[str]) -> bool:
-    """Return whether a rule may apply to a node of these operators: one without patterns may to any."""
+    """Return whether a rule may match at a node of these operators; a rule without patterns may match anywhere."""
     if one.layout is not None or (one.fuse is not None and not one.fuse.anchors):
         return True
     roots = {op for r in one.rewrites for op in r.source.root.operators}

@@ -1,4 +1,4 @@
-"""Rules that match where another rule was first: told of the user's own, who may not know in what order rules go."""
+"""Find where custom rules match but another rule matched first, for authors who may not know the order of rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from onnxfuse.rules.pattern.pattern import chosen
 
 @dataclass(frozen=True)
 class RuleConflict:
-    """A place where a rule applies alone, and among the others does not."""
+    """A match of a rule alone that is lost when all rules apply."""
 
     rule: str
     nodes: tuple[str, ...]
-    """What it takes alone, as "Op name"."""
+    """The nodes that it takes alone, as "Op name"."""
     by: str
     """The rule that took some of them."""
     why: str
-    """Why that one was first, and what would change it."""
+    """Why that rule was first, and what would change it."""
 
 
 def rule_conflicts(
     report: OptimizeReport, rules: Sequence[Rule], way: OptimizePipeline, progress: Progress
 ) -> list[RuleConflict]:
-    """Return the places at which rules of the user's own apply alone, of which others took nodes in `report`."""
+    """Return the matches of custom rules applied alone of which other rules took nodes in `report`."""
     shipped, known = set(shipped_files().values()), {r.name: r for r in rules}
     found = []
     for one in rules:
@@ -40,7 +40,7 @@ def rule_conflicts(
         operators = {op for pattern in patterns for node in chosen(pattern).nodes for op in node.operators}
         alone = way.run(way.origin.fresh(), [one], lambda _: None)
         for applied in alone.applied:
-            core = {n for n in applied.nodes if n.split()[0] in operators}  # what grew around it went with it
+            core = {n for n in applied.nodes if n.split()[0] in operators}  # fusions grown around it were lost with it
             taken = [a for a in report.applied if not core.isdisjoint(a.nodes)]
             if taken and all(a.rule != one.name for a in taken):
                 why = order.why_first(known[taken[0].rule], one)

@@ -1,4 +1,4 @@
-"""What was measured of a model: found in a file or in the model, measured where that is asked for, and told."""
+"""Measured times of a model: read from a tuning file or from the model, measured on request, and reported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,24 +22,24 @@ VERDICTS = {"fused": "kernel", "library": "library's op", "split": "other rules"
 
 
 def tune(model: Model, tuning: TuningOptions, options: Options | None = None, progress: Progress = silent) -> "Tuned":
-    """Return what is known of the model and how it decides; the model stays as it is."""
+    """Return the measurements of the model and the decisions that follow; the model is not changed."""
     chosen = options or Options()
     check(tuning)
     return find(Origin(path_or_proto(model), chosen.strict_fp32).fresh(), tuning, chosen.chosen(), progress)
 
 
 def check(asked: TuningOptions) -> None:
-    """Raise ModelError where the times are to be kept in a file that cannot be written."""
+    """Raise ModelError if the times are to be stored in a file that cannot be written."""
     if asked.measure:
         writable(asked.file)
 
 
 def find(model: onnx.ModelProto, asked: TuningOptions, rules: Sequence[Rule], progress: Progress = silent) -> "Tuned":
-    """Return what is known of `model`; where it is to be measured that is all, and the file holds it.
+    """Return the measurements of `model`; if it is to be measured they are complete, and the file has them.
 
-    The file is written after each measurement: what was interrupted goes on where it stopped.
+    The file is written after each measurement, so that an interrupted run can be resumed.
     """
-    from onnxfuse import tuning  # ONNX Runtime is imported where it is needed.
+    from onnxfuse import tuning  # ONNX Runtime is imported only when needed.
 
     sizes = tuple(dict(one) for one in asked.sizes)
     if not asked.measure:
@@ -55,7 +55,7 @@ def find(model: onnx.ModelProto, asked: TuningOptions, rules: Sequence[Rule], pr
 
 
 def carried(model: onnx.ModelProto, rules: Sequence[Rule], progress: Progress = silent) -> "Tuned | None":
-    """Return what the model itself tells of what was measured of it; None where nothing ever was."""
+    """Return the measurements that the model itself carries; None if there are none."""
     book = times.of_model(model)
     if not book:
         return None
@@ -65,7 +65,7 @@ def carried(model: onnx.ModelProto, rules: Sequence[Rule], progress: Progress = 
 
 
 def facts(tuned: "Tuned", file: Path | None) -> dict[str, Any]:
-    """Return what was decided as plain data, for JSON."""
+    """Return the decisions as plain data for JSON."""
     decisions = tuned.decisions
     return {
         "file": None if file is None else str(file),
@@ -85,30 +85,30 @@ def facts(tuned: "Tuned", file: Path | None) -> dict[str, Any]:
 
 
 def fastest(measured: MeasuredVariants) -> list[Timed]:
-    """Return the fastest candidate of each kind, the fastest kind first."""
+    """Return the fastest candidate of each kind, fastest kind first."""
     best = [b for kind in VERDICTS if (b := measured.best(kind)) is not None]  # type: ignore[arg-type]  # the keys are kinds
     return sorted(best, key=lambda b: b.microseconds or 0)
 
 
 @dataclass(frozen=True)
 class TuningCounts:
-    """How the places of a model were decided."""
+    """Number of decisions per outcome."""
 
     by: dict[str, int]
-    """By verdict."""
+    """Counts by verdict."""
     variants: int
-    """Fused ops in another variant than the plan's own."""
+    """Fused ops that use another variant than the plan's own."""
 
 
 def counts(tuned: "Tuned") -> TuningCounts:
-    """Return how many places went which way."""
+    """Count the decisions by outcome."""
     decided = tuned.decisions.decided
     other = sum(d.verdict == "fused" and any(times.variant(m) != DEFAULT for m in d.measured) for d in decided)
     return TuningCounts({v: sum(d.verdict == v for d in decided) for v in VERDICTS}, other)
 
 
 def rows(decided: "Decided", *, everything: bool) -> list[tuple[str, ...]]:
-    """Return a decision with the times behind it as rows of a table: the fastest of each kind, or every candidate."""
+    """Return a decision and its times as table rows: the fastest candidate of each kind, or every candidate."""
     found: list[tuple[str, ...]] = []
     for measured in decided.measured:
         shown = sorted(measured.candidates, key=lambda c: c.microseconds or 1e9) if everything else fastest(measured)

@@ -1,4 +1,4 @@
-"""What each node of a model costs by estimate, from shapes alone: bytes, operations, launches. Nothing is run."""
+"""Estimate the cost of each node of a model from shapes alone: bytes, operations, launches. Nothing is run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import agreeing, plural
 
 FIRST, OTHERS = 1, 128
-"""What dynamic dimensions are taken for: the first one of an input is its batch."""
+"""Assumed sizes of dynamic dimensions; the first one of an input is its batch."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The nodes of the main graph, at these shapes."""
+    """Costs of the nodes of the main graph at these shapes."""
 
     nodes: tuple[NodeTraffic, ...]
     shapes: Mapping[str, tuple[int, ...]]
-    """Of each input."""
+    """Shape of each input."""
     sizes: Mapping[str, int]
-    """Of each dynamic dimension: given, or assumed."""
+    """Size of each dynamic dimension, given or assumed."""
 
     def facts(self) -> list[dict[str, Any]]:
-        """Return name, bytes, operations and launches of each node."""
+        """Return name, bytes, operations and launches of each node as plain data."""
         return [
             {
                 "name": n.name,
@@ -40,10 +40,9 @@ class Costs:
 
 
 def costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]] | None = None) -> Costs:
-    """Return what each node costs. `sizes`: of dimensions by name, INPUT[AXIS] for one without a name, and shapes of
-    inputs; the first dimension of an input is else 1, others 128. Raises ModelError where shapes cannot be inferred,
-    UsageError for sizes that are several, or that name nothing.
-    """
+    """Return the estimated cost of each node. `sizes`: of dimensions by name, INPUT[AXIS] for an unnamed one, and
+    shapes of inputs; the first dimension of an input defaults to 1, others to 128. Raises ModelError if shapes cannot
+    be inferred, UsageError for ambiguous sizes or unknown names."""
     given = dict(sizes or {})
     held = {t.name for t in model.graph.initializer}
     inputs = [v for v in model.graph.input if v.type.HasField("tensor_type")]
@@ -79,12 +78,12 @@ def costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]] | None = No
 
 
 def launches(node: NodeTraffic) -> bool:
-    """Return whether a node starts a kernel: views, and what is known from shapes, start none."""
+    """Return whether a node launches a kernel: views, and values computed from shapes, do not."""
     return node.work.bytes > 0
 
 
 def dimensions(model: onnx.ModelProto) -> dict[str, int]:
-    """Return a number for each dynamic dimension of the inputs; the first one of an input stays the batch."""
+    """Return a size for each dynamic dimension of the inputs; the first one of an input is treated as the batch."""
     found: dict[str, int] = {}
     for value in model.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):

@@ -1,4 +1,4 @@
-"""Near misses as they are told: ranked, as plain data, with what would help."""
+"""Format near misses: ranked, as plain data, with advice."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from onnxfuse.rules.match.match import Refusal
 from onnxfuse.rules.match.report import Near, OptimizeReport
 
 WHYS = 3
-"""Near misses that are told for a lost fusion."""
+"""Number of near misses reported for a lost fusion."""
 
 
 def ranked(report: OptimizeReport) -> list[Near]:
-    """Return the near misses, nearest first: how much more of the pattern was there than was missing."""
+    """Return the near misses ranked by how much the matched part of the pattern exceeds the missing part."""
     return sorted(_largest(report.near), key=lambda n: (*(-of for of in n.refusal.nearness), n.rule))
 
 
 def _largest(near: Sequence[Near]) -> list[Near]:
-    """Return the attempts without those that are a part of another one of the same rule, which tells more."""
+    """Drop the attempts that are part of a longer one of the same rule."""
     through: dict[tuple[str, str], list[frozenset[str]]] = {}
     for one in near:
         nodes = frozenset(one.refusal.nodes)
@@ -35,7 +35,8 @@ def _largest(near: Sequence[Near]) -> list[Near]:
 
 
 def telling(near: Near) -> bool:
-    """Whether it was near at all: more was there than one operator of the pattern, or than any Add or Reshape."""
+    """Whether the attempt is informative: it matched more than one operator of the pattern, or than any Add or
+    Reshape."""
     r = near.refusal
     op = near.root.split()[0]
     one = r.size == 1 or (r.depth <= 1 and r.cause.kind in SPELLINGS)
@@ -44,18 +45,18 @@ def telling(near: Near) -> bool:
 
 
 def miss_text(refusal: Refusal) -> str:
-    """Return the reason, and in a line of its own what would help."""
+    """Return the reason, and the advice on a line of its own."""
     advice = hint(refusal.cause)
     return f"{refusal.reason}\n-> {advice}" if advice else refusal.reason
 
 
 def reason(stops: Sequence[Refusal]) -> str:
-    """Return why it stopped first, without the names that differ from layer to layer."""
+    """Return why it stopped first, without names that differ from layer to layer."""
     return without_names(stops[0].reason) if stops else ""
 
 
 def why(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[str]:
-    """Return where a rule stopped short: the places where it once applied first, then those that no fusion took."""
+    """Return where a rule stopped short: first where it applied before, then nodes that no fusion took."""
     taken = fused_nodes(report)
     near = [n for n in ranked(report) if n.rule == name]
     near = [n for n in near if n.root in places] or sorted(near, key=lambda n: n.root in taken)
@@ -63,7 +64,7 @@ def why(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[s
 
 
 def fused_nodes(report: OptimizeReport) -> frozenset[str]:
-    """Return the nodes that some rule took, as "Op name"."""
+    """Return the nodes that any rule took, as "Op name"."""
     return frozenset(n for a in report.applied for n in a.nodes)
 
 

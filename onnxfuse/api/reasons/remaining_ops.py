@@ -1,4 +1,4 @@
-"""What is left of a model once it is optimized: which operators, what they cost by estimate, and why they are there."""
+"""Operators remaining in the optimized model: their estimated costs, and why they were not fused."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -17,40 +17,41 @@ from onnxfuse.support.errors import ModelError
 
 @dataclass(frozen=True)
 class Kind:
-    """The plain nodes of one operator that are left."""
+    """The remaining plain nodes of one operator."""
 
     op: str
     nodes: int
     launches: int
-    """Those that start a kernel: views and what is known from shapes start none."""
+    """Number of them that launch a kernel; views and values computed from shapes do not."""
     bytes: int
-    """Read and written in one run."""
+    """Bytes read and written in one run."""
     share: float
-    """Of the estimated cost of the whole optimized model: bytes, and for each launch what memory moves meanwhile."""
+    """Share of the estimated cost of the whole optimized model: bytes, plus the memory-traffic equivalent of each
+    launch."""
     at: str
-    """The one of them that moves most."""
+    """The one that moves the most bytes."""
     why: str
-    """Why no rule took that one, empty where no rule came near."""
+    """Why no rule took that one; empty if no rule came near."""
 
 
 @dataclass(frozen=True)
 class RemainingOps:
-    """What is left in an optimized model, the most expensive first."""
+    """The remaining operators of an optimized model, most expensive first."""
 
     kinds: tuple[Kind, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """What was assumed of dynamic dimensions."""
+    """Assumed sizes of dynamic dimensions."""
     note: str = ""
-    """Why there is no estimate, empty where there is one."""
+    """Why there is no estimate; empty if there is one."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the facts as plain data."""
+        """Return the facts as plain data for JSON."""
         kinds = [{**vars(k), "share": round(k.share, 4)} for k in self.kinds]
         return {"sizes": dict(self.sizes), "note": self.note, "kinds": kinds}
 
 
 def operators(report: OptimizeReport) -> dict[str, tuple[int, int]]:
-    """Return how often each operator stands in the model before and after, the most changed first; "fused" is one."""
+    """Return the node count of each operator before and after, most changed first; "fused" is one of them."""
     after = {op: n for op, n in report.after.items() if not op.startswith(f"{DOMAIN}:")}
     fused = [sum(n for op, n in of.items() if op.startswith(f"{DOMAIN}:")) for of in (report.before, report.after)]
     found = {
@@ -61,7 +62,7 @@ def operators(report: OptimizeReport) -> dict[str, tuple[int, int]]:
 
 
 def remaining_ops(model: onnx.ModelProto, report: OptimizeReport) -> RemainingOps:
-    """Return what is left in the optimized `model`, by operator; an estimate from shapes, nothing is run."""
+    """Return the operators remaining in the optimized `model`; costs are estimated from shapes, nothing is run."""
     try:
         counted = costs(model)
     except ModelError as error:
@@ -96,7 +97,7 @@ def _cost(node: NodeTraffic) -> int:
 
 
 def _reasons(report: OptimizeReport, present: Collection[str]) -> dict[str, Near]:
-    """Return the furthest attempt that matched each node, by its name; before others one whose root is left, too.
+    """Return the furthest attempt at each node, by its name; one whose root remains is preferred.
 
     `present` are the plain nodes of the result, as "Op name".
     """

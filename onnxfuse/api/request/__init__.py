@@ -1,1 +1,1 @@
-"""What callers pass: arguments, options, models."""
+"""Caller input: arguments, options, models."""

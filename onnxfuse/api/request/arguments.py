@@ -1,6 +1,6 @@
-"""What callers of the library give: taken where it is what was asked for, else told with what was expected.
+"""Validate the arguments of the public functions, and report unexpected ones with what was expected.
 
-`KINDS` has every argument of every public function by its name: the same name is the same kind everywhere.
+`KINDS` maps every argument name of the public functions to its kind: a name has the same kind everywhere.
 """
 
 import inspect
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from onnxfuse.verification import RealInputs
 
 Reader = Callable[[str, Any], Any]
-"""Takes the name of an argument and what was given, returns what it means; raises UsageError."""
+"""Takes the name of an argument and its value, returns the parsed value; raises UsageError."""
 
 
 def taken(function: Callable[..., Any], given: Mapping[str, Any], **readers: Reader) -> dict[str, Any]:
-    """Return the arguments of a call of a public function, each as its kind; defaults stay as they are.
+    """Parse the arguments of a public function's call by kind; defaults are passed through.
 
-    `given` are the function's locals as it begins; `readers` are for arguments that are another kind there than under
-    the same name elsewhere. Raises UsageError that names the first that is not what is expected.
+    `given` are the function's locals at entry; `readers` override the kind of an argument for this function. Raises
+    UsageError that names the first invalid argument.
     """
     expected = inspect.signature(function).parameters
     return {
@@ -35,7 +35,7 @@ def taken(function: Callable[..., Any], given: Mapping[str, Any], **readers: Rea
 
 
 def wrong(name: str, value: object, expected: str) -> UsageError:
-    """Return the error for an argument that is something else."""
+    """Return the error for an argument of another kind."""
     return UsageError(f"{name} is {shown(value)} ({type(value).__name__}); expected {expected}")
 
 
@@ -44,56 +44,56 @@ def _listed(given: object) -> bool:
 
 
 def texts(name: str, given: Any) -> tuple[str, ...]:
-    """Return names; one alone is a mistake, because a text is a sequence of letters."""
+    """Parse a list of names; a single string is a mistake, because a string is a sequence of letters."""
     if not _listed(given) or not all(isinstance(g, str) for g in given):
         raise wrong(name, given, "a list of texts")
     return tuple(given)
 
 
 def text(name: str, given: Any) -> str:
-    """Return a text."""
+    """Parse a string."""
     if not isinstance(given, str):
         raise wrong(name, given, "a text")
     return given
 
 
 def paths(name: str, given: Any) -> tuple[Path, ...]:
-    """Return paths; one alone is a mistake, too."""
+    """Parse a list of paths; a single path is a mistake, too."""
     if not _listed(given) or not all(isinstance(g, str | Path) for g in given):
         raise wrong(name, given, "a list of paths")
     return tuple(Path(g) for g in given)
 
 
 def path(name: str, given: Any) -> Path:
-    """Return a path."""
+    """Parse a path."""
     if not isinstance(given, str | Path):
         raise wrong(name, given, "a path")
     return Path(given)
 
 
 def flag(name: str, given: Any) -> bool:
-    """Return True or False."""
+    """Parse a bool."""
     if not isinstance(given, bool):
         raise wrong(name, given, "True or False")
     return given
 
 
 def number(name: str, given: Any) -> float:
-    """Return a number."""
+    """Parse a number."""
     if isinstance(given, bool) or not isinstance(given, Real):
         raise wrong(name, given, "a number")
     return float(given)
 
 
 def amount(name: str, given: Any) -> float:
-    """Return a number above 0."""
+    """Parse a positive number."""
     if isinstance(given, bool) or not isinstance(given, Real) or not float(given) > 0:
         raise wrong(name, given, "a number above 0")
     return float(given)
 
 
 def whole(least: int) -> Reader:
-    """Return what takes a whole number of at least `least`."""
+    """Return a reader of integers of at least `least`."""
 
     def read(name: str, given: Any) -> int:
         if not _is_whole(given, least):
@@ -104,7 +104,7 @@ def whole(least: int) -> Reader:
 
 
 def wholes(least: int) -> Reader:
-    """Return what takes a list of such numbers, at least one."""
+    """Return a reader of non-empty lists of such integers."""
 
     def read(name: str, given: Any) -> tuple[int, ...]:
         if not _listed(given) or not given or not all(_is_whole(g, least) for g in given):
@@ -119,7 +119,7 @@ def _is_whole(given: Any, least: int) -> bool:
 
 
 def one_of(known: Collection[str]) -> Reader:
-    """Return what takes one of these words."""
+    """Return a reader of one of these words."""
 
     def read(name: str, given: Any) -> str:
         expected = f"one of {', '.join(known)}"
@@ -133,7 +133,7 @@ def one_of(known: Collection[str]) -> Reader:
 
 
 def shapes(name: str, given: Any) -> dict[str, tuple[int, ...]]:
-    """Return sizes by the names of dimensions, and shapes by those of inputs."""
+    """Parse sizes by dimension name, and shapes by input name."""
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise wrong(name, given, "a dict of sizes by name, such as {'batch': 8}")
     found = {key: tuple(size) if _listed(size) else (size,) for key, size in given.items()}
@@ -144,21 +144,21 @@ def shapes(name: str, given: Any) -> dict[str, tuple[int, ...]]:
 
 
 def sizes(name: str, given: Any) -> dict[str, int]:
-    """Return one size for each dimension."""
+    """Parse one size per dimension."""
     if not isinstance(given, Mapping) or not all(isinstance(k, str) and _is_whole(s, 0) for k, s in given.items()):
         raise wrong(name, given, "a dict of whole numbers by name, such as {'batch': 8}")
     return {key: int(size) for key, size in given.items()}
 
 
 def size_sets(name: str, given: Any) -> tuple[dict[str, int], ...]:
-    """Return several such sets."""
+    """Parse several sets of sizes."""
     if not _listed(given):
         raise wrong(name, given, "a list of dicts of whole numbers by name, such as [{'batch': 8}]")
     return tuple(sizes(name, one) for one in given)
 
 
 def ranges(name: str, given: Any) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest of each dimension."""
+    """Parse the least and the greatest size of each dimension."""
     expected = "a dict of whole numbers, or of (least, greatest), by name, such as {'batch': (1, 32)}"
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise wrong(name, given, expected)
@@ -169,7 +169,7 @@ def ranges(name: str, given: Any) -> dict[str, tuple[int, int]]:
 
 
 def given_inputs(name: str, given: Any) -> tuple["RealInputs", ...]:
-    """Return files, and arrays by the names of inputs."""
+    """Parse input files, or arrays by input name."""
     if not _listed(given):
         raise wrong(name, given, "a list of paths, or of dicts of arrays by input")
     for one in given:
@@ -179,7 +179,7 @@ def given_inputs(name: str, given: Any) -> tuple["RealInputs", ...]:
 
 
 def one_or_more_inputs(name: str, given: Any) -> tuple["RealInputs", ...]:
-    """Return the same; one alone is a list of one."""
+    """Parse one or more of those; a single one becomes a list."""
     return given_inputs(name, [given] if isinstance(given, str | Path | Mapping) else given)
 
 
@@ -188,7 +188,7 @@ def _are_arrays(given: object) -> bool:
 
 
 def tolerances(name: str, given: Any) -> float | dict[str, float]:
-    """Return a number for every output, or numbers by output or element type."""
+    """Parse one number for every output, or numbers by output or element type."""
     if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
         return {key: number(f"{name}: {key}", one) for key, one in given.items()}
     if isinstance(given, bool) or not isinstance(given, Real):
@@ -197,7 +197,7 @@ def tolerances(name: str, given: Any) -> float | dict[str, float]:
 
 
 def providers_with_options(name: str, given: Any) -> list[Any]:
-    """Return ONNX Runtime's providers, by name or with their options."""
+    """Parse ONNX Runtime providers, by name or with options."""
     expected = "a list of ONNX Runtime's providers, such as ['CUDAExecutionProvider']"
     if not _listed(given) or not given:
         raise wrong(name, given, expected)
@@ -210,8 +210,9 @@ def providers_with_options(name: str, given: Any) -> list[Any]:
 
 
 def _known_provider(name: str, provider: str) -> None:
-    """Raise UsageError for what is no provider of any ONNX Runtime; one that this build lacks is its own matter."""
-    import onnxruntime  # ONNX Runtime is imported where something is to be run.
+    """Raise UsageError for a name that no ONNX Runtime build knows; a provider missing from this build is reported
+    elsewhere."""
+    import onnxruntime  # ONNX Runtime is imported only when something is run.
 
     known = {*onnxruntime.get_all_providers(), *onnxruntime.get_available_providers()}
     if provider not in known:
@@ -223,7 +224,7 @@ def _known_provider(name: str, provider: str) -> None:
 
 
 def provider_names(name: str, given: Any) -> list[str]:
-    """Return ONNX Runtime's providers by name alone."""
+    """Parse ONNX Runtime providers by name alone."""
     found = providers_with_options(name, given)
     for one in found:
         if not isinstance(one, str):
@@ -232,7 +233,7 @@ def provider_names(name: str, given: Any) -> list[str]:
 
 
 def option_dicts(name: str, given: Any) -> list[Mapping[str, Any]]:
-    """Return options of providers, in their order."""
+    """Parse provider options, in the order of the providers."""
     if not _listed(given) or not all(
         isinstance(one, Mapping) and all(isinstance(k, str) for k in one) for one in given
     ):
@@ -241,8 +242,8 @@ def option_dicts(name: str, given: Any) -> list[Mapping[str, Any]]:
 
 
 def model(name: str, given: Any) -> Any:
-    """Return a model, in one of the forms in which it may be given."""
-    from onnxfuse.api.request.model_source import is_model  # ONNX is imported where a model is looked at.
+    """Parse a model in any accepted form."""
+    from onnxfuse.api.request.model_source import is_model  # ONNX is imported only when a model is examined.
 
     if not is_model(given):
         called = "model" if name == "model" else f"{name} model"
@@ -254,7 +255,7 @@ def model(name: str, given: Any) -> Any:
 
 
 def opened_model(name: str, given: Any) -> Any:
-    """Return a model as a session takes it: its bytes, too."""
+    """Parse a model for a session, which may also be bytes."""
     from onnx import ModelProto
 
     if not isinstance(given, str | Path | bytes | ModelProto):
@@ -263,7 +264,7 @@ def opened_model(name: str, given: Any) -> Any:
 
 
 def options(name: str, given: Any) -> Any:
-    """Return an `Options`."""
+    """Parse an `Options`."""
     from onnxfuse.api.request.options import Options
 
     if not isinstance(given, Options):
@@ -272,7 +273,7 @@ def options(name: str, given: Any) -> Any:
 
 
 def session_options(name: str, given: Any) -> Any:
-    """Return ONNX Runtime's options of a session."""
+    """Parse ONNX Runtime session options."""
     from onnxruntime import SessionOptions
 
     if not isinstance(given, SessionOptions):
@@ -281,21 +282,21 @@ def session_options(name: str, given: Any) -> Any:
 
 
 def pack(name: str, given: Any) -> Any:
-    """Return the path of a kernel pack, or False."""
+    """Parse the path of a kernel pack, or False."""
     if given is not False and not isinstance(given, str | Path):
         raise wrong(name, given, "the path of a kernel pack, or False")
     return given
 
 
 def progress(name: str, given: Any) -> Any:
-    """Return a function to call, or whether to show a bar."""
+    """Parse a progress callback, or whether to show a bar."""
     if not isinstance(given, bool) and not callable(given):
         raise wrong(name, given, "True, False, or a function")
     return given
 
 
 def measured(name: str, given: Any) -> Any:
-    """Return what `onnxfuse.profile` made, or the path of a file of `onnxfuse profile --json`."""
+    """Parse the result of `onnxfuse.profile`, or the path of a file of `onnxfuse profile --json`."""
     if not isinstance(given, str | Path) and not hasattr(given, "as_dict"):
         raise wrong(name, given, "what onnxfuse.profile returned, or a path")
     return given
@@ -335,4 +336,4 @@ KINDS: Mapping[str, Reader] = {
     "profile": measured,
     "progress": progress,
 }  # fmt: skip
-"""Every argument by its name."""
+"""The reader of every argument by name."""

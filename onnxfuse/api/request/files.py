@@ -1,4 +1,4 @@
-"""Files that are written beside a model: looked at before the work starts, and told of where it cannot be done."""
+"""Check output paths before the work starts, so that unwritable ones are reported early."""
 
 import contextlib
 import os
@@ -9,8 +9,8 @@ from onnxfuse.support.errors import ModelError
 
 
 def writable(target: Path) -> None:
-    """Raise ModelError where `target` is a folder, stands in none, or has a name that the system does not take."""
-    # Not Path.is_dir, which raises where the system does not take the name; that is told when it is written.
+    """Raise ModelError if `target` is a directory, has no parent directory, or has a name that the system rejects."""
+    # Not Path.is_dir, which raises for names that the system rejects; those are reported on writing.
     if os.path.isdir(target):
         raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
     if not os.path.isdir(target.parent):

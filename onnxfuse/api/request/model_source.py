@@ -1,4 +1,4 @@
-"""What a model is given as, and how the same model is had again, as it came."""
+"""Model inputs (path, bytes, ModelProto), and reloading the original unchanged."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ Source = str | Path | onnx.ModelProto
 
 
 def is_model(given: object) -> bool:
-    """Return whether something is a model in a form that is taken."""
+    """Return whether an object is a model in an accepted form."""
     ours = isinstance(given, str | Path | onnx.ModelProto)
     return ours or type(given).__module__.partition(".")[0] == "onnx_graphsurgeon"
 
@@ -44,7 +44,7 @@ def path_or_proto(model: Model) -> Source:
 
 
 def owned_copy(source: Source) -> onnx.ModelProto:
-    """Return a model that is ours to change. Raises ModelError for one that is not valid."""
+    """Return a copy of the model that may be modified. Raises ModelError for an invalid one."""
     if isinstance(source, str | Path):
         return io.load(source)
     validate(source)
@@ -52,30 +52,30 @@ def owned_copy(source: Source) -> onnx.ModelProto:
 
 
 def copied(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model once more, with its weights."""
+    """Return another copy of the model, including weights."""
     return io.without_weights(model, lambda weight: weight)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a model comes from: it is had from there as often as it is to be made anew."""
+    """The source of a model, from which it can be reloaded whenever it is optimized anew."""
 
     source: Source
     strict_fp32: bool = False
-    """Whether it is to say that no float32 product is rounded; what says so by itself goes on saying it."""
+    """Whether to mark the model as strict float32; an existing mark is preserved."""
     shapes: Shapes = field(default_factory=dict)
-    """Numbers that stand in place of its dynamic dimensions."""
+    """Sizes that replace its dynamic dimensions."""
 
     def fresh(self) -> onnx.ModelProto:
-        """Return the model as it came, ours to change."""
+        """Return a fresh copy of the original model that may be modified."""
         return self.marked(owned_copy(self.source))
 
     def marked(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return `model`, in which now stands what is asked for."""
+        """Apply the requested mark and sizes to `model`; return it."""
         freeze_shapes(model, self.shapes)
         if custom_ops.libraries():
             from onnxfuse.runtime.sessions.opening import (
-                declare_custom_ops,  # ONNX Runtime is imported where it is to run.
+                declare_custom_ops,  # ONNX Runtime is imported only when something is run.
             )
 
             declare_custom_ops(model)
@@ -85,7 +85,7 @@ class Origin:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """Let an error about the model name the file that it came from."""
+        """Add the model's file name to errors raised about it."""
         try:
             yield
         except ModelError as error:

@@ -1,4 +1,4 @@
-"""The one way in which every function here optimizes: by what was measured, and the same again without some rules."""
+"""Shared optimize entry: applies a tuning file; can re-run with rules disabled."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OptimizePipeline:
-    """How one model is optimized, however often: by all rules, or without some of them."""
+    """How one model is optimized, repeatedly if needed: by all rules, or with some disabled."""
 
     origin: Origin
     freeze: bool = False
-    """Whether weights that are graph inputs, too, become constants."""
+    """Whether weights that are also graph inputs become constants."""
     tuned: "Tuned | None" = None
-    """What was measured, and decides."""
+    """Measurements that decide."""
 
     def run(self, model: ModelProto, rules: Sequence[Rule], progress: Progress) -> OptimizeReport:
-        """Optimize `model`, fresh from where it comes, in place. Raises ModelError that names the file."""
-        from onnxfuse.runtime.sessions.opening import refusal  # ONNX Runtime is imported where something is to be run.
+        """Optimize `model`, freshly loaded from its origin, in place. Raises ModelError that names the file."""
+        from onnxfuse.runtime.sessions.opening import refusal  # ONNX Runtime is imported only when something is run.
 
         with self.origin.named():
             choices = None
@@ -41,7 +41,7 @@ class OptimizePipeline:
             return pipeline.run(model, rules, progress, choices, opens=refusal, again=self._again, freeze=self.freeze)
 
     def reoptimizer(self, rules: Sequence[Rule], progress: Progress, reports: list[OptimizeReport]) -> "Reoptimize":
-        """Return what optimizes without some of the rules; `reports` gets what was done each time."""
+        """Return a function that optimizes with some rules disabled; `reports` receives the report of each run."""
 
         def reoptimize(without: Collection[str]) -> tuple[ModelProto, tuple[str, ...]]:
             model = self.origin.fresh()

@@ -1,4 +1,4 @@
-"""How a model is optimized: one `Options` for everything that optimizes, be it to write, to explain or to compare."""
+"""Optimization options: one `Options` for every function that optimizes, whether to write, explain or compare."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,104 +23,104 @@ Progress = Callable[[str], None]
 
 
 def silent(step: str) -> None:
-    """Show no progress."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
 class Guarding:
-    """Each fusion is checked by itself, and taken back where it leaves the error budget."""
+    """Check each fusion by itself, and revert it if it exceeds the error budget."""
 
     inputs: "tuple[RealInputs, ...]" = ()
-    """Real inputs, in files or as arrays by name; without them made-up ones of every kind."""
+    """Real inputs, in files or as arrays by name; by default generated ones of every kind."""
 
 
 @dataclass(frozen=True)
 class TuningOptions:
-    """What was measured decides."""
+    """Decide by measured times."""
 
     file: Path
-    """Where the times are."""
+    """The tuning file."""
     measure: bool = False
-    """Whether what the file does not tell of this GPU is measured, and kept there."""
+    """Whether to measure what the file lacks for this GPU, and store it there."""
     sizes: tuple[Mapping[str, int], ...] = ()
-    """The sets of sizes of the dynamic dimensions; without any, all that was measured."""
+    """Sets of sizes of the dynamic dimensions; by default all that were measured."""
 
 
 @dataclass(frozen=True)
 class Dump:
-    """Every phase and every kernel goes into a folder, as files to look at."""
+    """Write every phase and every kernel into a folder."""
 
     folder: Path
-    """A new or an empty one."""
+    """A new or empty folder."""
     arch: str | None = None
-    """What kernels are compiled for, as sm_90a: by default the GPU here, or an H200."""
+    """Architecture for which kernels are compiled, such as sm_90a: by default the GPU here, or an H200."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Sizes of dynamic dimensions, for the launch plans."""
 
 
 @dataclass(frozen=True)
 class Compiling:
-    """A kernel pack: all launch programs and compiled kernels for ranges of shapes, in a file beside the model's."""
+    """Kernel pack: all launch programs and compiled kernels for ranges of shapes, in a file next to the model."""
 
     archs: tuple[str, ...] = ()
-    """GPUs, as sm_90a: by default the one here, without one all that kernels are made for."""
+    """Architectures, such as sm_90a: by default the GPU here; without one every supported GPU."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By dimension of the inputs, the least and the greatest; by default 1 to 32 for the first one of an input, 1 to
-    512 for the others."""
+    """By input dimension, the least and greatest size; by default 1 to 32 for the first one of an input, 1 to 512 for
+    others."""
     ptx: bool | None = None
-    """Whether kernels that later GPUs take are in it, too; by default where no GPU is named and none is here."""
+    """Whether to include PTX for later GPUs; by default if no GPU is named and none is here."""
     rules: tuple[Path, ...] = ()
-    """Folders of the rules that made the model, beside the shipped ones."""
+    """Folders of the rules that made the model, in addition to the shipped ones."""
 
 
 @dataclass(frozen=True)
 class Exporting:
-    """A folder that serves a fused model without Python."""
+    """Export of a folder that serves a fused model without Python."""
 
     compiling: Compiling = Compiling(ptx=True)
     at: str | None = None
-    """The path of the folder where the server sees it, by default where it is written."""
+    """Path of the folder as the server sees it; by default where it is written."""
     batch: bool | None = None
-    """Whether Triton joins requests along the dimension that all inputs and outputs begin with; by default where there
-    is one."""
+    """Whether Triton batches requests along the common first dimension of inputs and outputs; by default if there is
+    one."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a caller chooses of how a model is optimized."""
+    """Options of the optimizer."""
 
     rules: tuple[Path, ...] = ()
-    """Folders of rule files beside the shipped ones."""
+    """Folders of rule files in addition to the shipped ones."""
     only: tuple[str, ...] = ()
-    """These rules alone; without any, all."""
+    """Apply these rules only; by default all."""
     skip: tuple[str, ...] = ()
-    """Rules that are left out."""
+    """Rules to skip."""
     also: tuple[str, ...] = ()
-    """Optional rules that are asked for; those named by `only` are, too."""
+    """Optional rules to apply; those named by `only` are applied, too."""
     require: tuple[Requirement, ...] = ()
-    """How often rules have to apply: a model that misses one is not written."""
+    """Required numbers of applications per rule: a model that misses one is not written."""
     strict_fp32: bool = False
-    """No kernel rounds float32 to TF32, and the model says so; a model that says so keeps to it without."""
+    """No kernel rounds float32 to TF32, and the model records that; a model with that record keeps to it anyway."""
     freeze_initializers: bool = False
-    """Weights that are graph inputs, too, become constants."""
+    """Weights that are also graph inputs become constants."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Numbers for dynamic dimensions, by their names, and shapes of inputs: the model is made for these alone."""
+    """Sizes of dynamic dimensions by name, and shapes of inputs: the model is specialized to them."""
     external_data: bool | None = None
-    """Whether weights are written into a file beside the model's; None leaves them where they were."""
+    """Whether to write weights to an external data file; None leaves them where they were."""
     precision: "Lowering | None" = None
-    """The model is converted to lower precision first, where its outputs keep what the contract asks."""
+    """Convert the model to lower precision first, provided that its outputs meet the contract."""
     guard: Guarding | None = None
     tuning: TuningOptions | None = None
     dump: Dump | None = None
     compile: Compiling | None = None
-    """Where the model is written, its kernel pack is, too."""
+    """Also write the kernel pack of the written model."""
     custom_ops: tuple[Path, ...] = ()
     """Libraries with operators of the user's own, which ONNX Runtime loads."""
     keep: bool = False
-    """Whether the result holds the model as it came, too."""
+    """Whether the result also retains the original model."""
 
     def chosen(self) -> tuple[Rule, ...]:
-        """Return the rules that apply. Raises RuleError for a rule file, UsageError for a name that is no rule."""
+        """Return the rules to apply. Raises RuleError for a rule file, UsageError for an unknown rule name."""
         rules = pack.select(self.rules)
         for name in (*self.only, *self.skip):
             find(rules, name)
@@ -136,7 +136,7 @@ class Options:
 
 
 def find(rules: Sequence[Rule], name: str) -> Rule:
-    """Return the rule called `name`; raises UsageError that names the nearest one."""
+    """Return the rule called `name`; raises UsageError that suggests the nearest name."""
     known = {r.name: r for r in rules}
     if name not in known:
         near = did_you_mean(name, set(known)) or f" There are: {', '.join(known)}."
@@ -145,7 +145,7 @@ def find(rules: Sequence[Rule], name: str) -> Rule:
 
 
 def must_apply(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> None:
-    """Raise UsageError where the rule called `name` is none of `rules`, or optional and not among those `chosen`."""
+    """Raise UsageError if the rule called `name` is unknown, or optional and not `chosen`."""
     if name in {r.name for r in chosen}:
         return
     unasked = [r for r in rules if r.optional and r.name == name]
@@ -158,12 +158,12 @@ def must_apply(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> None
 
 
 def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
-    """Return the rules but those of these names."""
+    """Return the rules except those of these names."""
     return tuple(r for r in rules if r.name not in names)
 
 
 def requirement(text: str) -> Requirement:
-    """Return what `RULE`, `RULE>=N` or `RULE==N` asks for, as in onnxfuse.toml; raises UsageError for another text."""
+    """Parse a requirement `RULE`, `RULE>=N` or `RULE==N`, as in onnxfuse.toml; raises UsageError for other text."""
     named = re.match(r"\s*(\w+)", text)
     asked = None if named is None else Requirement.of(named[1], text[named.end() :].strip() or ">=1")
     if asked is None:
@@ -174,21 +174,21 @@ def requirement(text: str) -> Requirement:
 
 
 def missed(report: OptimizeReport, required: Sequence[Requirement]) -> list[Requirement]:
-    """Return what is required and was not reached."""
+    """Return the requirements that are not met."""
     applied = report.by_rule()
     return [r for r in required if not r.met(applied[r.rule])]
 
 
 def requirement_line(report: OptimizeReport, required: Requirement) -> str:
-    """Return a requirement and what came of it, in one line."""
+    """Format a requirement and its result in one line."""
     return f"{required}: applied {plural(report.by_rule()[required.rule], 'time')}"
 
 
 def shipped_names(beginning: str) -> list[str]:
-    """Return the shipped rules whose names begin so."""
+    """Return the shipped rules whose names start with a prefix."""
     return [name for name in rule_file.shipped_files() if name.startswith(beginning)]
 
 
 def optional_names(beginning: str) -> list[str]:
-    """Return the shipped rules that apply only where they are asked for, whose names begin so."""
+    """Return the optional shipped rules whose names start with a prefix."""
     return [r.name for r in rule_file.shipped() if r.optional and r.name.startswith(beginning)]

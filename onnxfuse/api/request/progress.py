@@ -1,7 +1,7 @@
-"""How far a function of the library is: a bar in a notebook, nothing elsewhere, unless the caller says.
+"""Progress of the library's functions: a bar in a notebook, otherwise none, unless the caller decides.
 
-In a notebook the bar is an output that is drawn anew in its place and goes at the end; it needs IPython alone, which
-every notebook has, and no widgets.
+In a notebook the bar is an output that is updated in place and removed at the end; it needs only IPython, which every
+notebook has, and no widgets.
 """
 
 import importlib
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 Asked = Callable[..., Any] | bool | None
-"""A function to call; True or False for a bar or none; None for a bar in a notebook alone."""
+"""A callback; True or False for a bar or none; None for a bar in notebooks only."""
 Show = Callable[[str, int, int], None]
 
 WIDTH = 90
-"""Columns of a notebook's bar."""
+"""Width of the bar in a notebook, in columns."""
 
 SECONDS = 0.1
-"""Between two drawings in a notebook: each is a message to the browser."""
+"""Minimum interval between updates in a notebook: each is a message to the browser."""
 
 
 def in_notebook() -> bool:
-    """Return whether this runs in the kernel of a notebook: the shell there is not the terminal's."""
+    """Return whether this runs in a notebook kernel, as opposed to a terminal shell."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell" or "google.colab" in type(shell).__module__
 
 
 @contextmanager
 def progress_callback(asked: Asked, first: str) -> Iterator[Show | None]:
-    """Yield what is to be called along the way, with a step, how much is done and of what; None where nothing is.
+    """Yield a progress callback (step, done, total), or None if no progress is reported.
 
     `first` names the first step.
     """
@@ -51,7 +51,8 @@ def progress_callback(asked: Asked, first: str) -> Iterator[Show | None]:
 
 @contextmanager
 def stepping(asked: Asked, first: str) -> Iterator[Callable[[str], Any]]:
-    """As `showing`, for what names its steps alone: of a function of the caller's, it is called with these."""
+    """Like `progress_callback`, for functions that only name their steps; a callback of the caller's is called with the
+    names."""
     if callable(asked):
         yield asked
         return
@@ -69,7 +70,7 @@ def _on_terminal(first: str) -> Iterator[Show]:
 
 @contextmanager
 def _in_notebook(first: str) -> Iterator[Show]:
-    display = importlib.import_module("IPython.display").display  # it is there where a notebook is
+    display = importlib.import_module("IPython.display").display  # available in every notebook
     bar = _bar(_silent_console(), first)
     drawn, place = 0.0, display(_Drawn(bar), display_id=True)
 
@@ -87,7 +88,7 @@ def _in_notebook(first: str) -> Iterator[Show]:
 
 
 class _Drawn:
-    """A bar as a notebook shows it."""
+    """A bar as drawn in a notebook."""
 
     def __init__(self, bar: "Bar | None") -> None:
         self._html = self._text = ""

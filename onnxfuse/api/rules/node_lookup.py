@@ -1,4 +1,4 @@
-"""What became of nodes that somebody asks about: who took them, and the attempts that came nearest to more."""
+"""Look up requested nodes: which rule took them, and the nearest attempts to fuse more."""
 
 import re
 from collections import Counter
@@ -24,39 +24,39 @@ from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import OnnxfuseError, UsageError
 
 FEW = 12
-"""Operators that are told one by one: a region of convolutions has hundreds."""
+"""Number of operators listed one by one: a region of convolutions has hundreds."""
 
 FAR = 3
-"""Attempts that are told where none came near."""
+"""Number of attempts reported if none came near."""
 
 Rows = list[tuple[str, ...]]
-"""Of a table: a number, the rule, and what the rest of the columns say."""
+"""Table rows: a number, the rule, and the remaining columns."""
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A fused op that stands in the file."""
+    """A fused op in the given file."""
 
     node: str
-    """The fused node's name."""
+    """Name of the fused node."""
     op: str
     rule: str
     template: str
     came_from: tuple[str, ...]
     """The original nodes, as "Op name"."""
     body: tuple[str, ...]
-    """What is inside, lines of ONNX's text."""
+    """The nodes of its body, as lines of ONNX text."""
     given: bool = True
-    """Whether its rule is among those that are looked at now."""
+    """Whether its rule is among those considered now."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name by which it may be asked for."""
+        """Every name under which it can be requested."""
         return frozenset((self.node, *(name_of(n) for n in self.came_from)))
 
     @property
     def verdict(self) -> str:
-        """What it is, in one line."""
+        """Describe it in one line."""
         what = f"{self.op} (rule {self.rule}, kernel {self.template})"
         stands = f"is in the fused op {what}, which stands for {operators(self.came_from)}"
         return (
@@ -66,18 +66,18 @@ class Inside:
 
 @dataclass(frozen=True)
 class RequestedNodes:
-    """Nodes that were asked about by one name or pattern."""
+    """Nodes requested by one name or pattern."""
 
     nodes: frozenset[str]
-    """Their names, as reports call them."""
+    """Their names, as in reports."""
     inside: tuple[Inside, ...] = ()
-    """The fused ops of the file that hold any of them."""
+    """The fused ops of the file that contain any of them."""
     gone: bool = False
-    """Whether none of them is left, and no rule took any: a built-in step did."""
+    """Whether none of them remains although no rule took any: a built-in pass removed them."""
 
 
 def fused_ops_by_node(model: onnx.ModelProto, known: Collection[str]) -> tuple[Inside, ...]:
-    """Return the fused ops that stand in a model, one for each node; `known` are the names of the rules there are."""
+    """Return the fused ops of a model, one per node; `known` are the names of the available rules."""
     ops = fused_ops(model)
     bodies = {name: tuple(as_line(n) for n in op.body.node) for name, op in ops.items()}
     return tuple(
@@ -90,21 +90,22 @@ def fused_ops_by_node(model: onnx.ModelProto, known: Collection[str]) -> tuple[I
 
 
 def undoable(model: onnx.ModelProto) -> set[str]:
-    """Return the first outputs of the fused nodes that remember which nodes they replaced."""
+    """Return the first outputs of the fused nodes that record which nodes they replaced."""
     return {
         n.output[0] for n in nodes_of(model.graph) if n.domain == DOMAIN and provenance.names(n, "nodes") is not None
     }
 
 
 class Names:
-    """Every name of a model, and the nodes that it means: those that compute a value, or that read a given one."""
+    """Index of every name of a model to the nodes that it denotes: producers of a value, or readers of a graph
+    input."""
 
     def __init__(self, model: onnx.ModelProto, inside: Sequence[Inside], source: str | Path | onnx.ModelProto) -> None:
         self.source = source
         self.inside = inside
         self.known: dict[str, set[str]] = {}
         self.printed: dict[str, set[str]] = {}
-        """Names as they are printed, "Op name"; names of fused ops."""
+        """Printed names, "Op name"; names of fused ops."""
         read: dict[str, set[str]] = {}
         for node in map(Node, nodes_of(model.graph)):
             for word in {*node.outputs, node.name} - {""}:
@@ -119,9 +120,9 @@ class Names:
             self.printed.setdefault(one.op, set()).update(one.names)
 
     def place(self, asked: str, report: OptimizeReport, left: Collection[str] = ()) -> RequestedNodes:
-        """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError for none.
+        """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError if there are none.
 
-        `left` are the names of the nodes that the optimized model still has.
+        `left` are the names of the nodes that remain in the optimized model.
         """
         told = _told(report)
         exact = {**told, **self.printed, **self.known}
@@ -142,7 +143,7 @@ class Names:
 
 
 def node_names(path: Path) -> list[str]:
-    """Return the names of a model's nodes, those without one by their first output; none where it cannot be read."""
+    """Return the names of a model's nodes, by first output for unnamed ones; none if it cannot be read."""
     try:
         model = io.load(path, weights=False)
     except OnnxfuseError:
@@ -151,7 +152,7 @@ def node_names(path: Path) -> list[str]:
 
 
 def took(report: OptimizeReport, place: RequestedNodes) -> list[str]:
-    """Return who took the nodes, with what."""
+    """Return which rules took the nodes, and with which others."""
     took = [a for a in report.applied if any(name_of(n) in place.nodes for n in a.nodes)]
     kinds = Counter((a.rule, operators(a.nodes)) for a in took)
     return [
@@ -161,20 +162,21 @@ def took(report: OptimizeReport, place: RequestedNodes) -> list[str]:
 
 
 def attempts(report: OptimizeReport, place: RequestedNodes) -> list[Near]:
-    """Return each rule's furthest attempt that a node of the place had part in, wherever it began, nearest first."""
+    """Return each rule's furthest attempt that involved a node of the request, wherever it started, nearest first."""
     return sorted(_furthest(report, place).values(), key=_rank, reverse=True)
 
 
 def rows(report: OptimizeReport, place: RequestedNodes, lost: Sequence[Lost], *, everything: bool) -> Rows:
-    """Return the rules' furthest attempts that nodes of the place had part in, wherever they began, nearest first.
+    """Return table rows of the rules' furthest attempts that involved requested nodes, wherever they started, nearest
+    first.
 
-    Of each: matched, rule, stopped at, why and what would help. Without `everything` what tells hardly anything is left
-    out: where nothing else was tried, some of it.
+    Of each: matched part, rule, node that stopped it, reason and advice. Without `everything` uninformative attempts
+    are omitted; if there are no others, some of them are included.
     """
     found = attempts(report, place)
     telling = [n for n in found if near_misses.telling(n)]
     if any(n.refusal.depth > 1 for n in telling):
-        # Where a block is nearly there, any one operator that another rule begins with has nothing to do with it.
+        # If a block nearly matches, attempts of other rules at one of its operators are irrelevant.
         telling = [n for n in telling if n.refusal.depth > 1 or n.refusal.cause.kind not in SPELLINGS]
     beside = [
         ("beside", a.rule, s.node, f"{a.op or a.rule}: {near_misses.miss_text(s)}") for a, s in _stops(report, place)
@@ -186,7 +188,7 @@ def rows(report: OptimizeReport, place: RequestedNodes, lost: Sequence[Lost], *,
 
 
 def why(near: Near, lost: Sequence[Lost]) -> str:
-    """Return why an attempt stopped, and what would help: where types are lost before it, that."""
+    """Return why an attempt stopped, with advice: if types are lost before it, that."""
     if near.refusal.cause.kind in ("unknown", "untyped"):
         loss = next((one for one in lost if near.refusal.node in one.after), None)
         if loss is not None:
@@ -196,17 +198,17 @@ def why(near: Near, lost: Sequence[Lost]) -> str:
 
 
 def name_of(node: str) -> str:
-    """Return the name of what is told as "Op name"."""
+    """Return the name in "Op name"."""
     return node.partition(" ")[2]
 
 
 def matched(near: Near) -> str:
-    """Return how much of the pattern was there."""
+    """Return how much of the pattern was matched."""
     return f"{near.refusal.depth} of {near.refusal.size}"
 
 
 def operators(nodes: Sequence[str]) -> str:
-    """Return the operators in order; of more than a few, how many there are of each."""
+    """Return the operators in order; if there are many, their counts."""
     ops = [n.split()[0] for n in nodes]
     if len(ops) <= FEW:
         return " + ".join(ops)
@@ -214,9 +216,9 @@ def operators(nodes: Sequence[str]) -> str:
 
 
 def _furthest(report: OptimizeReport, place: RequestedNodes) -> Mapping[str, Near]:
-    """Return, by rule, the furthest attempt that a node of the place had part in.
+    """Return, by rule, the furthest attempt that involved a node of the request.
 
-    On what else stands around, another block may as well begin: it counts where more was there than was missing.
+    Attempts at surrounding nodes may belong to another block: they count if the matched part exceeds the missing part.
     """
     found: dict[str, Near] = {}
     for near in report.attempts():
@@ -234,7 +236,7 @@ def _rank(near: Near) -> tuple[object, ...]:
 
 
 def _stops(report: OptimizeReport, place: RequestedNodes) -> Iterable[tuple[Applied, Refusal]]:
-    """Return the fused ops that grew up to a node of the place and could not take it."""
+    """Return the fused ops that grew up to a requested node and could not include it."""
     return ((a, s) for a in report.applied for s in a.stops if s.node in place.nodes)
 
 

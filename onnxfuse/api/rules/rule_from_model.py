@@ -1,4 +1,4 @@
-"""A rule begun from a model: the nodes that it is for, cut out as a pattern and as an example."""
+"""Derive the skeleton of a rule from a model: the requested nodes, extracted as a pattern and as an example."""
 
 import math
 import os
@@ -31,10 +31,10 @@ from onnxfuse.support.bounded_text import parse_model
 from onnxfuse.support.errors import OnnxfuseError, UsageError
 
 MOST = 64
-"""Nodes that are cut out where one alone is named: it and those before it."""
+"""Largest number of nodes extracted if one is named: it and its producers."""
 
 FEW = 64
-"""Elements of a weight that is written into an example; a larger one becomes an input of it."""
+"""Largest weight that is written into an example; a larger one becomes an input of it."""
 
 TO_DO = "`to` is yours to write: as it stands it is wrong, and --test says so."
 
@@ -45,13 +45,13 @@ class Begun:
 
     path: Path
     nodes: tuple[str, ...]
-    """What was cut out, as "Op name"."""
+    """The extracted nodes, as "Op name"."""
     kind: str
-    """What the skeleton does: the template of its kernel, or "rewrite"."""
+    """Kind of the skeleton: the template of its kernel, or "rewrite"."""
     products: tuple[str, ...] = ()
-    """The products by a weight, and their biases, behind which it begins; as "Op name", where one node was named."""
+    """The matrix products (and their biases) at which the extraction ended, as "Op name", if one node was named."""
     cut: tuple[str, ...] = ()
-    """Those that came along no more, because it had MOST nodes; as "Op name"."""
+    """Producers beyond the limit of MOST nodes, as "Op name"."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class _Region:
 def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     """Write the file of a new rule into `folder` and return what it holds.
 
-    `at` are the nodes that it is for, by name, value or pattern; of one alone also those before it that nothing else
-    reads, MOST at most, back to products by a weight and their biases, which have kernels of their own. Where a kernel
-    takes them, the rule fuses them; else it is a rewrite whose `to` is to be written. Raises UsageError for a name that
-    is none or taken, and for nodes that are no one block.
+    `at` are the nodes to cover, by name, value or pattern; for a single one also its producers that nothing else reads,
+    MOST at most, back to matrix products by a weight and their biases, which have kernels of their own. If a kernel
+    supports them, the rule fuses them; else it is a rewrite whose `to` remains to be written. Raises UsageError for an
+    unknown or already used name, and for nodes that do not form one block.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UsageError(f"'{name}' is no name for a rule", "Letters, digits and _: it is the name of the file, too.")
@@ -95,7 +95,7 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
 
 
 def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _Region:
-    """Return the nodes that are meant, in order, and those before them at which it ends."""
+    """Return the requested nodes in order, and the producers at which the region ends."""
     asked = {node for one in at for node in names.place(one, OptimizeReport()).nodes}
     found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != "Constant")
     if not found:
@@ -140,7 +140,7 @@ def _of_a_product(graph: Graph, node: Node) -> bool:
 
 
 def _is_product(graph: Graph, node: Node) -> bool:
-    """Return whether a node reads a large matrix of weights, and does more with it than element by element."""
+    """Return whether a node reads a large weight matrix other than element by element."""
     if is_pointwise(node.op, node.domain):
         return False
     shapes = [graph.type(v).shape or () for v in node.reads if graph.is_constant(v)]
@@ -156,7 +156,7 @@ def _unknown(known: ValueType) -> bool:
 
 
 class _Cut:
-    """The nodes under short names: x0, x1 read, v0, v1 inside, y, c0, c1 constants."""
+    """The nodes under short names: inputs x0, x1, inner values v0, v1, output y, constants c0, c1."""
 
     def __init__(self, graph: Graph, region: Sequence[Node]) -> None:
         self.graph = graph
@@ -172,7 +172,7 @@ class _Cut:
         self.dims: dict[str, str] = {}
 
     def typed(self, value: str) -> str:
-        """Return the type of a value in ONNX's text; extents without a number have a letter."""
+        """Return the type of a value in ONNX text; symbolic extents become letters."""
         known = self.graph.type(value)
         extents = [str(d) if isinstance(d, int) else self._letter(d) for d in known.shape or ()]
         element = onnx.TensorProto.DataType.Name(known.dtype).lower()
@@ -184,7 +184,7 @@ class _Cut:
         return self.dims.setdefault(key, free[0])
 
     def example(self, *more: str) -> str:
-        """Return the nodes as a model in ONNX's text; `more` are values inside that are outputs, too."""
+        """Return the nodes as a model in ONNX text; `more` are inner values that are also outputs."""
         graph = self.graph
         domains = {n.domain: 1 for n in self.region if n.domain} | {"": graph.opset}
         imports = ", ".join(f'"{domain}" : {version}' for domain, version in sorted(domains.items()))
@@ -243,7 +243,7 @@ def _function(inputs: Sequence[str], outputs: Sequence[str], lines: Sequence[str
 
 
 def _constant(array: np.ndarray) -> str | None:
-    """Return the node of a pattern that wants this constant; None where it is no one number and no list of integers."""
+    """Return the pattern node that requires this constant; None unless it is a scalar or a list of integers."""
     if array.size == 1 and array.dtype.kind not in "iub":
         return f"Constant <value = float {{{_decimal(float(array.reshape(-1)[0]))}}}> ()"
     if array.ndim <= 1 and array.dtype.kind in "iu":
@@ -258,7 +258,7 @@ def _decimal(number: float) -> str:
 
 
 def _numbers(graph: Graph, value: str) -> str:
-    """Return a weight's numbers as ONNX's text has them: half types by their bits."""
+    """Format a weight's numbers in ONNX text: half types by their bits."""
     tensor = graph.constant_tensor(value)
     assert tensor is not None
     array = onnx.numpy_helper.to_array(tensor).reshape(-1)
@@ -273,13 +273,13 @@ def _numbers(graph: Graph, value: str) -> str:
 
 
 def _text(path: Path, cut: _Cut) -> tuple[str, str]:
-    """Return what the skeleton does, and the file."""
+    """Return the kind of the skeleton, and the text of the file."""
     pattern, weights = cut.pattern()
     ops = " ".join(n.op for n in cut.region)
     where = f'where = ["const({", ".join(weights)})"]\n' if weights else ""
     large = [v for v in cut.inputs if cut.graph.is_constant(v)]
     note = "".join(f"# {cut.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
-    # What is tried first is what takes its nodes last: the kernel for the most, and for nothing special.
+    # Later rules take nodes from earlier ones: try the kernel that covers the most nodes, with the fewest requirements.
     for template in (t.name for t in sorted(cuda.TEMPLATES.values(), key=lambda t: -t.order)):
         head = f"[fuse]\ntemplate = \"{template}\"\n\n[[fuse.anchor]]\npattern = '''{pattern}'''\n{where}"
         summary = f'summary = "{ops} in one kernel."\n\n{note}'
@@ -296,7 +296,7 @@ def _text(path: Path, cut: _Cut) -> tuple[str, str]:
 
 
 def _examples(path: Path, cut: _Cut, rule: str) -> str | None:
-    """Return the example that applies, and one that must not; None where the rule makes no op of the nodes."""
+    """Return an example that applies, and one that must not; None if the rule makes no op of the nodes."""
     path.write_text(rule, encoding="utf-8")
     try:
         one = rule_file.read(path)

@@ -1,4 +1,4 @@
-"""The rules there are; one of them explained by what it makes of its own examples."""
+"""List the available rules, and explain a rule by its effect on its own examples."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ from onnxfuse.support.errors import ModelError, RuleError
 
 @dataclass(frozen=True)
 class Example:
-    """What a rule makes of one of its examples; nodes are lines of ONNX's text."""
+    """The effect of a rule on one of its examples; nodes are lines of ONNX text."""
 
     before: tuple[str, ...]
     after: tuple[str, ...] | None
-    """None where the rule refuses the example."""
+    """None if the rule refuses the example."""
     fault: str
-    """Why it is not as its file says; the whole of it is told by `onnxfuse rules --test`."""
+    """Why the result differs from the file; `onnxfuse rules --test` reports all of it."""
     bodies: dict[str, tuple[str, ...]]
-    """The nodes of each fused op."""
+    """Nodes of each fused op."""
     refusals: tuple[str, ...]
 
 
 def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, ...]:
-    """Return all rules, those in `folders` included, or the one called `name`; raises RuleError, UsageError."""
+    """Return all rules, including those in `folders`, or the one called `name`; raises RuleError, UsageError."""
     found = pack.select(folders)
     return found if name is None else (options.find(found, name),)
 
 
 def custom_rules(folders: Sequence[Path], name: str | None = None) -> tuple[Rule, ...]:
-    """Return the rules in `folders`, without any the shipped ones and those of packs; or the one called `name`."""
+    """Return the rules in `folders` alone, without the shipped ones and those of packs; or the one called `name`."""
     if name is not None:
         return rules(folders, name)
     return tuple(r for folder in folders for r in rule_file.load(folder)) if folders else pack.select()
@@ -46,7 +46,7 @@ def custom_rules(folders: Sequence[Path], name: str | None = None) -> tuple[Rule
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """What optimizing does beside the rules."""
+    """A built-in pass, which no rule file defines."""
 
     name: str
     phase: str
@@ -54,7 +54,7 @@ class BuiltIn:
 
 
 def built_in() -> tuple[BuiltIn, ...]:
-    """Return the passes that no rule file says, in the order of the pipeline."""
+    """Return the built-in passes in pipeline order."""
     return tuple(
         BuiltIn(one.name, ", ".join(filter(None, (phase.name, one.when))), one.summary)
         for phase in phases.PIPELINE
@@ -63,19 +63,19 @@ def built_in() -> tuple[BuiltIn, ...]:
 
 
 def predicates() -> list[str]:
-    """Return the words that `where` understands."""
+    """Return the predicates available in `where`."""
     return [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]
 
 
 def kind(one: Rule) -> str:
-    """Return what sort of rule it is, in a word or two."""
+    """Return the kind of a rule, in a word or two."""
     if one.fuse is not None:
         return f"fuse, {one.fuse.template}"
     return "rewrite" if one.layout is None else "layout"
 
 
 def examples(one: Rule) -> list[Example]:
-    """Return what the rule makes of each of its examples; raises RuleError for one that is no valid model."""
+    """Return the rule's effect on each of its examples; raises RuleError for an invalid example model."""
     return [_shown(one, example.text, refused=bool(example.refusal)) for example in one.examples]
 
 
@@ -91,7 +91,7 @@ def _shown(one: Rule, text: str, *, refused: bool) -> Example:
 
 
 def example_model(one: Rule, text: str) -> onnx.ModelProto:
-    """Return the model of an example; raises RuleError for one that is no valid model."""
+    """Return the model of an example; raises RuleError for an invalid one."""
     try:
         model = parse_model(text)
         validate(model)
@@ -107,7 +107,7 @@ def example_model(one: Rule, text: str) -> onnx.ModelProto:
 
 
 def _without_values(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that a graph in ONNX's text declares with a type, and neither gives numbers nor computes."""
+    """Yield the names that a graph in ONNX text declares with a type, without a value or a producer."""
     known = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
     yield from (v.name for v in graph.value_info if v.name not in known)
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""Rules held to their own examples: what fuses, what is refused and why, and whether the numbers stay."""
+"""Test rules on their own examples: what fuses, what is refused and why, and numerical equality."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from onnxfuse.verification import VerifyReport
 
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
-"""The types in which an example is tried beside its own."""
+"""Element types in which an example is tested in addition to its own."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ExampleFault:
-    """A promise of a rule file that does not hold."""
+    """A statement of a rule file that does not hold."""
 
     example: int
-    """Counted from 1; 0: the rule as a whole."""
+    """Counted from 1; 0 for the rule as a whole."""
     fact: str
     """What is wrong, and what was expected."""
     diff: tuple[str, ...] = ()
-    """What the file says or the model was, with "-", and what came out, with "+": operators, or lines of graph text."""
+    """Expected or original lines with "-", actual ones with "+": operators, or lines of graph text."""
     why: tuple[str, ...] = ()
-    """Of an example that does not become its `after`: where the rule's attempts that got furthest stopped, and why."""
+    """For an example that does not become its `after`: where the rule's furthest attempts stopped, and why."""
 
 
 @dataclass(frozen=True)
 class Without:
-    """An example that the rule applies to as it is written, and not in another element type."""
+    """An example to which the rule applies as written, but not in another element type."""
 
     example: int
     type: str
@@ -60,30 +60,30 @@ class Without:
 
 @dataclass(frozen=True)
 class Tested:
-    """What came of the examples of one rule."""
+    """Test result of one rule."""
 
     rule: str
     file: Path
     examples: int
     types: tuple[str, ...] = ()
-    """The element types in which numbers were compared."""
+    """Element types in which results were compared."""
     without: tuple[Without, ...] = ()
-    """The examples that the rule leaves alone in another type than their own."""
+    """Examples that the rule ignores in an element type other than their own."""
     cases: int = 0
-    """Inputs on which they were compared, all examples, types and ways to run together."""
+    """Number of compared input sets, over all examples, types and execution modes."""
     kernels: int = 0
-    """Those of them on which fused ops ran as kernels."""
+    """Number of those on which fused ops ran as kernels."""
     bodies: tuple[str, ...] = ()
     """Why fused ops ran through their bodies on a GPU, each reason once."""
     faults: tuple[ExampleFault, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether all that the file promises holds."""
+        """Whether everything that the file states holds."""
         return not self.faults
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the facts as plain data."""
+        """Return the facts as plain data for JSON."""
         return {
             "rule": self.rule,
             "file": str(self.file),
@@ -102,7 +102,7 @@ class Tested:
 
 @dataclass
 class _Count:
-    """What is added up on the way through the examples of a rule."""
+    """Counters accumulated over the examples of a rule."""
 
     types: dict[str, None] = field(default_factory=dict)
     without: list[Without] = field(default_factory=list)
@@ -114,12 +114,12 @@ class _Count:
 def run_examples(
     rules: Sequence[Rule], folders: Sequence[Path] = (), progress: Progress = lambda _: None
 ) -> list[Tested]:
-    """Return what came of each rule's examples.
+    """Test each rule on its examples.
 
-    The rule alone is applied to each: it has to become `after`, or to stay as it is for the reason given. What applies
-    is run as the example has it, and in the other of float32 and float16 where the rule applies there, too, on made-up
-    inputs of several kinds and sizes, against the example in float64: by the plain nodes of the bodies, and where there
-    is a GPU by the kernels, too. `folders` are those that the rules were read from.
+    Only the rule itself is applied to each example: the result must be `after`, or unchanged for the stated reason.
+    Where it applies, the result is run in the example's type, and in the other of float32 and float16 if the rule
+    applies there, on generated inputs of several kinds and sizes, and compared with the example in float64: through the
+    plain nodes of the bodies and, on a GPU, also by the kernels. `folders` are those from which the rules were read.
     """
     found = []
     for one in rules:
@@ -133,7 +133,7 @@ def run_examples(
 
 
 def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
-    from onnxfuse.verification.run.sessions import (  # ONNX Runtime is imported where it is needed.
+    from onnxfuse.verification.run.sessions import (  # ONNX Runtime is imported only when needed.
         CUDA,
         chosen_providers,
     )
@@ -179,7 +179,7 @@ def _faults(
 def _wrongly_refused(
     example: Example, before: onnx.ModelProto, after: onnx.ModelProto, report: OptimizeReport
 ) -> ExampleFault | None:
-    """Return the fault of an example that must stay as it is, and say why."""
+    """Return the fault of an example that must be unchanged for the stated reason."""
     if report.applied:
         return ExampleFault(0, f"the rule applies, though `refusal` says '{example.refusal}'", changed(before, after))
     told = [f"{n.refusal.node}: {n.refusal.reason}" for n in report.near]
@@ -190,7 +190,7 @@ def _wrongly_refused(
 
 
 def _wrongly_made(one: Rule, example: Example, after: onnx.ModelProto, report: OptimizeReport) -> ExampleFault | None:
-    """Return the fault of an example that does not become what its file says."""
+    """Return the fault of an example that does not become what its file states."""
     made = operators(after)
     if made == list(example.after):
         return None
@@ -200,7 +200,7 @@ def _wrongly_made(one: Rule, example: Example, after: onnx.ModelProto, report: O
 
 
 def _why_not(one: Rule, report: OptimizeReport) -> list[str]:
-    """Return where the rule's attempts that got furthest stopped, and why: one at least."""
+    """Return where the rule's furthest attempts stopped, and why; at least one."""
     return near_misses.why(report, one.name) or ["no attempt got anywhere"]
 
 
@@ -223,7 +223,7 @@ def _other_numbers(
     folders: Sequence[Path],
     count: _Count,
 ) -> ExampleFault | None:
-    """Return the fault of an example that computes something else once the rule is applied, None where it does not."""
+    """Return the fault of an example whose results change when the rule is applied; None if they do not."""
     made = onnx.ModelProto()
     made.CopyFrom(given)
     try:
@@ -250,22 +250,22 @@ def _other_numbers(
 def _compared(
     given: onnx.ModelProto, made: onnx.ModelProto, providers: list[str], folders: Sequence[Path]
 ) -> VerifyReport:
-    """Return the verdict on what a rule made of an example, where `providers` run it.
+    """Compare the result of a rule with its example on `providers`.
 
-    ONNX Runtime runs some examples on the CPU alone, so each is held to its run there. Where its own kernels on the GPU
-    give something else than on the CPU (the variance of equal values may be below 0: NaN), to its run on the GPU.
+    ONNX Runtime runs some examples on the CPU alone, so each is compared with its CPU run. If its own GPU kernels yield
+    other results than the CPU (the variance of equal values may be below 0: NaN), with its GPU run.
     """
     from onnxfuse.verification.report.kernel_counts import (
-        launch_problems,  # ONNX Runtime is imported where it is needed.
+        launch_problems,  # ONNX Runtime is imported only when needed.
     )
 
     def beside(its: list[str]) -> VerifyReport:
         with np.errstate(all="ignore"):
-            # The same inputs on every machine: a page and a pipeline compare how many there were.
+            # The same inputs on every machine, so that pages and pipelines can compare their number.
             ran = running.verify(
                 given, made, providers=its, fused_providers=providers, rules=folders, extra_cases=False
             )
-        # That there is no kernel for a small example on this GPU is no fault of the rule: its numbers are.
+        # A small example without a kernel on this GPU is not a fault of the rule; wrong results are.
         not_launched = launch_problems(ran.kernels) if providers is running.CUDA else []
         return replace(ran, problems=tuple(p for p in ran.problems if p not in not_launched))
 
@@ -280,7 +280,7 @@ def _compared(
 
 
 def _variants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
-    """Yield the model as it is, and in the other types that it may have: each a model that is valid."""
+    """Yield the model in its own and the other supported types, where it is valid."""
     elements = [_element(v) for v in model.graph.input]
     own = next((t for t in elements if t in TYPES.values()), None)
     written = next(iter(elements), 0) if own is None else own
@@ -293,7 +293,7 @@ def _variants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def _is_valid(model: onnx.ModelProto) -> bool:
-    """Return whether a model is one that may be optimized: an operator may not be for its types, a Cast in the way."""
+    """Return whether a model can be optimized: in another type an operator may be undefined, or a Cast in the way."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     try:
@@ -309,7 +309,7 @@ def _element(value: onnx.ValueInfoProto) -> int:
 
 
 def _retyped(model: onnx.ModelProto, own: int, element: int) -> onnx.ModelProto:
-    """Return the model with values, weights and constants of one element type in another."""
+    """Return the model with values, weights and constants of one element type converted to another."""
     other = onnx.ModelProto()
     other.CopyFrom(model)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
@@ -338,7 +338,7 @@ def _retyped(model: onnx.ModelProto, own: int, element: int) -> onnx.ModelProto:
 
 
 def operators(model: onnx.ModelProto) -> list[str]:
-    """Return the operators that are left, in order, as `after` has them: a fused op as its nodes in braces."""
+    """Return the remaining operators in order, in the notation of `after`: a fused op as its nodes in braces."""
     fused = fused_ops(model)
     return [
         "{" + " ".join(n.op_type for n in fused[node.op_type].body.node if n.op_type != "Constant") + "}"
@@ -349,7 +349,7 @@ def operators(model: onnx.ModelProto) -> list[str]:
 
 
 def lines(model: onnx.ModelProto) -> list[str]:
-    """Return a model's nodes as lines of ONNX's text, what is inside fused ops under them."""
+    """Return a model's nodes as lines of ONNX text, bodies of fused ops below them."""
     fused, found = fused_ops(model), list[str]()
     for node in model.graph.node:
         found.append(as_line(node))
@@ -359,7 +359,7 @@ def lines(model: onnx.ModelProto) -> list[str]:
 
 
 def changed(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[str, ...]:
-    """Return what became of a model, in lines of its text: "-" is gone, "+" is new."""
+    """Return the changes to a model as a diff of its text lines: "-" removed, "+" added."""
     return _diff(lines(before), lines(after))
 
 

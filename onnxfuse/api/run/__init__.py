@@ -1,1 +1,1 @@
-"""Verify, time and profile models, and hold a repository to its contract."""
+"""Verify, benchmark and profile models, and check a repository against its contract."""

@@ -1,4 +1,4 @@
-"""Hold the models of a repository to what its `onnxfuse.toml` asks for, and to what `onnxfuse.lock` remembers."""
+"""Check the models of a repository against its `onnxfuse.toml` and `onnxfuse.lock`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +27,7 @@ from onnxfuse.support.plurals import plural
 
 @dataclass
 class Outcome:
-    """What became of one model."""
+    """The result of one model."""
 
     entry: ModelEntry
     error: OnnxfuseError | None = None
@@ -38,22 +38,22 @@ class Outcome:
     not_met: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
-    """The nearest misses of the rules that lost a fusion."""
+    """Nearest misses of the rules that lost a fusion."""
     strict: bool = False
-    """Whether every difference to the lock counts."""
+    """Whether every difference from the lock counts."""
     models: Mapping[str, onnx.ModelProto] = field(default_factory=dict)
-    """Before and after, by these names."""
+    """The models before and after, by these names."""
     notes: list[str] = field(default_factory=list)
-    """What its figures do not say."""
+    """Notes on its figures."""
 
     @property
     def lost(self) -> list[Change]:
-        """What changed for the worse."""
+        """Regressions."""
         return [c for c in self.changes if c.lost]
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns for it."""
+        """Exit code of the command line."""
         if self.error is not None:
             return self.error.exit_code
         if self.verified is not None and not self.verified["ok"]:
@@ -61,7 +61,7 @@ class Outcome:
         return EXPECTATION_NOT_MET if self.not_met or self.lost or (self.strict and self.changes) else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {
             "name": self.entry.name,
             "path": str(self.entry.path),
@@ -84,7 +84,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CiResult:
-    """What became of all models."""
+    """The result of all models."""
 
     config: Path
     lock: Path
@@ -92,11 +92,11 @@ class CiResult:
     """`written`, `absent` or `read`."""
     outcomes: tuple[Outcome, ...]
     changed: tuple[Change, ...]
-    """What differs from the lock beside the models that were run."""
+    """Differences from the lock that do not concern the models that were run."""
     exit_code: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {
             "ok": not self.exit_code,
             "config": str(self.config),
@@ -116,12 +116,12 @@ def ci(
     bench: bool = True,
     progress: Progress = silent,
 ) -> CiResult:
-    """Return what became of the models of `config`: optimized, verified and timed as it asks for.
+    """Check the models of `config`: optimize, verify and time them as it specifies.
 
-    Without `config` it is the nearest onnxfuse.toml, in the current folder or one above it.
-    `update` writes the lock file as things are now, where all models hold; with `locked` any difference to it counts.
-    `names`: these models alone. `bench=False` leaves the timing out. An output is written where everything held. What
-    is wrong with one model does not keep the others from being run. Raises UsageError for a mistake in the file.
+    `config` defaults to the nearest onnxfuse.toml, in the current folder or a parent. `update` writes the lock file
+    from the current results if all models pass; with `locked` any difference from it is a failure. `names`: check these
+    models only. `bench=False` skips timing. Outputs are written if everything passed. A failing model does not stop the
+    others. Raises UsageError for a mistake in the file.
     """
     with holding(
         None if config is None else Path(config),
@@ -144,7 +144,8 @@ def holding(
     bench: bool = True,
     progress: Progress = silent,
 ) -> Iterator[CiResult]:
-    """Give what `ci` returns; outputs and the lock take their places when the block ends well, else nothing does."""
+    """Yield the result of `ci`; outputs and the lock file are put in place if the block succeeds, and otherwise
+    discarded."""
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
     config = contract.nearest() if config is None else config
@@ -161,7 +162,7 @@ def holding(
         every = {r.name: r for chosen in rules.values() for r in chosen}.values()
         hashes, packs = contract.rule_hashes(every), pack.versions(every)
         general = [] if was is None or names else _general(was, Lock(hashes, {}, packs), promised)
-        # What differs beside the models is known before they are run: then no output is written at all.
+        # Differences that do not concern the models are known beforehand: then no output is written at all.
         place = None if locked and general else pending
         done = tuple(_hold(Outcome(e, strict=locked), was, progress, place, bench=bench) for e in promised.models)
         now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None}, packs)
@@ -206,14 +207,14 @@ def _check_rules(promised: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> N
 
 
 def _general(was: Lock, now: Lock, promised: Contract) -> list[Change]:
-    """Return what differs from the lock beside the models that are run."""
+    """Return the differences from the lock that do not concern the models that are run."""
     run = {e.name for e in promised.models}
     others = {name: model for name, model in was.models.items() if name not in run}
     return list(contract.compare(Lock(was.rules, others, was.packs), now))
 
 
 def _hold(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> Outcome:
-    """Run one model; what is wrong with it does not keep the others from being run."""
+    """Run one model; its failure does not stop the others."""
     try:
         _run(outcome, was, progress, pending, bench=bench)
     except OnnxfuseError as error:
@@ -222,7 +223,7 @@ def _hold(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitS
 
 
 def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> None:
-    """As `_hold`; the output takes its place when `pending` ends, and is not written without."""
+    """Like `_hold`; the output is put in place when `pending` closes, and not written without it."""
     entry = outcome.entry
     progress(f"{entry.name}: optimize")
     original = io.load(entry.path)
@@ -248,7 +249,7 @@ def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitSt
 
 
 def _require(outcome: Outcome, made: Optimized) -> None:
-    """Note every fusion and size that is not as required."""
+    """Record every fusion and size that does not meet its requirement."""
     entry, size = outcome.entry, made.sizes[1]
     for required in missed(made.report, entry.require):
         outcome.not_met.append(requirement_line(made.report, required))
@@ -294,7 +295,7 @@ def _bench(outcome: Outcome, least: float) -> None:
 
 
 def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, was: Lock) -> None:
-    """Note how the model differs from its lock, and for a lost fusion what stopped the rule."""
+    """Record differences from the lock, and for a lost fusion what stopped the rule."""
     name = outcome.entry.name
     known = was.models.get(name)
     outcome.changes += contract.compare(Lock({}, {} if known is None else {name: known}), Lock({}, {name: locked}))

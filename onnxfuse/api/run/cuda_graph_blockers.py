@@ -1,4 +1,4 @@
-"""What blocks a CUDA graph of a model as `optimize` makes it, by the names that its nodes had before."""
+"""Report what prevents a CUDA graph of the optimized model, by the original names of its nodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,14 +22,14 @@ def explain_graph(
     rules: Sequence[str | Path] = (),
     progress: Progress = quiet,
 ) -> "Capture":
-    """Return what stands in the way of a CUDA graph of what `optimize` makes of `model`; the model is left as it is.
+    """Return what prevents a CUDA graph of the optimized `model`, which is not changed.
 
-    ONNX Runtime's CUDA provider itself is asked: it opens the model, and runs nothing. `rules`: folders of your own
-    rules, or `options` with all that `optimize` takes. Raises DeviceError where CUDA cannot be used, ModelError where
-    ONNX Runtime does not open the model on it, CrashError where that ends the process.
+    ONNX Runtime's CUDA provider itself decides: it opens the model, and runs nothing. `rules`: folders of your own
+    rules, or `options` with all that `optimize` accepts. Raises DeviceError if CUDA cannot be used, ModelError if ONNX
+    Runtime does not open the model on it, CrashError if that ends the process.
     """
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
-    from onnxfuse.runtime.sessions.capture import capture  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.runtime.sessions.capture import capture  # ONNX Runtime is imported only when something is run.
     from onnxfuse.runtime.sessions.opening import ORT_ERRORS, reason
 
     asked = options or Options(rules=tuple(Path(r) for r in rules))

@@ -1,6 +1,6 @@
-"""Verify, time and profile a model against its original, in a child process where one can be made.
+"""Verify, time and profile a model against its original, in a child process if possible.
 
-What kills the child, or breaks the GPU for it, is found again with fewer and fewer nodes, until the op is known.
+A crash of the child, or of its GPU, is reproduced with fewer and fewer nodes until the responsible op is known.
 """
 
 import json
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from onnxfuse.verification.localize.crashes import ChildRun
 
 RUNS, ROUNDS, PROFILED = benchmark.RUNS, benchmark.ROUNDS, profiling.RUNS
-"""Timed runs per round, and rounds; runs that are profiled."""
+"""Timed runs per round, and rounds; profiled runs."""
 PATIENCE = benchmark.PATIENCE
-"""Seconds for a setting of the original to be opened and warmed up."""
+"""Seconds within which a setting of the original must open and warm up."""
 
 Shapes = Mapping[str, Sequence[int]]
 
 CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
-"""Where both models run."""
+"""Providers on which both models run."""
 
 
 def quiet(step: str, done: int, total: int) -> None:
-    """Show no progress."""
+    """Report no progress."""
 
 
 def verify(
@@ -64,13 +64,14 @@ def verify(
     progress: Progress | None = None,
     **judged: Any,
 ) -> "VerifyReport":
-    """Return whether `fused` computes what `original` computes; the other options are `onnxfuse.verification.verify`'s.
+    """Return whether `fused` computes what `original` computes; see `onnxfuse.verification.verify` for the other
+    options.
 
-    `save_inputs`: a folder or an .npz for the inputs, written before anything is run on them. `bisect`: after a
-    mismatch, a folder for the smallest failing model; the report then names the fused op or the rule at fault. A crash
-    is a report, too.
+    `save_inputs`: a folder or .npz file for the inputs, written before anything is run on them. `bisect`: a folder for
+    the smallest failing model after a mismatch; the report then names the fused op or rule at fault. A crash is
+    reported, too.
     """
-    from onnxfuse.verification import verify as compare  # ONNX Runtime is imported where something is to be run.
+    from onnxfuse.verification import verify as compare  # ONNX Runtime is imported only when something is run.
     from onnxfuse.verification.localize.crashes import ChildRun, report_of
 
     chosen = _with_rules(rules)
@@ -96,15 +97,15 @@ def verify(
 
 
 def _with_rules(folders: Sequence[str | Path]) -> Options:
-    """Return the options; a folder that is none, or a wrong rule in it, is told here, before anything runs."""
+    """Check the rule folders in the options, so that errors in them are reported before anything runs."""
     options = Options(rules=tuple(Path(folder) for folder in folders))
-    if folders:  # the shipped rules need no look, and reading them takes longer than a small model
+    if folders:  # shipped rules need no check, and reading them takes longer than a small model
         options.chosen()
     return options
 
 
 def _save_inputs(path: Path, original: Source, run: "ChildRun") -> int:
-    """Write the planned inputs before anything is run: they are wanted most where it ends badly. Return how many."""
+    """Write the planned inputs before anything is run, because they matter most after a crash. Return their number."""
     from onnxfuse.verification.cases.planning import plan_of
     from onnxfuse.verification.inputs.input_files import save_cases
     from onnxfuse.verification.inputs.inputs import input_specs
@@ -118,7 +119,7 @@ def _save_inputs(path: Path, original: Source, run: "ChildRun") -> int:
 
 
 def _save_sought(path: Path, report: "VerifyReport", planned: int) -> None:
-    """Write the inputs that were run: those that were sought on the way are behind the planned ones."""
+    """Write the inputs that were run; searched ones follow the planned ones."""
     from onnxfuse.verification.inputs.input_files import save_cases
 
     made = [case.made for case in report.cases if case.made is not None]
@@ -129,7 +130,7 @@ def _save_sought(path: Path, report: "VerifyReport", planned: int) -> None:
 def _blamed(
     report: "VerifyReport", run: "ChildRun", folder: Path, options: Options, progress: Progress
 ) -> "VerifyReport":
-    """Return the report, with what is to blame for a mismatch."""
+    """Return the report, with the op or rule at fault for a mismatch."""
     from onnxfuse.verification.localize.bisect import investigate
 
     assert run.fused is not None
@@ -158,7 +159,7 @@ def _blamed(
 
 @dataclass(frozen=True)
 class Benched:
-    """What was timed, and the fused model that it was."""
+    """Benchmark results, and the fused model that was timed."""
 
     report: "BenchReport"
     fused: Source
@@ -179,11 +180,11 @@ def bench(
     plot: Path | None = None,
     progress: Progress | None = None,
 ) -> Benched:
-    """Return the times of `fused`, of the optimized original without one; as `onnxfuse.benchmark.bench`.
+    """Time `fused` (by default the optimized original); see `onnxfuse.benchmark.bench`.
 
-    A setting at which the original crashes, or gives no answer for `patience` seconds, is left out and told; a crash of
-    the fused model, or at the default setting, is CrashError that names the op at fault. `plot`: a .png, .svg or .pdf
-    for latency by shape and the roofline.
+    A setting at which the original crashes, or does not respond for `patience` seconds, is skipped and reported; a
+    crash of the fused model, or at the default setting, is a CrashError that names the op at fault. `plot`: a .png,
+    .svg or .pdf for latency by shape and the roofline.
     """
     from onnxfuse.benchmark import bench as compare
     from onnxfuse.verification.localize.crashes import ChildRun, survived
@@ -214,7 +215,7 @@ def bench(
 
 @dataclass(frozen=True)
 class Profiled:
-    """Where the bytes, the operations and the time go, and the fused model of which that was told beside it."""
+    """Bytes, operations and time of a run, and the fused model to which it was compared."""
 
     report: "Profile"
     fused: Source | None
@@ -235,9 +236,9 @@ def profile(
     trace: Path | None = None,
     progress: Progress | None = None,
 ) -> Profiled:
-    """Return where the bytes, the operations and the time of a run go; as `onnxfuse.profiling.profile`.
+    """Return how bytes, operations and time of a run are distributed; see `onnxfuse.profiling.profile`.
 
-    Unless `alone`, a model without fused ops is optimized, and told beside what comes of that. `trace`: a file for one
+    Unless `alone`, a model without fused ops is also optimized, and compared with the result. `trace`: a file for one
     run as a Chrome trace. Raises CrashError that names the op at fault.
     """
     from onnxfuse.profiling import profile as look

@@ -1,7 +1,7 @@
-"""Verify, time and profile from any program: in a process of its own, which may crash.
+"""Verify, time and profile from any program in a separate process, which may crash.
 
-The caller may hold a GPU, sessions and threads, so nothing can be forked of it, and what breaks the GPU there is broken
-for all that it does afterwards. A new process starts in a second, and there everything happens as in a command.
+The caller may hold a GPU, sessions and threads, so it cannot be forked, and a GPU error there would persist for all
+that it does afterwards. A new process starts within a second, and runs everything as a command does.
 """
 
 import contextlib
@@ -42,7 +42,8 @@ def profile(*models: Any, **options: Any) -> "Profile":
 
 
 def shown(work: Callable[..., T], name: str, given: Mapping[str, Any]) -> T:
-    """Return what `call` does of the arguments of a public function, with its libraries, and a bar where one is due."""
+    """Call `call` with the arguments of a public function, with its operator libraries, and a progress bar if
+    requested."""
     options = dict(given)
     models = [options.pop(key) for key in ("model", "original", "fused") if key in options]
     with custom_ops.using(options.pop("custom_ops")), progress_callback(options.pop("progress"), name) as show:
@@ -56,9 +57,9 @@ def call(
     progress: Progress | None = None,
     **options: Any,
 ) -> T:
-    """Return `work(*models, **options)`, one of the functions here; `isolate`: from a process of its own.
+    """Return `work(*models, **options)` for a function of this package; `isolate`: in a separate process.
 
-    Raises what it raises; CrashError where that process itself ends, UsageError for what cannot be sent to it.
+    Raises its exceptions; CrashError if the process itself ends, UsageError for arguments that cannot be sent to it.
     """
     if not isolate:
         return work(*models, progress=progress or running.quiet, **options)
@@ -85,7 +86,7 @@ def call(
 
 
 def _sent(model: Source, file: Path) -> Source:
-    """Return the model as another process can have it: in `file` where it is too big to be sent."""
+    """Return the model in a form for another process: through `file` if it is too big to be sent."""
     if not isinstance(model, onnx.ModelProto) or io.size(model) <= io.PROTOBUF_LIMIT:
         return model
     io.save(model, file)
@@ -95,6 +96,7 @@ def _sent(model: Source, file: Path) -> Source:
 def _as_here(
     links: bool, libraries: Sequence[Path], work: Callable[..., T], *models: Source | None, **options: Any
 ) -> T:
-    """Do the work there as here: with or without data files that are links, and with the user's own operators."""
+    """Work in the child under the caller's settings: symbolic links to data files allowed or not, and operator
+    libraries."""
     with external.following_links() if links else contextlib.nullcontext(), custom_ops.using(libraries):
         return work(*models, **options)

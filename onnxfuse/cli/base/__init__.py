@@ -1,1 +1,1 @@
-"""Console, option types and output files that commands share."""
+"""Console, option types and output files shared by the commands."""

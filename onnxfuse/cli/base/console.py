@@ -1,6 +1,6 @@
-"""Where the commands print: results on standard output, what is going on on standard error.
+"""Console output: results on standard output, progress and errors on standard error.
 
-Colours only on a terminal, and none where NO_COLOR is set: rich sees to both. `--quiet` and `-v` hold for one call.
+Colors only on a terminal, and none if NO_COLOR is set: rich handles both. `--quiet` and `-v` apply to one call.
 """
 
 import json
@@ -29,39 +29,39 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.support.printable import printable
 
 WIDTH = 118
-"""Columns where there is no terminal: in a file, a pipe, the log of a pipeline; more where COLUMNS says so."""
+"""Width without a terminal: in a file, a pipe, or a pipeline's log; COLUMNS overrides it."""
 
 FOLDED = 16
-"""Columns that what can be folded has at least: a table that does not fit is wider than its terminal, and nothing of it
-is cut."""
+"""Minimum width of a foldable column: a table that does not fit exceeds its terminal, without truncation."""
 
 PROSE = 24
-"""Columns that a reason has at least where it stands beside a name."""
+"""Minimum width of a reason next to a name."""
 
 WIDE = 1 << 16
-"""Columns in which nothing is folded."""
+"""Width at which nothing is folded."""
 
 SCHEMA = 1
-"""Version of what `--json` prints; it grows when a fact changes its name, its place or its meaning."""
+"""Version of the `--json` output; incremented when a fact changes its name, location or meaning."""
 
 GAP = 2
-"""Columns between two of a table's, as rich leaves them."""
+"""Columns between two table columns, as in rich."""
 
 INDENT = 4
-"""Columns before what stands beneath a row."""
+"""Indentation of text below a row."""
 
 _FILLED = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
-"""Spaces at the end of a line, with the colours that they have."""
+"""Trailing spaces of a line, with their color codes."""
 
 VERBOSITY = "onnxfuse.verbosity"
-"""Key of the call's verbosity in click's context: -1 quiet, 0 as usual, 1 every step."""
+"""Key of the verbosity in click's context: -1 quiet, 0 default, 1 every step."""
 
 
 class _Printing(rich.console.Console):
-    """Prints names as they are, and never obeys them: they come from files that anyone may have written."""
+    """Console that prints names verbatim and never interprets markup in them, because they come from untrusted
+    files."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, emoji=False, **options)  # `:x:` in a name is no sign, markup or not
+        super().__init__(highlight=False, emoji=False, **options)  # `:x:` in a name is not an emoji
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*objects, **{"crop": False, **options})
@@ -71,7 +71,7 @@ class _Printing(rich.console.Console):
             options = options or self.options
             widths = _widths(renderable.columns, self, options.max_width)
             for column, width in zip(renderable.columns, widths, strict=True):
-                column.width, column.overflow = width, "fold"  # a name that is cut is none to ask about
+                column.width, column.overflow = width, "fold"  # a truncated name could not be copied into a query
             options = options.update_width(max(options.max_width, _together(widths)))
         for segment in super().render(renderable, options):
             text = segment.text
@@ -80,9 +80,10 @@ class _Printing(rich.console.Console):
 
 
 def _widths(columns: Sequence[Column], console: rich.console.Console, width: int) -> list[int]:
-    """Return the width of each column of a table that is `width` wide where it can be: the widest are folded.
+    """Return the column widths for a table of at most `width` columns if possible: the widest columns are folded.
 
-    Numbers stay whole; words, which names are, where there is room for each; else no column is narrower than `FOLDED`.
+    Numbers are never broken; words, including names, only if there is not enough room; otherwise no column is narrower
+    than `FOLDED`.
     """
     most, least = [_widest(column, console) for column in columns], [_narrowest(column, console) for column in columns]
     if _together(least) > width:
@@ -105,24 +106,24 @@ def _rigid(column: Column) -> bool:
 
 
 def _narrowest(column: Column, console: rich.console.Console) -> int:
-    """Return the width in which no word of a column is broken."""
+    """Return the width at which no word of a column is broken."""
     widest = _widest(column, console)
     return widest if _rigid(column) else min(widest, max(FOLDED, column.min_width or 0, *_measured(column, console, 0)))
 
 
 def _widest(column: Column, console: rich.console.Console) -> int:
-    """Return the width in which no cell of a column is folded."""
+    """Return the width at which no cell of a column is folded."""
     return column.width or min(max(_measured(column, console, 1)), column.max_width or WIDE)
 
 
 def _measured(column: Column, console: rich.console.Console, which: int) -> list[int]:
-    """Return how wide each cell of a column is: its longest word, 0, or its longest line, 1."""
+    """Return the width of each cell of a column: its longest word, 0, or its longest line, 1."""
     wide = console.options.update_width(WIDE)
     return [Measurement.get(console, wide, cell)[which] for cell in (column.header, *column.cells)]
 
 
 class _Ending:
-    """A stream of lines that end where their text does: tables fill theirs with spaces."""
+    """A stream that strips the trailing spaces with which tables fill their lines."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
@@ -136,7 +137,7 @@ class _Ending:
 
 
 class _Failing:
-    """A stream of which nothing depends on what it takes: where it is full, the work and its exit code go on."""
+    """A stream whose write errors are ignored: on a full disk, the work and its exit code are unaffected."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
@@ -155,22 +156,22 @@ class _Failing:
 
 
 _stdin: ContextVar[Path | None] = ContextVar("stdin", default=None)
-"""The file that keeps what came through standard input."""
+"""Temporary file with the model read from standard input."""
 
 
 def call_stdin(file: Path) -> None:
-    """Let `as_called` know the file that keeps what came through standard input."""
+    """Register the temporary file of standard input, for `as_called`."""
     _stdin.set(file)
 
 
 def as_called(text: str) -> str:
-    """Return a message in which a model has the name that the caller gave it: - where it came through a stream."""
+    """Return a message with the model's name as the caller gave it: - if it came from a stream."""
     file = _stdin.get()
     return text if file is None else text.replace(f"{file}", "-").replace(f"{file.parent}{os.sep}", "")
 
 
 def output() -> rich.console.Console:
-    """Return the console for results; with --quiet it swallows them."""
+    """Return the console for results; silent with --quiet."""
     known = rich.console.Console()
     width = known.width if known.is_terminal else max(WIDTH, known.width)
     return _Printing(file=cast(IO[str], _Ending(sys.stdout)), width=width, quiet=verbosity() < 0)
@@ -178,10 +179,10 @@ def output() -> rich.console.Console:
 
 @contextmanager
 def telling() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Yield what lets a command print its results while what it has written is not in its place yet.
+    """Yield a function that prints results while the command's output files are not yet in place.
 
-    Where standard output takes nothing, as on a full disk, the block fails, and with it all that waits for its end.
-    A reader who has gone has read what it wanted: that ends the command once the block is over.
+    If standard output cannot be written, as on a full disk, the block fails, and with it everything that depends on its
+    success. A closed pipe ends the command after the block.
     """
     gone: list[BaseException] = []
 
@@ -200,7 +201,7 @@ def telling() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 
 def errors(*, quiet: bool = False) -> rich.console.Console:
-    """Return the console for what is going on and what went wrong, on standard error."""
+    """Return the console for progress and errors, on standard error."""
     return _Printing(file=cast(IO[str], _Failing(sys.stderr)), quiet=quiet)
 
 
@@ -211,13 +212,13 @@ def verbosity() -> int:
 
 
 def print_json(command: str, facts: Mapping[str, Any]) -> None:
-    """Print the facts of a command as JSON, under the version of their form (onnxfuse/reporting/schema.json)."""
+    """Print the facts of a command as JSON, with the schema version (onnxfuse/reporting/schema.json)."""
     click.echo(json.dumps({**facts, "schema": SCHEMA, "command": command}, indent=2).replace("\x7f", "\\u007f"))
 
 
 @contextmanager
 def working(first: str) -> Iterator[Callable[[str], None]]:
-    """Show the step at hand while the block runs; yields the function that names the next step.
+    """Show the current step while the block runs; yields a function that names the next step.
 
     A spinner on a terminal; with -v one line per step with its time, on standard error; nothing with --quiet.
     """
@@ -239,10 +240,10 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Show how far the block is, on a terminal; yields the function that takes a step, how much is done, and of what.
+    """Show a progress bar on a terminal; yields a function of the step, the amount done, and the total.
 
-    `still`: drawn at each step only, so that nothing runs in the midst of what is timed. With -v one line per step with
-    its time, as `working`.
+    `still`: redrawn at each step only, so that nothing runs while something is timed. With -v one line per step with
+    its time, as in `working`.
     """
     if verbosity() > 0 and not hidden:
         with working(first) as next_step:
@@ -255,7 +256,7 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
 
             yield tell
         return
-    from rich.progress import Progress  # two commands alone want it
+    from rich.progress import Progress  # used by two commands only
 
     console = errors()
     disable = hidden or not console.is_terminal
@@ -269,11 +270,11 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
 
 
 def print_table(console: rich.console.Console, table: Table, beneath: Sequence[str], *, names: bool = False) -> None:
-    """Print a table; what does not fit beside each other goes beneath its row, with its heading.
+    """Print a table; columns that do not fit are printed below their row, with their headings.
 
-    `beneath`: the headings of the columns that may, the first one first, no more than need be. `names`: of what has
-    names to copy, each then is a line that nothing breaks; numbers stand side by side there, and only on a terminal:
-    elsewhere a row of them is one line, for what reads it.
+    `beneath`: headings of the columns that may be moved there, in that order, as few as necessary. `names`: whether
+    cells are names to copy, each then on an unbroken line; only on a terminal, elsewhere each row is one line, for
+    programs.
     """
     kept, moved = list(table.columns), list[Column]()
     order = [column for heading in beneath for column in kept if column.header == heading]
@@ -318,7 +319,7 @@ def print_rows(
     rows: Sequence[tuple[str, ...]],
     limit: int | None,
 ) -> None:
-    """Print a table of a count, a rule and more, as far as `limit`; nothing without rows."""
+    """Print a table of a count, a rule and more, up to `limit` rows; nothing without rows."""
     if not rows:
         return
     console.print()

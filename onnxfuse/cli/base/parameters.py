@@ -1,4 +1,4 @@
-"""Options that several commands have, and how their texts are read."""
+"""Options shared by several commands, and their parsers."""
 
 import re
 import shutil
@@ -20,20 +20,20 @@ from onnxfuse.support.errors import ModelError, UsageError
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 Shapes = tuple[tuple[str, Sequence[int]], ...]
-"""What `--shape` gives: each name with its sizes."""
+"""Values of `--shape`: each name with its sizes."""
 
 
 STDIN = "stdin.onnx"
-"""The name of the file that keeps what came through standard input, in a folder of its own."""
+"""Name of the temporary file with the model from standard input, in a folder of its own."""
 
 STREAM = "-"
-"""In place of a model's name: standard input, or standard output."""
+"""Stands for standard input or output in place of a model's name."""
 
 
 def from_stdin(*, weights: bool = True) -> Path:
-    """Return a file with the model that comes through standard input; it goes when the command ends.
+    """Return a temporary file with the model from standard input, deleted when the command ends.
 
-    With `weights` it must hold its own. Raises UsageError, ModelError.
+    With `weights` it must contain its own. Raises UsageError, ModelError.
     """
     if sys.stdin.isatty():
         raise UsageError(
@@ -56,15 +56,15 @@ def from_stdin(*, weights: bool = True) -> Path:
 
 
 def came_through_stdin(file: Path) -> bool:
-    """Return whether a model's file is one that `from_stdin` made: its name tells the caller nothing."""
+    """Return whether a model's file was created by `from_stdin`, so that its name means nothing to the caller."""
     return file.name == STDIN and file.parent.name.startswith("onnxfuse-")
 
 
 class ModelFile(click.Path):
-    """The path of a model; `-` is what comes through standard input."""
+    """Path of a model; `-` is standard input."""
 
     def __init__(self, *, weights: bool = True) -> None:
-        """`weights`: the command reads them, and a stream must bring them."""
+        """`weights`: whether the command reads weights, which a stream must then contain."""
         super().__init__(path_type=Path)
         self.weights = weights
 
@@ -74,25 +74,25 @@ class ModelFile(click.Path):
 
 
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the shipped rules whose names begin so, for the shell's completion."""
+    """Return the shipped rules whose names start with a prefix, for shell completion."""
     return shipped_names(incomplete)
 
 
 def optional_rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the shipped optional rules whose names begin so, for the shell's completion."""
+    """Return the shipped optional rules whose names start with a prefix, for shell completion."""
     return optional_names(incomplete)
 
 
 ALSO_OPTION = click.option(
     "--also", metavar="RULE", multiple=True, shell_complete=optional_rule_names,
-    help="Apply this optional rule, too: `onnxfuse rules` says which there are; may be repeated.",
+    help="Also apply this optional rule (`onnxfuse rules` lists them); may be repeated.",
 )  # fmt: skip
-"""Rules that apply only where they are asked for."""
+"""Optional rules to apply."""
 
 
 def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the nodes and values of the call's model whose names begin so, for the shell's completion."""
-    # An option that still waits for its value ends click's reading: what stood before it is left among the arguments.
+    """Return the nodes and values of the call's model whose names start with a prefix, for shell completion."""
+    # An option without its value stops click's parser: the preceding arguments are then unparsed.
     words = (context.params.get("source"), context.params.get("model"), *context.args)
     given = next((word for word in words if word and Path(word).is_file()), None)
     if given is None:
@@ -103,7 +103,7 @@ def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> l
 
 
 COMPLETED = 200
-"""Names of nodes that a shell is given."""
+"""Largest number of node names offered for completion."""
 
 
 class ToleranceOption(click.ParamType[tuple[str, float]]):
@@ -140,7 +140,7 @@ class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
 
 
 def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest size of each dimension. Raises UsageError for sizes that are no range."""
+    """Return the least and the greatest size of each dimension. Raises UsageError for sizes that are not a range."""
     for name, sizes in shapes:
         if not isinstance(sizes, range) and len(sizes) != 1:
             told = ",".join(map(str, sizes))
@@ -149,9 +149,9 @@ def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
 
 
 def arch_option(
-    text: str = "GPUs to compile for; default the one here, without one sm_80 to sm_120.",
+    text: str = "Target GPU architectures; default that of this machine's GPU, else sm_80 to sm_120.",
 ) -> Callable[[Command], Command]:
-    """Return the option for architectures, which may be repeated and have commas; the command gets each by itself."""
+    """Return the option for architectures, repeatable and comma-separated; the command receives them one by one."""
 
     def names(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
         return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
@@ -166,17 +166,17 @@ RANGE_OPTION = click.option(
     metavar="NAME=N..M",
     type=ShapeOption(),
     multiple=True,
-    help="The range of a dimension, or its number; default 1..32 for the first of an input, 1..512 for others.",
+    help="Range or size of a dimension; default 1..32 for the first one of an input, 1..512 for others.",
 )
 
 TF32_OPTION = click.option(
     "--tf32/--no-tf32",
     "use_tf32",
     default=None,
-    help="ONNX Runtime's CUDA option use_tf32, for both models; by default 0 where OUT.onnx was made with "
+    help="ONNX Runtime's CUDA option use_tf32, for both models; default 0 if OUT.onnx was made with "
     "--strict-fp32, else 1.",
 )
-"""Whether float32 products may be rounded, for every command that opens sessions."""
+"""Whether float32 products may be rounded to TF32, for every command that opens sessions."""
 
 PROVIDER_OPTION = click.option(
     "--provider",
@@ -185,7 +185,7 @@ PROVIDER_OPTION = click.option(
     type=click.Choice(list(PROVIDERS)),
     default="auto",
     show_default=True,
-    help="Where to run.",
+    help="Execution provider.",
 )
 
 SEED_OPTION = click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Seed of the inputs.")
@@ -194,7 +194,7 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every 
 
 
 def custom_ops_option(command: Command) -> Command:
-    """Give a command the option for libraries with the user's own operators: its sessions load them."""
+    """Add to a command the option for custom operator libraries, which its sessions load."""
 
     def load(context: click.Context, _: click.Parameter, given: tuple[Path, ...]) -> None:
         if given:
@@ -204,49 +204,49 @@ def custom_ops_option(command: Command) -> Command:
 
     return click.option(
         "--custom-ops", metavar="LIB.so", multiple=True, type=click.Path(path_type=Path), expose_value=False,
-        callback=load, help="A library with operators of your own, for ONNX Runtime to load; may be repeated.",
+        callback=load, help="Library of custom operators for ONNX Runtime to load; may be repeated.",
     )(command)  # fmt: skip
 
 
 def shapes_option(text: str) -> Callable[[Command], Command]:
-    """Return the option for sizes of dimensions and shapes of inputs, which may be repeated."""
+    """Return the repeatable option for sizes of dimensions and shapes of inputs."""
     return click.option(
         "--shapes", "--shape", "shapes", type=ShapeOption(), multiple=True, help=f"{text} May be repeated."
     )
 
 
-def rules_option(text: str = "More rules.") -> Callable[[Command], Command]:
+def rules_option(text: str = "Folder of additional rules; may be repeated.") -> Callable[[Command], Command]:
     """Return the option for folders of rules."""
     return click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help=text)
 
 
 def precision_options(command: Command) -> Command:
-    """Give a command the options for lower precision."""
+    """Add to a command the options for lower precision."""
     for option in (
         click.option(
             "--time", "seconds", metavar="S", type=click.FloatRange(min=0, min_open=True),
-            help="With --precision: seconds for measuring, and as much for trying; by default 300.",
+            help="With --precision: seconds for measuring, and again for trials; default 300.",
         ),
         click.option(
             "--keep-fp32", metavar="NODE", multiple=True,
-            help="With --precision: leave this node, operator or pattern of names in float32; may be repeated.",
+            help="With --precision: pin this node, operator or name pattern to float32; may be repeated.",
         ),
         click.option(
             "--io-precision", metavar="TYPE", type=click.Choice(["float32", "float16", "bfloat16"]),
-            help="With --precision: the type of float32 inputs and outputs; by default they keep theirs.",
+            help="With --precision: new type of float32 inputs and outputs; unchanged by default.",
         ),
         click.option(
             "--tolerance", metavar="X", type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
-            help="With --precision: the relative RMS error that outputs may have; by default 20 roundings, 0.0098.",
+            help="With --precision: allowed relative RMS error of outputs; default 20 unit roundoffs (0.0098).",
         ),
         click.option(
             "--inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path),
-            help="With --precision and --guard: real inputs to run, by default made-up ones.",
+            help="With --precision and --guard: real inputs; generated ones by default.",
         ),
         click.option(
             "--precision", type=click.Choice(PRECISIONS),
-            help="Convert float32 to it where the outputs stay as near the truth as a contract asks; what would leave "
-            "it stays float32, by name and reason.",
+            help="Convert float32 to this type within the accuracy contract of the outputs; nodes that would break "
+            "it stay float32, and are listed with the reason.",
         ),
     ):  # fmt: skip
         command = option(command)

@@ -1,6 +1,7 @@
-"""`--report`, `--junit`, `--markdown`: what a command found, as files; and GitHub's annotations when run there.
+"""Report files (`--report`, `--junit`, `--markdown`), and GitHub annotations in a workflow.
 
-Use: the decorator `@output_options` gives a command the argument `outputs`, and `outputs.write(...)` writes them all.
+Usage: the decorator `@output_options` adds the argument `outputs` to a command, and `outputs.write(...)` writes all of
+them.
 """
 
 import os
@@ -31,7 +32,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files that one call asked for."""
+    """The report files requested by a call."""
 
     report: Path | None = None
     junit: Path | None = None
@@ -44,11 +45,11 @@ class Outputs:
         models: Models | None = None,
         more: Mapping[str, Models] | None = None,
     ) -> None:
-        """Write the files that were asked for; `facts` is what `--json` prints of the command.
+        """Write the requested files; `facts` is the command's `--json` output.
 
-        `models` are drawn in the HTML report, those of `more` under the names that `ci` gives them. On GitHub's
-        machines each broken promise becomes an annotation in the log, on standard error. Raises ModelError where a
-        file cannot be written.
+        `models` are drawn in the HTML report, those of `more` under the names that `ci` gives them. In a GitHub
+        workflow each failed check becomes an annotation in the log, on standard error. Raises ModelError if a file
+        cannot be written.
         """
         from onnxfuse import reporting
 
@@ -76,24 +77,24 @@ class Outputs:
             add(self.markdown, reporting.markdown(command, facts).encode())
 
     def check(self) -> None:
-        """Complain about a file that cannot be written before the work starts, not after it."""
+        """Raise for a file that cannot be written before the work starts."""
         for target in (self.report, self.junit, self.markdown):
             if target is not None:
                 writable(target)
 
 
 def output_options(command: Command) -> Command:
-    """Give a click command the three options, as one argument `outputs`."""
+    """Add the three options to a click command, as one argument `outputs`."""
 
     @click.option(
-        "--report", metavar="FILE.html", type=click.Path(path_type=Path), help="Write a report as one HTML page."
+        "--report", metavar="FILE.html", type=click.Path(path_type=Path), help="Write a self-contained HTML report."
     )
-    @click.option("--junit", metavar="FILE.xml", type=click.Path(path_type=Path), help="Write each check as JUnit XML.")
+    @click.option("--junit", metavar="FILE.xml", type=click.Path(path_type=Path), help="Write the checks as JUnit XML.")
     @click.option(
         "--markdown",
         metavar="FILE.md",
         type=click.Path(path_type=Path),
-        help='Add the report to FILE.md, for instance "$GITHUB_STEP_SUMMARY".',
+        help='Append the report to FILE.md, such as "$GITHUB_STEP_SUMMARY".',
     )
     @wraps(command)
     def with_outputs(
@@ -105,7 +106,7 @@ def output_options(command: Command) -> Command:
         try:
             return command(*arguments, outputs=outputs, **options)
         except OnnxfuseError as error:
-            # A pipeline reads why it failed where it reads everything else.
+            # Failures also go into the reports, where a pipeline looks for results.
             name = click.get_current_context().info_name or ""
             facts = {
                 "ok": False,
@@ -120,13 +121,13 @@ def output_options(command: Command) -> Command:
 
 
 WRITTEN = ("report", "junit", "markdown", "plot", "trace", "save_inputs", "tuning_file", "dump", "bisect")
-"""Options that name what is written beside a model."""
+"""Options that name files written in addition to a model."""
 
 
 def _check_apart(options: Mapping[str, Any]) -> None:
-    """Raise UsageError where a file that is to be written is one that is read, or written, too: it would be gone.
+    """Raise UsageError if an output file is also an input or another output, which would be lost.
 
-    Devices and pipes take any number.
+    Devices and pipes may be repeated.
     """
     named = [
         (name, path)
@@ -141,12 +142,12 @@ def _check_apart(options: Mapping[str, Any]) -> None:
 
 
 def command_line() -> str:
-    """Return the call as a person would type it."""
+    """Return the command line as a user would type it."""
     return shlex.join(["onnxfuse", *sys.argv[1:]])
 
 
 def environment() -> dict[str, str]:
-    """Return the versions that a report's figures stand on."""
+    """Return the versions that a report's figures depend on."""
     names = ("onnxfuse", "onnx", "onnxruntime-gpu", "cupy-cuda13x", "numpy")
     return {
         **{name: _version(name) for name in names},
@@ -158,7 +159,7 @@ def environment() -> dict[str, str]:
 def _version(name: str) -> str:
     try:
         return version(name)
-    except PackageNotFoundError:  # this is also what tells of a fault, which an installation like that may have
+    except PackageNotFoundError:  # also runs while an error is reported, on a possibly broken installation
         return "not installed"
 
 

@@ -1,4 +1,4 @@
-"""Which models a call reads, and where each goes: IN OUT, any number with -o DIR or --in-place, - for a stream."""
+"""Map a call's arguments to inputs and outputs: IN OUT, any number with -o DIR or --in-place, - for a stream."""
 
 import os
 import sys
@@ -16,22 +16,22 @@ from onnxfuse.support.plurals import plural
 
 @dataclass(frozen=True)
 class Job:
-    """One model, and where it goes."""
+    """One model and its output."""
 
     source: Path
     target: Path | None
     """None for standard output."""
     name: str
-    """What the caller calls it."""
+    """The caller's name for it."""
 
     @property
     def target_name(self) -> str:
-        """What the caller calls where it goes."""
+        """The caller's name for the output."""
         return STREAM if self.target is None else str(self.target)
 
 
 def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[Job]:
-    """Return what is to be done. Raises UsageError where it is not clear, or a file would be lost by it."""
+    """Return the jobs of a call. Raises UsageError if they are ambiguous, or a file would be lost."""
     if in_place and output is not None:
         raise UsageError("--in-place writes over IN.onnx, and -o names another place: they do not go together")
     if in_place:
@@ -50,7 +50,7 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[
 
 
 def _into(paths: Sequence[Path], output: Path) -> list[Job]:
-    """Return the jobs of -o: a file for one model, a folder for any number, in which a folder's subfolders stay."""
+    """Return the jobs of -o: a file for one model, a folder for any number, preserving subfolders."""
     single = len(paths) == 1 and not os.path.isdir(paths[0])
     if single and (str(output) == STREAM or (output.suffix == ".onnx" and not os.path.isdir(output))):
         return [_job(paths[0], output)]
@@ -68,7 +68,7 @@ def _into(paths: Sequence[Path], output: Path) -> list[Job]:
 
 
 def _models(given: Path) -> list[tuple[Path, Path]]:
-    """Return the models that a path names, each with its place below it: all of a folder, by name."""
+    """Return the models below a path, each with its relative path: all of a folder, by name."""
     if not os.path.isdir(given):
         return [(given, Path(given.name))]
     found = sorted(path for path in given.rglob("*.onnx") if path.is_file())
@@ -78,7 +78,7 @@ def _models(given: Path) -> list[tuple[Path, Path]]:
 
 
 def _apart(paths: Sequence[Path]) -> list[Path]:
-    """Return the paths, each file once."""
+    """Return the paths without duplicate files."""
     found: list[Path] = []
     for path in paths:
         if not any(same_file(path, other) for other in found):

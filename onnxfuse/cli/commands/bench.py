@@ -1,4 +1,4 @@
-"""`onnxfuse bench`: is the fused model really faster than the original at ONNX Runtime's best settings?"""
+"""`onnxfuse bench`: time the fused model against the original at ONNX Runtime's best settings."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,23 +31,28 @@ if TYPE_CHECKING:
     from onnxfuse.benchmark import BenchmarkReport, FusedOps, ReportBlock
 
 LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
-"""What stands in place of the times, by the kind of `Refused`."""
+"""Text shown instead of times, by the kind of `Refused`."""
 
 BENEATH = ("min", "p99", "p90", "items/s", "roofline", "launches", "memory", "95% of it")
-"""Columns that a narrow terminal has beneath a setting's row: its median and the speed-up stay in it."""
+"""Columns moved below a setting's row on a narrow terminal; its median and speed-up stay in it."""
 
 
 @click.command("bench")
 @click.argument("original", metavar="IN.onnx", type=ModelFile())
 @click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
-@shapes_option("Sizes of a dynamic dimension, taken in turn (batch=1,8,32), or the shape of an input.")
+@shapes_option("Sizes of a dynamic dimension to run in turn (batch=1,8,32), or the shape of an input.")
 @PROVIDER_OPTION
 @TF32_OPTION
 @click.option(
     "--runs", metavar="N", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round."
 )
 @click.option(
-    "--rounds", metavar="N", type=click.IntRange(1), default=ROUNDS, show_default=True, help="Rounds, settings in turn."
+    "--rounds",
+    metavar="N",
+    type=click.IntRange(1),
+    default=ROUNDS,
+    show_default=True,
+    help="Interleaved rounds over all settings.",
 )
 @click.option(
     "--patience",
@@ -55,16 +60,18 @@ BENEATH = ("min", "p99", "p90", "items/s", "roofline", "launches", "memory", "95
     metavar="SECONDS",
     default=PATIENCE,
     show_default=True,
-    help="Leave out a setting of the original that does not run for so long.",
+    help="Skip a setting of the original that does not start within this many seconds.",
 )
-@click.option("--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if a shape is less than X faster.")
-@rules_option("Rules beside the shipped ones that OUT.onnx was made with, or is to be.")
+@click.option(
+    "--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if the speed-up is below X at any shape."
+)
+@rules_option("Folder of custom rules for OUT.onnx; may be repeated.")
 @SEED_OPTION
 @click.option(
     "--plot",
     metavar="FILE.png",
     type=click.Path(path_type=Path),
-    help="Draw latency by shape and the roofline; .png, .svg or .pdf.",
+    help="Plot latency by shape and the roofline; .png, .svg or .pdf.",
 )
 @custom_ops_option
 @output_options
@@ -85,10 +92,10 @@ def command(
     as_json: bool,
     outputs: Outputs,
 ) -> int:
-    """Time IN.onnx at each of ONNX Runtime's settings, and OUT.onnx, on the same inputs, in turns.
+    """Time IN.onnx at each of ONNX Runtime's settings, and OUT.onnx, on the same inputs, interleaved.
 
-    Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused
-    model's. Several --shape sizes are taken together: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
+    Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused model's.
+    Several --shape sizes are combined in order: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
     with telling() as told, together():
         with bar("optimize" if fused is None else "load", still=True) as show_progress:
@@ -126,7 +133,7 @@ def command(
 
 
 def show(report: "BenchmarkReport", not_met: list[str], console: Console) -> None:
-    """Print the verdict, a block of rows per set of shapes, and what the figures stand on, on one screen."""
+    """Print the verdict, a block of rows per set of shapes, and the measurement conditions."""
     color = "" if not any(b.differs for b in report.blocks) else " green" if report.speedup >= 1 else " red"
     console.print(f"[bold{color}]{escape(report.summary)}[/]")
     if report.portable:
@@ -183,7 +190,7 @@ def _percent(share: float | None) -> str:
 
 
 def _legend(report: "BenchmarkReport", on_cuda: bool) -> list[str]:
-    """Return the lines under the tables: refusals, what ran, how it was measured, on what machine."""
+    """Return the lines below the tables: refusals, what ran, how it was measured, on what machine."""
     refused = {(r.kind, r.reason, f"{r.model}: {r.setting}"): None for b in report.blocks for r in b.refused}
     reasons = dict.fromkeys((kind, reason) for kind, reason, _ in refused)
     lines = [
@@ -220,7 +227,7 @@ def _legend(report: "BenchmarkReport", on_cuda: bool) -> list[str]:
 
 
 def _work_text(report: "BenchmarkReport") -> str:
-    """Return what the roofline stands on: what a run has to do, and what was measured here."""
+    """Return the basis of the roofline: the work of a run, and the measured peak rates."""
     assert report.ceilings is not None
     block = report.blocks[0]
     bytes_ = " -> ".join(size_text(w.bytes) for w in block.work.values())

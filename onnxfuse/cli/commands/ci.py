@@ -1,4 +1,4 @@
-"""`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and hold them to it and to onnxfuse.lock."""
+"""`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and check them against it and onnxfuse.lock."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,10 +19,10 @@ from onnxfuse.support.plurals import agreeing, plural
 
 @click.command("ci")
 @click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--update", is_flag=True, help="Write the lock file as things are now.")
-@click.option("--locked", is_flag=True, help="Exit 4 for any difference to the lock file, not only for losses.")
-@click.option("--model", "names", metavar="NAME", multiple=True, help="This model alone; may be repeated.")
-@click.option("--no-bench", is_flag=True, help="Leave the timing out: on a machine without the GPU.")
+@click.option("--update", is_flag=True, help="Write the lock file from the current results.")
+@click.option("--locked", is_flag=True, help="Exit 4 for any difference from the lock file, not only for regressions.")
+@click.option("--model", "names", metavar="NAME", multiple=True, help="Check this model only; may be repeated.")
+@click.option("--no-bench", is_flag=True, help="Skip timing, on machines without the GPU.")
 @custom_ops_option
 @output_options
 @JSON_OPTION
@@ -35,17 +35,16 @@ def command(
     as_json: bool,
     outputs: Outputs,
 ) -> int:
-    """Hold the models of CONFIG to what it asks for, and to what CONFIG's lock file remembers.
+    """Check the models of CONFIG against its requirements, and against its lock file.
 
-    Without CONFIG it is the onnxfuse.toml of this folder, or of the nearest folder above that has one.
-    Each [[model]] has path, and may have output, require (fusions with counts), shapes, budget (nodes, megabytes,
-    error), verify (seeds, inputs; or false), bench (min_speedup), precision with io_precision, tolerance and keep_fp32,
-    provider, rules, skip, also, freeze_initializers, name. A lost fusion, a node more than was locked, one more that
-    keeps float32 or a larger error exits 4 and says what and why; a wrong number exits 1. An output is written only
-    where everything held.
+    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
+    and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
+    or false), bench (min_speedup), precision with io_precision, tolerance and keep_fp32, provider, rules, skip, also,
+    freeze_initializers, name. A lost fusion, an additional node or float32 node compared with the lock, or a larger
+    error exits 4 with the reason; a numerical mismatch exits 1. An output is written only if all checks pass.
     """
 
-    # Outputs and the lock take their places last: where a report cannot be written, they stay as they were.
+    # Outputs and the lock are put in place last: if a report cannot be written, they remain unchanged.
     def tell() -> None:
         if as_json:
             print_json("ci", held.as_dict())

@@ -1,4 +1,4 @@
-"""`onnxfuse compile`: the launch programs and compiled kernels of a model, for ranges of shapes, in one file."""
+"""`onnxfuse compile`: write the launch programs and compiled kernels of a model, for ranges of shapes, to one file."""
 
 from pathlib import Path
 
@@ -18,17 +18,15 @@ from onnxfuse.support.errors import UsageError
 @click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @arch_option()
 @RANGE_OPTION
-@click.option(
-    "--ptx/--no-ptx", default=None, help="Kernels for later GPUs, too; default where no GPU is here or named."
-)
-@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
+@click.option("--ptx/--no-ptx", default=None, help="Include PTX for later GPUs; default if no GPU is present or named.")
+@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(path_type=Path), help="Output file.")
 @click.option(
     "--trust-pack",
     is_flag=True,
-    help="Let sessions take the pack that is beside MODEL.onnx: compiled elsewhere, by "
-    "somebody you trust as you trust a program. Compiles nothing.",
+    help="Let sessions use the pack next to MODEL.onnx, compiled elsewhere by "
+    "somebody you trust to run code here. Compiles nothing.",
 )
-@rules_option("Rules that made the model, beside the shipped ones.")
+@rules_option("Folder of custom rules that made the model; may be repeated.")
 @JSON_OPTION
 def command(
     model: Path,
@@ -40,9 +38,9 @@ def command(
     folders: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Write MODEL.onnx.kernels: sessions of MODEL.onnx find it, and plan and compile nothing for shapes in its ranges.
+    """Write MODEL.onnx.kernels, with which sessions of MODEL.onnx need not plan or compile for shapes in its ranges.
 
-    MODEL.onnx is one that `onnxfuse optimize` made. Needs no GPU.
+    MODEL.onnx is an output of `onnxfuse optimize`. Needs no GPU.
     """
     if trust_pack:
         if archs or shapes or target is not None or ptx is not None:

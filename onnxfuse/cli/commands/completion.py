@@ -1,4 +1,4 @@
-"""`onnxfuse completion`: the script that lets a shell complete commands, options and rule names."""
+"""`onnxfuse completion`: print the shell completion script for commands, options and rule names."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -8,7 +8,7 @@ SHELLS = {
     "zsh": "onnxfuse completion zsh >> ~/.zshrc",
     "fish": "onnxfuse completion fish > ~/.config/fish/completions/onnxfuse.fish",
 }
-"""The shells, each with the line that installs the script."""
+"""Supported shells, each with the line that installs the script."""
 NEEDS = "zsh loads it after compinit: a ~/.zshrc without that needs 'autoload -Uz compinit && compinit' before it."
 
 

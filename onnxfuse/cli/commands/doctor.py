@@ -1,4 +1,4 @@
-"""`onnxfuse doctor`: what is installed, what works, what is missing, and the command that mends it."""
+"""`onnxfuse doctor`: report what is installed, what works, what is missing, and the command that fixes it."""
 
 from typing import Literal
 
@@ -18,14 +18,14 @@ from onnxfuse.support.errors import DeviceError
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help="What has to work: auto wants CUDA where there is an NVIDIA driver.",
+    help="Required provider; auto requires CUDA if there is an NVIDIA driver.",
 )
 @JSON_OPTION
 def command(provider: Literal["auto", "cpu", "cuda"], as_json: bool) -> int:
-    """Say what is installed, what works and what is missing, with the command that mends it.
+    """Report what is installed, what works and what is missing, with the command that fixes it.
 
-    Exit 5 where something that should work here does not: a package that onnxfuse needs, or CUDA where there is a
-    driver for it (--provider cuda: always, --provider cpu: never).
+    Exits 5 if something that should work here does not: a required package, or CUDA if there is a driver for it
+    (--provider cuda: always, --provider cpu: never).
     """
     with working("look"):
         found = doctor(provider)

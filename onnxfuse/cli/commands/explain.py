@@ -1,4 +1,4 @@
-"""`onnxfuse explain`: what fuses in a model, what does not, the node and the reason where an attempt stopped."""
+"""`onnxfuse explain`: report what fuses in a model, what does not, and the node and reason where attempts stopped."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 
 SCREEN = 12
-"""Rows of each table unless --all is given: both fit one screen."""
+"""Rows of each table without --all, so that both fit one screen."""
 
 
 @click.command("explain")
@@ -36,7 +36,7 @@ SCREEN = 12
     metavar="NAME",
     multiple=True,
     shell_complete=rule_names,
-    help="Look at this rule alone; may be repeated.",
+    help="Consider only this rule; may be repeated.",
 )
 @ALSO_OPTION
 @rules_option()
@@ -46,17 +46,19 @@ SCREEN = 12
     "tuning_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Show what optimize --tune measured, and decide by it; by default what IN.onnx carries.",
+    help="Show and apply the times of optimize --tune; default those stored in IN.onnx.",
 )
-@click.option("--near", "nearest", is_flag=True, help="Rank what nearly fused over the whole model, with hints.")
+@click.option("--near", "nearest", is_flag=True, help="Rank near misses over the whole model, with hints.")
 @click.option(
     "--at",
     metavar="NODE",
     multiple=True,
     shell_complete=node_names,
-    help="Why this node, value or pattern of names is as it is: the rules' furthest attempts, the cause first.",
+    help="Explain this node, value or name pattern: the cause, then the rules' furthest attempts.",
 )
-@click.option("--graph", is_flag=True, help="What blocks a CUDA graph of the optimized model, and why; needs a GPU.")
+@click.option(
+    "--graph", is_flag=True, help="Show what prevents a CUDA graph of the optimized model, and why; needs a GPU."
+)
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
 @JSON_OPTION
 def command(
@@ -71,7 +73,7 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Say what fuses in IN.onnx, what does not, and why. Writes nothing."""
+    """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
     if nearest and at:
         raise UsageError("--near and --at exclude each other: the whole model, or one node")
     options = Options(folders, only, also=also, tuning=None if tuning_file is None else TuningOptions(tuning_file))
@@ -119,7 +121,7 @@ def _print_pack(pack: PackInspection) -> None:
 
 
 def _print_near(found: Explained, limit: int | None) -> None:
-    """Print what nearly fused and is in no fused op now, equal misses as one row."""
+    """Print the near misses outside any fused op, grouped if equal."""
     console = output()
     count, rows = found.nearest(everything=limit is None)
     console.print(f"[bold]{plural(count, 'near miss')}[/] of {plural(rows, 'kind')}, nearest first")
@@ -127,7 +129,7 @@ def _print_near(found: Explained, limit: int | None) -> None:
 
 
 def _print_place(found: Explained, name: str, limit: int | None) -> None:
-    """Print what became of one node, and every rule's furthest attempt that began there."""
+    """Print what happened to one node, and every rule's furthest attempt that involved it."""
     console = output()
     place = found.places[name]
     took, rows = found.at(name, everything=limit is None)

@@ -1,4 +1,4 @@
-"""`onnxfuse export-library`: a folder that serves a fused model without Python."""
+"""`onnxfuse export-library`: export a folder that serves a fused model without Python."""
 
 import os
 from contextlib import nullcontext
@@ -21,14 +21,14 @@ from onnxfuse.support.plurals import plural
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @arch_option()
 @RANGE_OPTION
-@click.option("--ptx/--no-ptx", default=True, show_default=True, help="Kernels for later GPUs, too.")
-@click.option("--at", metavar="PATH", help="Where the server sees DIR; default where it is written.")
+@click.option("--ptx/--no-ptx", default=True, show_default=True, help="Include PTX for later GPUs.")
+@click.option("--at", metavar="PATH", help="Path of DIR as the server sees it; default where it is written.")
 @click.option(
     "--batch/--no-batch",
     default=None,
-    help="Triton joins requests along the dimension that all inputs and outputs begin with; default: it does.",
+    help="Whether Triton batches requests along the common first dimension; default if there is one.",
 )
-@rules_option("Rules that made the model, beside the shipped ones.")
+@rules_option("Folder of custom rules that made the model; may be repeated.")
 @JSON_OPTION
 def command(
     model: Path,
@@ -41,12 +41,12 @@ def command(
     folders: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Write DIR: the model, the library and the kernels that C++, C#, Java or Triton serve MODEL.onnx with.
+    """Write DIR with the model, the library and the kernels to serve MODEL.onnx from C++, C#, Java or Triton.
 
-    MODEL.onnx is one that `onnxfuse optimize` made. DIR is then a model of a Triton repository. Needs no GPU.
+    MODEL.onnx is an output of `onnxfuse optimize`. DIR is also a model of a Triton repository. Needs no GPU.
     """
     asked = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
-    new = not os.path.lexists(folder)  # what else stands there is looked at by the export
+    new = not os.path.lexists(folder)  # existing content is checked by the export
     with telling() as told, filling(folder) if new else nullcontext():
         with working("load") as progress:
 

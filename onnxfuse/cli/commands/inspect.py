@@ -1,4 +1,4 @@
-"""`onnxfuse inspect`: what a model is, on one screen."""
+"""`onnxfuse inspect`: describe a model on one screen."""
 
 import os
 from dataclasses import replace
@@ -15,16 +15,16 @@ from onnxfuse.cli.screens.pack_coverage import megabytes
 from onnxfuse.support.plurals import plural
 
 OPERATORS = 12
-"""Operators that are named; the rest is counted."""
+"""Number of operators listed by name; the others are counted."""
 
 
 @click.command("inspect")
 @click.argument("model", metavar="MODEL.onnx", type=ModelFile(weights=False))
 @JSON_OPTION
 def command(model: Path, as_json: bool) -> int:
-    """Tell what MODEL.onnx is: sizes, inputs, outputs, dynamic dimensions, weights, operators, and what is fused.
+    """Describe MODEL.onnx: sizes, inputs, outputs, dynamic dimensions, weights, operators, and fused ops.
 
-    Nothing is run, and no weight beside the model is read.
+    Nothing is run, and no external weights are read.
     """
     found = inspect(model)
     if came_through_stdin(model):

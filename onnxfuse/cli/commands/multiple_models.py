@@ -1,4 +1,4 @@
-"""Several models in one call of `optimize`: each by itself, a line for each, and one verdict."""
+"""Several models in one call of `optimize`: each independent, one line each, and one verdict."""
 
 import contextlib
 import contextvars
@@ -21,48 +21,48 @@ if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
 
 WORST = (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET)
-"""Exit codes, the one that counts first."""
+"""Exit codes by precedence."""
 FILES = 4
-"""Open files of a model that waits for its place, at most: itself, its weights, its kernel pack, what was measured."""
+"""Largest number of open files per pending model: itself, its weights, its kernel pack, its measurements."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one model."""
+    """Result of one model."""
 
     facts: dict[str, Any]
-    """What `--json` prints of it."""
+    """Its `--json` output."""
     tuned: "Tuned | None" = None
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A model that is written, and not in its place yet."""
+    """A model that is written to a temporary file, but not yet in place."""
 
     pending: contextlib.ExitStack
     context: contextvars.Context
-    """Of its own, so that no model waits for the place of another."""
+    """Separate context, so that models do not wait for each other."""
 
     def place(self) -> None:
-        """Let it take its place. Raises ModelError."""
+        """Move it into place. Raises ModelError."""
         self.context.run(self.pending.close)
 
     def drop(self, error: BaseException) -> None:
-        """Leave nothing of it."""
+        """Discard it."""
         self.context.run(self.pending.__exit__, type(error), error, error.__traceback__)
 
 
 def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], Done], *, as_json: bool) -> int:
-    """Do each job; what is wrong with one model does not keep the others from being made. Returns the exit code.
+    """Run all jobs; a failing model does not stop the others. Returns the exit code.
 
-    All take their places when they have been told of: where nothing can be told, none is left. What is done when the
-    command is interrupted stays done.
+    Outputs are put in place after results were printed; if that is impossible, all are discarded. Completed work
+    survives an interrupt.
     """
     waiting: list[Waiting] = []
     with telling() as told, room_for(FILES * len(todo)):
         try:
             every = [_tried(job, one, waiting) for job in todo]
-        except BaseException:  # a signal, too
+        except BaseException:  # also on a signal
             _place(waiting)
             raise
         found = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
@@ -78,7 +78,7 @@ def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], Done], *
 
 
 def _place(waiting: Sequence[Waiting]) -> None:
-    """Put every model in its place; the first that cannot be put there is told when all others are."""
+    """Put every model in place; the first failure is reported after all others are done."""
     errors: list[OnnxfuseError] = []
     for model in waiting:
         try:
@@ -90,7 +90,7 @@ def _place(waiting: Sequence[Waiting]) -> None:
 
 
 def _tell(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
-    """Print what became of the models."""
+    """Print the results of the models."""
     if as_json:
         print_json("optimize", {"ok": not code, "models": every})
         return
@@ -115,7 +115,7 @@ def _tell(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
 
 
 def _tried(job: Job, one: Callable[[Job, contextlib.ExitStack], Done], waiting: list[Waiting]) -> dict[str, Any]:
-    """Return what became of one model, which is then among those that wait for their places."""
+    """Return the result of one model, which is then pending."""
     context = contextvars.copy_context()
     try:
         done, pending = context.run(_made, job, one)

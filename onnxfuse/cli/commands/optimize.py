@@ -1,4 +1,4 @@
-"""`onnxfuse optimize`: apply the rules, write the model, print one screen of what was done."""
+"""`onnxfuse optimize`: apply the rules, write the model, and print a summary on one screen."""
 
 import contextlib
 import sys
@@ -43,65 +43,67 @@ from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Write each model into this folder, under its name; of one model, this file.",
+    help="Output folder for several models, or output file for one.",
 )
-@click.option("--in-place", is_flag=True, help="Write over each IN.onnx: the original is gone then.")
+@click.option("--in-place", is_flag=True, help="Overwrite each IN.onnx; the original is lost.")
 @click.option(
     "--external-data/--no-external-data",
     "external_data",
     default=None,
-    help="Weights in a file beside OUT.onnx, or in it; by default as those of IN.onnx, and beside above 2 GB. What is "
-    "small, or says shapes, stays in it.",
+    help="Store weights in a file next to OUT.onnx, or in it; default as in IN.onnx, and external above 2 GB. "
+    "Small weights and shape constants stay in it.",
 )
 @rules_option()
 @custom_ops_option
 @click.option(
-    "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply this rule alone; may be repeated."
+    "--only", metavar="RULE", multiple=True, shell_complete=rule_names, help="Apply only this rule; may be repeated."
 )
 @click.option(
-    "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Leave this rule out; may be repeated."
+    "--skip", metavar="RULE", multiple=True, shell_complete=rule_names, help="Skip this rule; may be repeated."
 )
 @ALSO_OPTION
 @click.option(
     "--require",
     metavar="RULE[>=N|==N]",
     multiple=True,
-    help="Exit 4 unless the rule applied so often; as in onnxfuse.toml.",
+    help="Exit 4 unless the rule applied this often; as in onnxfuse.toml.",
 )
 @precision_options
-@click.option("--guard", is_flag=True, help="Check every fusion on inputs; undo what leaves the error budget.")
+@click.option("--guard", is_flag=True, help="Check every fusion on inputs; revert those beyond the error budget.")
 @click.option(
     "--guard-inputs",
     metavar="PATH",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Real inputs for --guard alone, in place of --inputs.",
+    help="Real inputs for --guard, instead of --inputs.",
 )
-@click.option("--tune", is_flag=True, help="Measure on the GPU what is not known yet; the fastest is chosen.")
+@click.option(
+    "--tune", is_flag=True, help="Measure candidates on the GPU that have no times yet, and choose the fastest."
+)
 @click.option(
     "--tuning",
     "tuning_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Choose by what --tune measured, with or without a GPU. With --tune: keep the times there.",
+    help="Choose by times from --tune, with or without a GPU. With --tune: store the times there.",
 )
 @click.option(
     "--strict-fp32",
     is_flag=True,
-    help="No kernel that rounds float32 to TF32; OUT.onnx says so, and onnxfuse opens it with use_tf32 0.",
+    help="Use no kernel that rounds float32 to TF32; recorded in OUT.onnx, which onnxfuse opens with use_tf32 0.",
 )
 @click.option(
     "--freeze-initializers",
     "freeze",
     is_flag=True,
-    help="Weights that are graph inputs, too, become constants: no caller can give others.",
+    help="Turn weights that are also graph inputs into constants, which callers cannot override.",
 )
+@click.option("--undo", "plain", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes of their bodies.")
 @click.option(
-    "--undo", "plain", is_flag=True, help="Replace the fused ops of IN.onnx by the nodes that they stand for."
+    "--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel to this folder."
 )
-@click.option("--dump", metavar="DIR", type=click.Path(path_type=Path), help="Write every phase and kernel there.")
-@click.option("--compile", "packed", is_flag=True, help="Write OUT.onnx.kernels, too, as onnxfuse compile does.")
-@arch_option("With --compile: GPUs to compile for; with --dump: the one whose kernels are shown; default the one here.")
+@click.option("--compile", "packed", is_flag=True, help="Also write OUT.onnx.kernels, like onnxfuse compile.")
+@arch_option("Target architectures of --compile and --dump; default that of this machine's GPU.")
 @click.option(
     "--shape",
     "--shapes",
@@ -109,8 +111,8 @@ from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
     metavar="NAME=N",
     type=ShapeOption(),
     multiple=True,
-    help="Make the model for this size of a dynamic dimension (batch=8) or shape of an input. With --dump, --tune, "
-    "--tuning and --compile it stays dynamic, and these are its sizes there, batch=1,32, or its range, 1..32.",
+    help="Specialize the model to this size of a dynamic dimension (batch=8) or shape of an input. With --dump, "
+    "--tune, --tuning and --compile it stays dynamic, and these are the sizes (batch=1,32) or range (1..32) there.",
 )
 @output_options
 @JSON_OPTION
@@ -147,8 +149,8 @@ def command(
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
 
     OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
-    Nothing is written unless everything went well. Several models, or all of a folder, go to -o DIR, or each over
-    itself with --in-place; - is standard input, or standard output.
+    Nothing is written unless every step succeeds. Several models, or all of a folder, go to -o DIR, or replace their
+    inputs with --in-place; - is standard input or output.
     """
     chosen = only or skip or also
     if plain and (chosen or require or guard or tune or tuning_file or strict_fp32 or freeze or precision):
@@ -224,7 +226,7 @@ def command(
 def _check_each(
     todo: Sequence[Job], single: Mapping[str, Path | None], *, packed: bool, measured: bool, as_json: bool
 ) -> None:
-    """Raise UsageError for an option that names a file of one model where there are several, or of none."""
+    """Raise UsageError for an option that names a file of a single model if there are several, or none."""
     given = [name for name, path in single.items() if path is not None]
     if len(todo) > 1 and given:
         raise UsageError(f"{given[0]} is of one model, and there are {len(todo)}", "Call it for each by itself.")
@@ -236,7 +238,8 @@ def _check_each(
 
 
 def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, plain: bool) -> Done:
-    """Make one model and write it; it takes its place when `pending` ends well: what cannot be told is not left."""
+    """Make one model and write it; it is put in place when `pending` closes, provided that its results could be
+    printed."""
     with working("load") as progress:
         make = (
             partial(undo, job.source, progress, options) if plain else partial(optimize, job.source, options, progress)
@@ -252,7 +255,7 @@ def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitS
 
 
 def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) -> TuningOptions | None:
-    """Return what the options ask for, None where for nothing; by default the file stands beside the model's."""
+    """Return the requested tuning, None if there is none; by default the file is next to the model's."""
     if file is None and tune and target is not None:
         file = target.with_suffix(".tuning.json")
         check_no_links(file, file.parent)

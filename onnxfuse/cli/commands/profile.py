@@ -1,4 +1,4 @@
-"""`onnxfuse profile`: where the bytes and the time of a model go, before and after fusion side by side."""
+"""`onnxfuse profile`: memory traffic and time of a model, before and after fusion."""
 
 from pathlib import Path
 
@@ -31,13 +31,13 @@ TOP = 12
 @shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input.")
 @PROVIDER_OPTION
 @TF32_OPTION
-@click.option("--no-time", is_flag=True, help="Count bytes and operations from shapes alone; run nothing.")
-@click.option("--alone", is_flag=True, help="Look at IN.onnx by itself; do not optimize it to compare.")
-@click.option("--cuda-graph", is_flag=True, help="Time the kernels in a CUDA graph: gaps as they are without the host.")
+@click.option("--no-time", is_flag=True, help="Only count bytes and operations from shapes; run nothing.")
+@click.option("--alone", is_flag=True, help="Profile IN.onnx only; do not optimize it for comparison.")
+@click.option("--cuda-graph", is_flag=True, help="Time the kernels in a CUDA graph, without host launch overhead.")
 @click.option("--top", metavar="N", type=click.IntRange(1), default=TOP, show_default=True, help="Rows of each table.")
-@click.option("--nodes", is_flag=True, help="A row for each node in the tables, not for each kind.")
+@click.option("--nodes", is_flag=True, help="One row per node in the tables, instead of per kind.")
 @click.option(
-    "--runs", metavar="N", type=click.IntRange(1), default=PROFILED, show_default=True, help="Runs that are profiled."
+    "--runs", metavar="N", type=click.IntRange(1), default=PROFILED, show_default=True, help="Number of profiled runs."
 )
 @SEED_OPTION
 @click.option("--trace", metavar="FILE.json", type=click.Path(path_type=Path), help="Write one run as a Chrome trace.")
@@ -61,11 +61,11 @@ def command(
     as_json: bool,
     outputs: Outputs,
 ) -> int:
-    """Tell where the bytes, the operations and the time of IN.onnx go, and beside it those of OUT.onnx.
+    """Report how bytes, operations and time of IN.onnx are distributed, compared with those of OUT.onnx.
 
-    Without OUT.onnx, IN.onnx is optimized in memory; where it holds fused ops already it is looked at alone. Traffic
-    of device memory is counted from shapes: each node reads each input once and writes each output once. On CUDA
-    CUPTI sees every kernel (pip install 'onnxfuse[profile]'), and ONNX Runtime's profiler tells the node that launched
+    Without OUT.onnx, IN.onnx is optimized in memory; if it already contains fused ops it is profiled alone. Device
+    memory traffic is counted from shapes: each node reads each input once and writes each output once. On CUDA CUPTI
+    traces every kernel (pip install 'onnxfuse[profile]'), and ONNX Runtime's profiler identifies the node that launched
     it; on the CPU the profiler times the nodes themselves.
     """
     if alone and fused is not None:

@@ -1,4 +1,4 @@
-"""`onnxfuse rules`: the rules there are; one rule explained, with what it makes of its own examples."""
+"""`onnxfuse rules`: list the rules, explain one with its examples, test them, or create one."""
 
 import re
 from collections.abc import Sequence
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 @click.command("rules")
 @click.argument("name", required=False, shell_complete=rule_names)
 @rules_option()
-@click.option("--test", is_flag=True, help="Hold each rule to its examples: what fuses, what is refused, the numbers.")
-@click.option("--new", is_flag=True, help="Begin the rule NAME: a file with a pattern and an example cut from a model.")
+@click.option("--test", is_flag=True, help="Test each rule on its examples: fusions, refusals, numerical results.")
+@click.option(
+    "--new", is_flag=True, help="Create the rule NAME: a file with a pattern and an example extracted from a model."
+)
 @click.option("--from", "model", metavar="IN.onnx", type=click.Path(path_type=Path), help="With --new: the model.")
 @click.option(
     "--at",
     metavar="NODE",
     multiple=True,
     shell_complete=node_names,
-    help="With --new: the node, value or pattern of names to cut out.",
+    help="With --new: the node, value or name pattern to extract.",
 )
-@click.option("--predicates", is_flag=True, help="List the words that `where` understands.")
+@click.option("--predicates", is_flag=True, help="List the predicates available in `where`.")
 @JSON_OPTION
 def command(
     name: str | None,
@@ -50,8 +52,8 @@ def command(
 ) -> int:
     """List the fusion rules, or explain the rule NAME with models before and after it.
 
-    With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exit 1 where one does not
-    hold. With --new NAME --from IN.onnx --at NODE the file of a new rule is written into --rules DIR, by default here.
+    With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exits 1 if one fails. With
+    --new NAME --from IN.onnx --at NODE a new rule file is written into --rules DIR, by default the current folder.
     """
     if new != (model is not None) or new != bool(at) or (new and (name is None or test or len(folders) > 1)):
         raise UsageError(
@@ -99,8 +101,8 @@ def command(
 
 
 def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: bool) -> int:
-    """Begin a rule and say what to do next."""
-    from onnxfuse.api.rules.rule_from_model import begin  # it runs the examples
+    """Create a rule file and print the next steps."""
+    from onnxfuse.api.rules.rule_from_model import begin  # runs the examples
 
     with working("load"):
         made = begin(name, model, at, folder)
@@ -131,15 +133,15 @@ def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: 
 
 
 def _together(nodes: Sequence[str]) -> str:
-    """Return a pattern for the names that nodes, as "Op name", begin with together: `layer.0/*`; "" for none."""
+    """Return a pattern for the common name prefix of nodes, "Op name": `layer.0/*`; "" if there is none."""
     letters = zip(*(one.partition(" ")[2] for one in nodes), strict=False)
     found = re.match(r".*[/.]", "".join(at[0] for at in takewhile(lambda at: len(set(at)) == 1, letters)))
     return f"{found[0]}*" if found else ""
 
 
 def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
-    """Hold rules to their examples and print what came of it."""
-    from onnxfuse.api.rules.testing import run_examples  # it runs models
+    """Test rules on their examples and print the results."""
+    from onnxfuse.api.rules.testing import run_examples  # runs models
 
     with working("read rules") as progress:
         found = run_examples(library.custom_rules(folders, name), folders, progress)

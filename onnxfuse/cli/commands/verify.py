@@ -1,4 +1,4 @@
-"""`onnxfuse verify`: compare a fused model with its original, and say which error is whose."""
+"""`onnxfuse verify`: compare a fused model with its original by error against a float64 reference."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from onnxfuse.files.atomic_write import together
 from onnxfuse.support.errors import MISMATCH
 
 AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)}
-"""Where the original runs, and where the fused model does."""
+"""Providers of the original and of the fused model."""
 
 
 @click.command("verify")
@@ -35,7 +35,7 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     multiple=True,
     help="Real inputs: .npz, .npy, .json, .pb, or a folder with input_0.pb or test_data_set_*. May be repeated.",
 )
-@shapes_option("Values of a dynamic dimension (batch=1,7) or the shape of an input (x=1x3x224x224).")
+@shapes_option("Sizes of a dynamic dimension (batch=1,7) or the shape of an input (x=1x3x224x224).")
 @SEED_OPTION
 @click.option(
     "--seeds",
@@ -43,12 +43,12 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="How many seeds to run, from --seed.",
+    help="Number of seeds, starting at --seed.",
 )
 @click.option(
     "--save-inputs",
     type=click.Path(path_type=Path),
-    help="Write the inputs that are run to this folder (or .npz, for a single set); --inputs reads them.",
+    help="Save the inputs to this folder (or .npz, for a single set), for use with --inputs.",
 )
 @click.option(
     "--providers",
@@ -57,14 +57,14 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.Choice([*PROVIDERS, *AGAINST]),
     default="auto",
     show_default=True,
-    help="Where to run; both, or cpu,cuda: the original on the CPU against the fused model on CUDA.",
+    help="Execution provider of both models; cpu,cuda: the original on the CPU, the fused model on CUDA.",
 )
 @TF32_OPTION
 @click.option(
     "--rtol",
     type=ToleranceOption(),
     multiple=True,
-    help="Relative tolerance in place of the error budget; NAME is an output or a type. May be repeated.",
+    help="Relative tolerance instead of the error budget; NAME is an output or a type. May be repeated.",
 )
 @click.option("--atol", type=ToleranceOption(), multiple=True, help="Absolute tolerance, likewise.")
 @click.option(
@@ -72,14 +72,14 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.Choice(["equal", "fail"]),
     default="equal",
     show_default=True,
-    help="NaN and infinity where the original has them too: equal, or a mismatch.",
+    help="Whether NaN and infinity in both models count as equal, or as a mismatch.",
 )
 @click.option(
     "--top-k",
     metavar="K",
     type=click.IntRange(1),
     multiple=True,
-    help="Tell how often the K best of the last axis agree, of every output; unasked it is 1 and 5 of class scores.",
+    help="Report top-K agreement over the last axis, for every output; default 1 and 5 for class scores.",
 )
 @click.option(
     "--bisect",
@@ -87,13 +87,13 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     metavar="DIR",
     help="After a mismatch, name the fused op or rule at fault, and write the smallest failing model to DIR.",
 )
-@rules_option("Rules that FUSED was made with beside the shipped ones.")
+@rules_option("Folder of custom rules that FUSED was made with; may be repeated.")
 @click.option(
     "--truth",
     type=click.Choice(["auto", "float64", "float32"]),
     default="auto",
     show_default=True,
-    help="Precision that errors are measured against; auto is float64 unless the model is big.",
+    help="Precision of the reference; auto is float64 unless the model is too large.",
 )
 @click.option(
     "--time",
@@ -102,14 +102,13 @@ AGAINST = {"both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA), "cuda,cpu": (CUDA, CPU)
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds for the cases, and as much again for more of them or another rounding where there is doubt; what is "
-    "beyond is left out, and told.",
+    help="Time limit in seconds for the cases, and again for doubtful ones; cases beyond it are skipped, and reported.",
 )
 @click.option(
     "--memory",
     metavar="GB",
     type=click.FloatRange(min=0, min_open=True),
-    help="Gigabytes that the values of a case may take; by default half of what is free.",
+    help="Memory limit in gigabytes for the values of a case; default half of the free memory.",
 )
 @custom_ops_option
 @output_options
@@ -138,9 +137,9 @@ def command(
     quiet: bool,
     outputs: Outputs,
 ) -> int:
-    """Run ORIGINAL and FUSED on the same inputs; exit 0 only if FUSED is as exact as ORIGINAL.
+    """Run ORIGINAL and FUSED on the same inputs; exit 0 only if FUSED is as accurate as ORIGINAL.
 
-    The error of FUSED against a truth of higher precision may be at most twice that of ORIGINAL plus one rounding
+    The error of FUSED against a reference of higher precision may be at most twice that of ORIGINAL plus one rounding
     step of the output's type; with --rtol or --atol, the difference of the two is judged instead. On CUDA every fused
     op must also have run as its kernel.
     """

@@ -1,4 +1,4 @@
-"""`onnxfuse view`: a model before and after fusion as a page in the browser, served until ^C."""
+"""`onnxfuse view`: show a model before and after fusion as a page in the browser, served until ^C."""
 
 import os
 import sys
@@ -23,15 +23,15 @@ from onnxfuse.viewing.times import read_times
     "--profile",
     metavar="FILE.json",
     type=click.Path(path_type=Path),
-    help="Colour the nodes by time: what onnxfuse profile --json printed of the same files.",
+    help="Color the nodes by time, from onnxfuse profile --json of the same files.",
 )
-@shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input, for bytes and kernels.")
+@shapes_option("Size of a dynamic dimension (batch=32), or the shape of an input, for costs and kernels.")
 @rules_option()
-@click.option("--host", metavar="ADDRESS", default=LOCAL, show_default=True, help="Address to listen at.")
+@click.option("--host", metavar="ADDRESS", default=LOCAL, show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port to listen at; by default a free one."
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=0, help="Port to listen on; default a free one."
 )
-@click.option("--no-browser", is_flag=True, help="Open no browser, but print the address alone.")
+@click.option("--no-browser", is_flag=True, help="Only print the address, without opening a browser.")
 @JSON_OPTION
 def command(
     model: Path,
@@ -46,9 +46,9 @@ def command(
 ) -> int:
     """Show MODEL.onnx before and after fusion in the browser, until ^C. Nothing is run, nothing is written.
 
-    Without FUSED.onnx, MODEL.onnx is optimized in memory; where it holds fused ops already it is shown alone. Fused ops
-    unfold into what is in them; beside the graph stand each node's types, bytes, body and CUDA source, and for one that
-    stayed plain the reason. Colours are rules, estimated bytes, or the times of --profile.
+    Without FUSED.onnx, MODEL.onnx is optimized in memory; if it already contains fused ops it is shown alone. Fused ops
+    unfold into their bodies; a panel shows each node's types, bytes, body and CUDA source, and for an unfused one the
+    reason. Colors show rules, estimated bytes, or the times of --profile.
     """
     with working("load") as progress:
         asked = ViewRequest(

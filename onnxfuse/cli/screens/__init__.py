@@ -1,1 +1,1 @@
-"""How the commands print their results."""
+"""Screens: how commands print their results."""

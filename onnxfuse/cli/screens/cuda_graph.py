@@ -1,4 +1,4 @@
-"""How `onnxfuse explain --graph` tells what blocks a CUDA graph."""
+"""Screen of `onnxfuse explain --graph`: what prevents a CUDA graph."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(found: "Capture", console: rich.console.Console, limit: int | None) -> None:
-    """Print the verdict, each reason with its nodes and what to do, and what a replay would not do again."""
+    """Print the verdict, each reason with its nodes and advice, and values that a replay does not recompute."""
     at = f"ONNX Runtime {found.software['onnxruntime']} on CUDA"
     if found.ok:
         console.print(f"[bold green]it can be captured in a CUDA graph[/] by {escape(at)}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What `optimize` did, on one screen: the verdict, what was measured, guarded and applied, what to do next."""
+"""Screen of `optimize`: verdict, tuning, guard, applied rules, and next steps."""
 
 import shlex
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
 
 OPERATORS, LEFT = 6, 3
-"""Rows of each table: what was done and what is left fit one screen."""
+"""Maximum rows of each table, so that everything fits one screen."""
 
 
 def show(
@@ -32,10 +32,10 @@ def show(
     inputs: Sequence[Path] = (),
     also: Sequence[str] = (),
 ) -> None:
-    """Print what was done; `facts` is what `--json` prints of it.
+    """Print the result; `facts` is its `--json` output.
 
-    `folders` are those of rules that were given, `inputs` what it was measured on, `also` the optional rules that were
-    asked for: what to do next has them again.
+    `folders` are the given rule folders, `inputs` the inputs of measurements, `also` the requested optional rules: the
+    suggested next steps repeat them.
     """
     same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
     asked = escape("".join(f" --also {name}" for name in also))
@@ -114,7 +114,7 @@ def _print_target(facts: dict[str, Any], verify: str, console: Console) -> None:
 
 
 def _print_back(back: dict[str, Any], console: Console) -> None:
-    """Print what of the original is not back: what stays by rule, and which operators there are in another number."""
+    """Print how the result of --undo differs from the original: rewrites, and operators with other counts."""
     nodes = back["nodes"]
     if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
         console.print(back["summary"])
@@ -145,7 +145,7 @@ def _print_back(back: dict[str, Any], console: Console) -> None:
 
 
 def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
-    """Print the operators that became fewer or more; the rest in one line."""
+    """Print the operators with changed counts; the rest in one line."""
     changed = {op: n for op, n in operators.items() if n["before"] != n["after"]}
     table = Table("operator", "before", "after", box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:]:
@@ -160,9 +160,9 @@ def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> 
 
 
 def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
-    """Print the operators that are left and cost most, each with what keeps the largest of them out of a fused op.
+    """Print the remaining operators with the highest costs, each with the reason why the largest was not fused.
 
-    `more` is the command that tells more of one.
+    `more` is the command that explains one of them.
     """
     if left["note"]:
         console.print(escape(left["note"]), style="dim", soft_wrap=True)

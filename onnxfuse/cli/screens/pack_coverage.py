@@ -1,4 +1,4 @@
-"""What a kernel pack covers, on one screen: GPUs, ranges, and what is planned when it comes."""
+"""Screen for a kernel pack: GPUs, ranges, and shapes planned at run time."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from onnxfuse.support.plurals import agreeing, plural
 
 
 def show(facts: dict[str, Any], console: Console) -> None:
-    """Print a pack that was made; `facts` is what `--json` prints of it."""
+    """Print a new pack; `facts` is its `--json` output."""
     count = sum(t["kernels"] for t in facts["targets"].values())
     console.print(
         f"[bold green]compiled:[/] {plural(count, 'kernel')}, {megabytes(facts['bytes'])}, in "
@@ -22,7 +22,7 @@ def show(facts: dict[str, Any], console: Console) -> None:
 
 
 def covered(facts: dict[str, Any], console: Console) -> None:
-    """Print what a pack covers; `facts` are those of one that was made, or that is there."""
+    """Print the coverage of a new or existing pack from its `facts`."""
     table = Table("for", "kernels", "size", box=None, pad_edge=False, header_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -55,5 +55,5 @@ def covered(facts: dict[str, Any], console: Console) -> None:
 
 
 def megabytes(size: int) -> str:
-    """Return a size for people."""
+    """Format a size for people."""
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"

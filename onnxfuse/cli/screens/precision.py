@@ -1,4 +1,4 @@
-"""How a model was converted to lower precision: the verdict, and each node that stayed, with its reason."""
+"""Lower-precision conversion: the verdict, and each node that stayed float32, with its reason."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.markup import escape
 
 SCREEN = 12
-"""Nodes that are told one by one, where not all are wanted."""
+"""Number of nodes listed without --all."""
 
 
 def print_precision(facts: Mapping[str, Any], console: Console, limit: int | None = SCREEN) -> None:
-    """Print what `Lowered.as_dict` tells."""
+    """Print the facts of `Lowered.as_dict`."""
     kept = facts["kept"]
     nothing = len(kept) == facts["nodes"] and all(one["type"] == "float32" for one in kept)
     color = "yellow" if nothing else "green"

@@ -1,4 +1,4 @@
-"""What `profile` found, on one screen: what was counted, what was timed, kernel by kernel."""
+"""Screen of `profile`: counted traffic, measured times, kernels."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
-    """Print the verdict, what was counted, what was timed, and what the figures stand on."""
+    """Print the verdict, counted traffic, measured times, and the measurement conditions."""
     console.print(f"[bold]{escape(report.summary)}[/]")
     if report.portable:
         console.print(f"[yellow]note:[/] {escape(report.portable)}")
@@ -70,7 +70,7 @@ def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) ->
 
 
 def _show_times(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
-    """Print the time of each kind of node, or of each node, before and after side by side."""
+    """Print the time of each kind of node, or of each node, before and after."""
     first = f"time {'on the device' if report.before.kernels is not None else 'of nodes'}"
     columns = ("us", "count", "share", "GB/s")
     sides = report.sides if report.after is not None else {"": report.before}
@@ -152,5 +152,5 @@ def _mb(size: int) -> str:
 
 
 def _middle(text: str, most: int) -> str:
-    """Return a text without its middle where it is long: how a name ends matters as much as how it begins."""
+    """Shorten a long text in the middle, because both ends of a name matter."""
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-most // 2 :]}"

@@ -1,4 +1,4 @@
-"""What `rules --test` found, on one screen: the verdict, a line for each rule, each fault with what differs."""
+"""Screen of `rules --test`: the verdict, a line for each rule, and each failure with its diff."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from onnxfuse.api.rules.testing import ExampleFault, Tested
 
 MOST_LINES = 40
-"""Of one difference: what is longer is a model to look at with other means."""
+"""Maximum lines of one diff; a longer one is better examined with other tools."""
 
 COLORS = {"-": "red", "+": "green"}
 
 
 def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
-    """Print what came of the rules' examples."""
+    """Print the test results of the rules' examples."""
     failed = [one for one in found if not one.ok]
     examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
     ran = f"{kernels} of them as kernels" if kernels else "as plain nodes; no GPU here, so no kernel ran"
@@ -44,7 +44,7 @@ def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
 
 
 def _types(one: "Tested") -> str:
-    """Return the types in which the rule was run; of one that it is not for that, of some examples in part."""
+    """Return the types in which the rule was tested, noting those it does not support, or only in part."""
     left = dict.fromkeys(w.type for w in one.without)
     ran = [f"{name} in part" if name in left else name for name in one.types]
     return ", ".join([*ran, *(f"not {name}" for name in left if name not in one.types)])

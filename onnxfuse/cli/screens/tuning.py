@@ -1,4 +1,4 @@
-"""What was measured and how it decided, printed: for `optimize --tune` and `--tuning`, and for `explain`."""
+"""Print measurements and decisions, for `optimize --tune` and `--tuning`, and for `explain`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
-    """Print what was decided, in three lines at most."""
+    """Print the decisions in three lines at most."""
     if tuned.note:
         console.print(escape(tuned.note), style="yellow", soft_wrap=True)
     decisions = tuned.decisions
@@ -45,7 +45,7 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
 
 
 def print_candidates(tuned: "Tuned", console: Console, limit: int | None) -> None:
-    """Print each decision with the times behind it: the fastest of each kind, without a limit every candidate."""
+    """Print each decision with its times: the fastest of each kind, or every candidate without a limit."""
     if not tuned.decisions.decided:
         return
     console.print()

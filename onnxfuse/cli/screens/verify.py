@@ -1,4 +1,4 @@
-"""What `verify` found, on one screen: the verdict, the table of outputs, what to try."""
+"""Screen of `verify`: the verdict, the table of outputs, and next steps."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 NAME = 28
-"""Columns up to which an output's name stays in one line."""
+"""Width up to which an output's name stays on one line."""
 
 BENEATH = ("passes with", "cosine", "max rel", "max abs", "original's", "type")
-"""Columns that a narrow terminal has beneath an output's row: error, what is allowed and the verdict stay in it."""
+"""Columns moved below an output's row on a narrow terminal; error, allowed error and verdict stay in it."""
 
 COLORS: "Mapping[Verdict, str]" = {"ok": "green", "mismatch": "red", "undecided": "yellow", "blunt": "yellow"}
 
 WORDS: "Mapping[Verdict, str]" = {"ok": "ok", "mismatch": "MISMATCH", "undecided": "UNDECIDED", "blunt": "BLUNT"}
-"""The first word of a report, by its verdict."""
+"""First word of a report, by its verdict."""
 
 ENTRIES = 4
-"""Tensors of one sequence, map or optional that are shown: the worst."""
+"""Number of tensors shown of one sequence, map or optional: the worst."""
 
 WORST = 3
-"""Outputs whose worst case is told by name; of all it is in the JSON and in the reports."""
+"""Number of outputs whose worst case is named; JSON and reports have all."""
 
 
 def case_text(case: "CaseRow") -> str:
-    """Return a case and its shapes in words."""
+    """Describe a case and its shapes in words."""
     shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
     return f"{case.name} {shapes}".strip()
 
 
 def show(report: "VerifyReport", console: Console) -> None:
-    """Print the verdict, the table of outputs and what to try, on one screen."""
+    """Print the verdict, the table of outputs and next steps, on one screen."""
     console.print(f"[bold {COLORS[report.verdict]}]{WORDS[report.verdict]}[/] {escape(report.summary)}")
     for problem in report.problems if report.crash is None else ():
         console.print(f"  - {escape(problem)}")
@@ -73,7 +73,7 @@ def _show_finding(finding: "Localization", console: Console) -> None:
 
 
 def _shown(report: "VerifyReport") -> list["OutputRow"]:
-    """Return the outputs in their order, of what holds many tensors the worst of these."""
+    """Return the outputs in order; of those with many tensors the worst ones."""
     order = {"mismatch": 3, "undecided": 2, "blunt": 1, "ok": 0}
     worst = sorted(report.outputs, key=lambda r: (-order[report.verdict_of(r.output)], -r.severity))
     shown, held = set[str](), dict[str, int]()
@@ -118,7 +118,7 @@ def _legend(report: "VerifyReport") -> str:
     hidden = len(report.outputs) - len(shown := _shown(report))
     text += f"; {plural(hidden, 'more tensor')} of these: --json" * (hidden > 0)
     for row in shown[:WORST]:
-        # What an error means hangs on how large the values are.
+        # The meaning of an error depends on the magnitude of the values.
         text += (
             f"; {escape(row.output)}: {escape(case_text(report.cases[row.case]))}, values to {row.measure.scale:.2g}"
         )

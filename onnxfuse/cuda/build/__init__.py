@@ -1,1 +1,1 @@
-"""From the text of a kernel to a loaded one: NVRTC and the cache of compiled kernels."""
+"""Compilation and loading of kernels: NVRTC, and the cache of compiled kernels."""

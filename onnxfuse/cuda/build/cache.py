@@ -1,7 +1,7 @@
-"""Compiled kernels and launch programs on disk, as a help that is never trusted and never needed.
+"""Disk cache of compiled kernels and launch programs, which is optional and never trusted.
 
-An entry is taken only where it is whole and of its key, in a folder that is ours alone. Where the folder is another
-user's, read-only, full or not to be found, kernels are compiled in memory, and a warning says so once.
+An entry is used only if it is complete and matches its key, in a folder owned by this user alone. If the folder is
+another user's, read-only, full or missing, kernels are compiled in memory, with one warning.
 """
 
 import contextlib
@@ -17,24 +17,25 @@ from pathlib import Path
 MAGIC = b"onnxfuse kernel 1\n"
 
 LIMIT = 2_000_000_000
-"""Bytes of all entries. A kernel has 10 to 100 kB, so a hundred models stay; what was used longest ago goes first."""
+"""Maximum bytes of all entries. A kernel has 10 to 100 kB, enough for a hundred models; eviction is least recently used
+first."""
 
 LARGEST = 100_000_000
-"""Bytes of one kernel: a file that has more is none, and is not read: it may be sparse, and larger than the memory."""
+"""Maximum bytes of one kernel: a larger file is invalid and not read, as it may be sparse and exceed the memory."""
 
 SUFFIX = ".kernel"
 
 PROGRAMS = ".programs"
-"""The end of a file's name that holds what launch programs have learned, which is no kernel."""
+"""Suffix of files with recorded launch programs instead of a kernel."""
 
 TRUSTED = ".trusted"
-"""The end of a file's name that says, by the hash of its index, which pack the user compiled or trusts."""
+"""Suffix of marker files that record, by the hash of its index, a pack that the user compiled or trusts."""
 
 TEMPORARY = ".tmp"
-"""What a process that was killed in the midst of writing leaves behind."""
+"""Suffix of temporary files, which a killed process may leave."""
 
 STALE = 3600.0
-"""Seconds after which a file that is being written is written by nobody: writing one takes a millisecond."""
+"""Age in seconds at which a temporary file is considered abandoned: writing one takes a millisecond."""
 
 _HEADER = len(MAGIC) + 2 * hashlib.sha256().digest_size + 8
 
@@ -42,20 +43,20 @@ _HEADER = len(MAGIC) + 2 * hashlib.sha256().digest_size + 8
 def folder() -> Path:
     """Return the folder of compiled kernels: `$XDG_CACHE_HOME/onnxfuse`, by default `~/.cache/onnxfuse`.
 
-    Raises RuntimeError where neither is known.
+    Raises RuntimeError if neither is known.
     """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "onnxfuse"
 
 
 def get(key: str, make: Callable[[], bytes]) -> bytes:
-    """Return the cubin kept under `key`, a SHA-256 in hex; where none is, or a damaged one, `make` it and keep it.
+    """Return the cubin cached under `key`, a SHA-256 in hex; if missing or damaged, `make` and store it.
 
-    Whatever `make` raises is raised. Trouble with the disk is a warning, and costs the time to compile again.
+    Exceptions of `make` are passed on. Disk errors are warnings, and only cost another compilation.
     """
     try:
         place = folder()
         reason = _unusable(place)
-    except RuntimeError as error:  # no home
+    except RuntimeError as error:  # no home directory
         reason = f"{error}"
     except OSError as error:
         reason = f"{place}: {error.strerror or error}"
@@ -76,16 +77,16 @@ def get(key: str, make: Callable[[], bytes]) -> bytes:
 
 
 def find(key: str, suffix: str = SUFFIX) -> bytes | None:
-    """Return what is kept under `key`, a SHA-256 in hex, None where nothing whole and of ours is."""
+    """Return the entry of `key`, a SHA-256 in hex; None unless it is valid and ours."""
     try:
         place = folder()
         return None if _unusable(place) is not None else _read(place / f"{key}{suffix}", key)
-    except (OSError, RuntimeError):  # what cannot be read is made anew
+    except (OSError, RuntimeError):  # an unreadable entry is rebuilt
         return None
 
 
 def trust_pack(key: str) -> None:
-    """Remember that the user compiled or trusts the pack whose index has this SHA-256. Trouble is a warning."""
+    """Record that the user compiled or trusts the pack whose index has this SHA-256. Disk errors are warnings."""
     try:
         place = folder()
         reason = _unusable(place)
@@ -103,7 +104,7 @@ def trusts_pack(key: str) -> bool:
 
 
 def keep_programs(key: str, data: bytes) -> None:
-    """Keep what launch programs have learned, in place of what is there. Trouble with the disk is a warning."""
+    """Store recorded launch programs, replacing the existing ones. Disk errors are warnings."""
     try:
         place = folder()
         if _unusable(place) is None:
@@ -114,7 +115,7 @@ def keep_programs(key: str, data: bytes) -> None:
 
 
 def size() -> tuple[int, int]:
-    """Return how many kernels are kept, and their bytes."""
+    """Return the number of cached kernels, and their bytes."""
     files = _entries(folder(), SUFFIX)
     return len(files), sum(s for _, s, _ in files)
 
@@ -129,7 +130,7 @@ def _warn(text: str) -> None:
 
 
 def _unusable(place: Path) -> str | None:
-    """Return why no kernel in `place` is to be taken, None where it is ours alone; it is made where it is missing."""
+    """Return why kernels in `place` must not be used; None if it is ours alone. A missing folder is created."""
     with contextlib.suppress(FileExistsError):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700)
@@ -141,21 +142,21 @@ def _unusable(place: Path) -> str | None:
     if found.st_uid != os.geteuid():
         return f"{place} belongs to another user"
     if found.st_mode & 0o077:
-        # Older versions made it so; what others may have put there is found out by its hash, and made anew.
+        # Older versions created it like this; foreign entries are detected by their hash, and rebuilt.
         os.chmod(place, 0o700)
     return None
 
 
 def _packed(key: str, cubin: bytes) -> bytes:
-    """Return an entry: what it is, the key, a hash of key and cubin, the length, the cubin."""
+    """Serialize an entry: magic, key, hash of key and cubin, length, cubin."""
     digest = hashlib.sha256(key.encode() + cubin).digest()
     return MAGIC + bytes.fromhex(key) + digest + len(cubin).to_bytes(8, "little") + cubin
 
 
 def _read(file: Path, key: str) -> bytes | None:
-    """Return the cubin in `file`, None where there is none, or it is not what was written under this key, by us."""
+    """Return the cubin in `file`; None if it is missing, or not what we wrote under this key."""
     try:
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO would be waited for
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a FIFO would block
         try:
             found = os.fstat(handle)
             length = found.st_size - _HEADER
@@ -168,18 +169,18 @@ def _read(file: Path, key: str) -> bytes | None:
                 data += stream.read(length)
         finally:
             os.close(handle)
-    except OSError:  # not there, or not to be read: it is made anew
+    except OSError:  # missing or unreadable: rebuilt
         return None
     cubin = data[_HEADER:]
     if data != _packed(key, cubin):
         return None
-    with contextlib.suppress(OSError):  # a read-only folder serves, too; it only forgets what was used last
+    with contextlib.suppress(OSError):  # a read-only folder works, too; only the time of use is not updated
         os.utime(file)
     return cubin
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write atomically: other processes see the whole file or none. What others see is complete, or has no name."""
+    """Write atomically: other processes see the complete file or none."""
     handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -192,7 +193,7 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _entries(place: Path, *suffixes: str) -> list[tuple[float, int, Path]]:
-    """Return such entries as (last used, bytes, file); another process may take any of them away meanwhile."""
+    """Return the entries as (last used, bytes, file); other processes may remove them concurrently."""
     found = []
     for file in (f for suffix in suffixes for f in place.glob(f"*{suffix}")):
         with contextlib.suppress(FileNotFoundError):
@@ -204,13 +205,13 @@ def _entries(place: Path, *suffixes: str) -> list[tuple[float, int, Path]]:
 
 
 def _evict_at_times(place: Path, key: str) -> None:
-    """Evict at one write in 16: that looks at all entries."""
+    """Evict at one write in 16, because it scans all entries."""
     if key[0] == "0":
         evict(place)
 
 
 def evict(place: Path) -> None:
-    """Remove what was used longest ago until all fit LIMIT, and what killed processes and older versions left."""
+    """Remove least recently used entries until all fit LIMIT, and remains of killed processes and older versions."""
     entries = sorted(_entries(place, SUFFIX, PROGRAMS))
     total = sum(s for _, s, _ in entries)
     now = max((used for used, _, _ in entries), default=0.0)

@@ -1,4 +1,4 @@
-"""What a GPU is, by its driver alone: CuPy takes 0.15 s to import, and a session can do that while others work."""
+"""GPU properties from the driver alone: importing CuPy takes 0.15 s, which a session can overlap with other work."""
 
 import ctypes
 from functools import cache
@@ -7,12 +7,12 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.support.errors import DeviceError
 
 MULTIPROCESSORS, THREADS, MAJOR, MINOR = 16, 39, 75, 76
-"""Of `CUdevice_attribute`; THREADS are those that a multiprocessor holds."""
+"""Values of `CUdevice_attribute`; THREADS is the maximum per multiprocessor."""
 
 
 @cache
 def arch_of(device: int) -> Arch:
-    """Return what plans need to know of the GPU number `device`. Raises DeviceError where there is none."""
+    """Return the properties of GPU `device` that plans need. Raises DeviceError if there is none."""
     capability = f"{_attribute(MAJOR, device)}{_attribute(MINOR, device)}"
     return Arch(
         name=f"sm_{capability}a" if capability == "90" else f"sm_{capability}",

@@ -1,4 +1,4 @@
-"""Compile kernels by NVRTC, keep the cubins on disk, load them through CuPy."""
+"""Compile kernels with NVRTC, cache the cubins on disk, and load them through CuPy."""
 
 import functools
 import hashlib
@@ -16,37 +16,39 @@ from onnxfuse.support.errors import KernelError, NoCompilerError
 
 _lock = threading.Lock()
 _compiling: dict[str, threading.Lock] = {}
-"""By the key on disk: threads do not compile the same kernel at the same time."""
+"""Locks by disk key, so that threads do not compile the same kernel concurrently."""
 _loaded: dict[tuple[KernelSource, int], Any] = {}
 _images: dict[tuple[bytes, str, int], Any] = {}
-"""By the SHA-256 of what was loaded, its entry and the device."""
+"""Loaded functions by the SHA-256 of the image, its entry and the device."""
 
 
 def compile(kernel: KernelSource, arch: Arch) -> bytes:
-    """Return the cubin of `kernel` for `arch`, from the disk cache where it is there.
+    """Return the cubin of `kernel` for `arch`, from the disk cache if possible.
 
-    Needs NVRTC (a wheel), no GPU. Raises `KernelError` with the compiler's words, file and line.
+    Needs NVRTC (a wheel), no GPU. Raises `KernelError` with the compiler's message, file and line.
     """
     key = _key(kernel, arch)
     with _lock:
         mine = _compiling.setdefault(key, threading.Lock())
-    with mine:  # who asks for it meanwhile finds it on disk
+    with mine:  # a concurrent request finds it on disk
         return cache.get(key, lambda: build(kernel, arch)[0])
 
 
 def portable(kernel: KernelSource, arch: Arch) -> bytes:
-    """Return the PTX of `kernel` for `arch`, which the driver compiles for that and later ones; as `compile`."""
+    """Return the PTX of `kernel` for `arch`, which the driver compiles for that and later architectures; like
+    `compile`."""
     key = _key(kernel, arch, "compute")
     return cache.get(key, lambda: build(kernel, arch, ptx=True)[0])
 
 
 def is_compiled(kernel: KernelSource, device: int) -> bool:
-    """Return whether `load` would not have to compile."""
+    """Return whether `load` would find the kernel compiled."""
     return (kernel, device) in _loaded or cache.find(_key(kernel, arch_of(device))) is not None
 
 
 def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx: bool = False) -> tuple[bytes, str]:
-    """Return (cubin or PTX, compiler's log) of `kernel`, past the cache. `-Xptxas=-v` in `flags` logs the registers."""
+    """Return (cubin or PTX, compiler log) of `kernel`, bypassing the cache. `-Xptxas=-v` in `flags` logs the
+    registers."""
     nvrtc = _nvrtc()
     program = nvrtc.createProgram(kernel.text, f"{kernel.entry}.cu", (), ())
     try:
@@ -64,9 +66,9 @@ def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx:
 
 
 def _whole(cubin: bytes) -> bytes:
-    """Return an ELF file to its end, which CuPy cuts by a byte as if it closed a text: a 0, the last of a table.
+    """Restore the last byte of an ELF file, which CuPy strips as if it terminated a string: a 0, the last of a table.
 
-    The driver loads it without, nvdisasm and cuobjdump do not read it.
+    The driver loads it without, but nvdisasm and cuobjdump do not read it.
     """
     tables, entries = struct.unpack_from("<2Q", cubin, 32), struct.unpack_from("<4H", cubin, 54)
     ends = (at + size * count for at, size, count in zip(tables, entries[::2], entries[1::2], strict=True))
@@ -74,9 +76,9 @@ def _whole(cubin: bytes) -> bytes:
 
 
 def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: int) -> Any:
-    """Return the CuPy function `entry` of a compiled kernel on the GPU number `device`; it stays loaded.
+    """Return the CuPy function `entry` of a compiled kernel on GPU `device`; it stays loaded.
 
-    `image` gives it where none of this SHA-256 was loaded. Raises `KernelError` where the driver does not take it.
+    `image` supplies it if none with this SHA-256 has been loaded. Raises `KernelError` if the driver rejects it.
     """
     import cupy
 
@@ -91,7 +93,7 @@ def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: in
 
 
 def load(kernel: KernelSource, device: int) -> Any:
-    """Return the CuPy function of `kernel` on the GPU number `device`; its handle is `.kernel.ptr`."""
+    """Return the CuPy function of `kernel` on GPU `device`; its handle is `.kernel.ptr`."""
     key = (kernel, device)
     found = _loaded.get(key)
     if found is not None:
@@ -106,7 +108,7 @@ def load(kernel: KernelSource, device: int) -> Any:
 
 
 def _function(cubin: bytes, entry: str) -> Any:
-    """Return CuPy's function of a cubin: CuPy reads files alone, and the driver none that lies in memory."""
+    """Return CuPy's function of a cubin, through a temporary file, because CuPy loads modules from files only."""
     import cupy
 
     with tempfile.NamedTemporaryFile(prefix="onnxfuse-", suffix=".cubin") as file:
@@ -118,18 +120,18 @@ def _function(cubin: bytes, entry: str) -> Any:
 
 
 def compiles_for() -> tuple[int, ...]:
-    """Return the compute capabilities, times ten, that NVRTC compiles for. Raises `KernelError` without NVRTC."""
+    """Return the compute capabilities, times ten, that NVRTC supports. Raises `KernelError` without NVRTC."""
     return tuple(_nvrtc().getSupportedArchs())
 
 
 def zeros(size: int, device: int) -> Any:
-    """Return memory of `size` bytes on a GPU, all of them 0, as CuPy's `MemoryPointer`."""
+    """Return zero-initialized GPU memory of `size` bytes, as CuPy's `MemoryPointer`."""
     import cupy
 
     with cupy.cuda.Device(device):
         memory = cupy.cuda.alloc(size)
         memory.memset(0, size)
-        # The kernels that use it run on streams that do not wait for this one.
+        # The kernels that use it run on streams that do not synchronize with this one.
         cupy.cuda.Stream.null.synchronize()
     return memory
 

@@ -1,1 +1,1 @@
-"""From a fused op and its shapes to a launch plan; what a plan costs; proof that one exists."""
+"""From a fused op and its shapes to a launch plan; cost of a plan; proof that a plan exists."""

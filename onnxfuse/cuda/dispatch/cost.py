@@ -1,7 +1,7 @@
-"""What a fused op with data movement costs, as bytes of traffic: so that growth can ask whether a movement pays.
+"""Estimated cost of a fused op with data movement, as bytes of traffic: decides whether absorbing a movement pays.
 
-A model, not a measurement: it must tell a kernel that reads whole sectors from one that reads two bytes of each. Both
-sides of a question are estimated by it alike.
+A model, not a measurement: it must distinguish a kernel that reads whole sectors from one that reads two bytes of each.
+Both alternatives are estimated by it alike.
 """
 
 import math
@@ -22,23 +22,23 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import vector_width
 
 LAUNCH = 8_000_000
-"""Bytes that the memory moves while a launch goes by: 2 us at 4.2 TB/s (H200)."""
+"""Launch overhead as bytes of memory traffic: 2 us at 4.2 TB/s (H200)."""
 
 SECTOR = 32
-"""Bytes that memory delivers at least."""
+"""Bytes of a memory sector, the smallest unit of a transfer."""
 
 BLOCK = 2048
-"""Elements that a block computes, about: what one of its threads fetches, the others find in the cache."""
+"""Approximate elements per block: what one of its threads fetches, the others find in the cache."""
 
 SAMPLED = 5
-"""Blocks that are looked at, from the first to the last one."""
+"""Number of blocks that are sampled, from the first to the last one."""
 
 CHEAP, DEAR = 0.5, 4.0
-"""Bytes that one evaluation more takes the time of: an H200 issues 7 instructions of a thread per byte of memory; a sum
+"""Cost of one more evaluation in bytes of traffic: an H200 issues 7 instructions of a thread per byte of memory; a sum
 is 1 or 2 instructions with its address, an erf 25."""
 
 NARROW = 0.6
-"""Bytes that one access takes the time of: about 4 instructions."""
+"""Cost of one access in bytes of traffic: about 4 instructions."""
 
 SIMPLE = frozenset({
     "add", "sub", "mul", "neg", "abs", "where", "cast", "retype", "max", "min", "relu", "clip", "at_least", "at_most",
@@ -49,7 +49,7 @@ SIMPLE = frozenset({
 
 
 def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
-    """Return what a launch of `op` on inputs of these shapes costs; raises `UnsupportedError` where there is none."""
+    """Return the cost of a launch of `op` on inputs of these shapes; raises `UnsupportedError` if there is none."""
     program = schedule.program(op)
     shapes = program.shapes(input_shapes)
     if any(0 in s for s in shapes):
@@ -62,7 +62,7 @@ def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
 
 
 def _own(program: Program, shapes: tuple[Shape, ...]) -> float:
-    """The evaluations of the body, each of its values computed once."""
+    """Evaluations of the body, each of its values computed once."""
     return _evaluations(program, [math.prod(s) for s in shapes])
 
 
@@ -76,7 +76,7 @@ def _evaluations(program: Program, counts: list[int]) -> float:
 
 
 def _reading(program: Program, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
-    """The traffic and the accesses of all reads; what an input is read for a second time is mostly in the cache."""
+    """Traffic and accesses of all reads; repeated reads of an input mostly hit the cache."""
     _, share = _places(lowered.extents)
     tile = transpose_tile.choose(lowered)
     widest = vector_width(tuple(element_types.TYPES[o.dtype].size for o in program.outputs))
@@ -104,7 +104,7 @@ def _reading(program: Program, lowered: LoweredProgram, input_shapes: tuple[Shap
 
 @lru_cache(maxsize=16)
 def _places(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
-    """Return the coordinates of some blocks of the output, and how often what is in them is in the whole output."""
+    """Return the output coordinates of sampled blocks, and the scale from them to the whole output."""
     count = math.prod(extents)
     blocks = max(1, min(SAMPLED, count // BLOCK))
     length = min(BLOCK, count)
@@ -113,10 +113,10 @@ def _places(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
     return found, count / (blocks * length)
 
 
-# A region that grows is asked what it costs with each neighbour: most of its reads are those of the last question.
+# While a region grows, its cost with each neighbor is requested: most of its reads are those of the previous request.
 @lru_cache(maxsize=4096)
 def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
-    """Return the elements read in some blocks, how many of them are different, and in how many sectors they lie."""
+    """Return the number of elements read in sampled blocks, of distinct ones, and of the sectors that contain them."""
     touched = distinct = sectors = 0
     for coordinates in _places(extents)[0]:
         open_ = np.ones(coordinates[0].shape, bool)
@@ -128,8 +128,8 @@ def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
                 held &= (values >= bound.low) & (values < bound.high)
             found.append(_values(case.position, coordinates)[held])
             open_ &= ~held
-        # Sorted once, what is different is counted by looking at neighbours: np.unique took a quarter of all the time
-        # that optimizing RWKV took.
+        # Sort once and count distinct values by comparing neighbors: np.unique took a quarter of the time of optimizing
+        # RWKV.
         positions = np.sort(np.concatenate(found))
         touched += positions.size
         distinct += _different(positions)
@@ -138,7 +138,7 @@ def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
 
 
 def _different(ordered: np.ndarray) -> int:
-    """Return how many different numbers stand in an array that is in order."""
+    """Return the number of distinct values in a sorted array."""
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(ordered.size)
 
 

@@ -1,4 +1,4 @@
-"""From a fused op and the shapes of its inputs to a launch plan."""
+"""Entry points of the templates: from a fused op and the shapes of its inputs to a launch plan."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,16 +25,16 @@ from onnxfuse.symbolic.strides import Shape
 
 Result = TypeVar("Result")
 TEMPLATES = dict(templates.every())
-"""The templates by name, strongest first."""
+"""The templates by name, by descending priority."""
 
 
 def is_template(name: str) -> bool:
-    """Return whether kernels are made from a template of this name."""
+    """Return whether a template of this name makes kernels."""
     return name in TEMPLATES and TEMPLATES[name].planner is not None
 
 
 def planner_of(op: FusedOp) -> Planner:
-    """Return the planner of `op`; raises `UnsupportedError` where there is no kernel of that name."""
+    """Return the planner of `op`; raises `UnsupportedError` if there is no kernel of that name."""
     planner = TEMPLATES[op.template].planner if op.template in TEMPLATES else None
     if planner is None:
         known = ", ".join(name for name in TEMPLATES if is_template(name))
@@ -43,9 +43,10 @@ def planner_of(op: FusedOp) -> Planner:
 
 
 def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
-    """Return None where a kernel can be generated for `op`, and on `arch` should be, else the reason in one line.
+    """Return None if a kernel can be generated for `op`, and should be on `arch`; else the reason in one line.
 
-    `arch` is called only where the template asks: to know it takes CuPy, which a first launch would load otherwise.
+    `arch` is called only if the template asks: determining it imports CuPy, which would otherwise be deferred to the
+    first launch.
     """
     try:
         mine = planner_of(op)
@@ -56,18 +57,18 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
 
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
-    """Return why inputs of these shapes may have no plan on `arch`, None where they have one; parts may be unknown."""
+    """Return why inputs of these shapes may have no plan on `arch`; None if they have one. Extents may be unknown."""
     mine = planner_of(op)
     return mine.fits(op, shapes, arch) if mine.fits is not None else None
 
 
 def reads_library_form(template: str) -> bool:
-    """Return whether the library's form of an op says what its kernel computes, or is all that there is of it."""
+    """Return whether the library form of an op describes what its kernel computes, or is its only implementation."""
     return not is_template(template) or TEMPLATES[template].reads_library_form
 
 
 def unreadable(template: str, shape: Extents | None, full: Extents | None) -> str | None:
-    """Return why the kernels of `template` do not read an operand of `shape` beside work of shape `full`, else None."""
+    """Return why the kernels of `template` cannot read an operand of `shape` in work of shape `full`; else None."""
     reads = TEMPLATES[template].reads
     if reads is None:
         return None
@@ -75,7 +76,7 @@ def unreadable(template: str, shape: Extents | None, full: Extents | None) -> st
 
 
 def unreadable_before(template: str, shape: Extents | None, full: Extents | None) -> str | None:
-    """Return why the kernels of `template` do not compute a value of shape `full` from one of `shape`, else None."""
+    """Return why the kernels of `template` cannot compute a value of shape `full` from one of `shape`; else None."""
     reads = TEMPLATES[template].reads_before
     if reads is None:
         return "is read by kernels that compute no input"
@@ -83,7 +84,7 @@ def unreadable_before(template: str, shape: Extents | None, full: Extents | None
 
 
 def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float | str:
-    """Return what a launch of a pointwise op on such inputs costs, as bytes of traffic; or why there is none."""
+    """Return the cost of a launch of a pointwise op on such inputs, as bytes of traffic; or why there is none."""
     return _estimate(op.meaning, op.template, input_shapes)
 
 
@@ -103,7 +104,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 def plan(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning = DEFAULT
 ) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes.
+    """Return the launch plan of `op` for inputs of these shapes.
 
     `aligned`: every input and output pointer is a multiple of 16 bytes. The plan holds for all pointers of that kind.
     """
@@ -111,12 +112,12 @@ def plan(
 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes by the kernel that takes all shapes and alignments, slowly."""
+    """Return the plan of the general kernel, which supports all shapes and alignments, slowly."""
     return _guarded(op, input_shapes, lambda: _general(op, input_shapes, arch))
 
 
 def general_family(op: FusedOp, key: Key, arch: Arch) -> Family:
-    """Return the launch program of that kernel for shapes of one family, which knows no answer yet: it needs one."""
+    """Return an empty launch program of the general kernel for shapes of one family, to be recorded."""
     return Family(key, lambda shapes: _general(op, shapes, arch))
 
 
@@ -135,26 +136,26 @@ def _general_program(op: FusedOp, planner: Planner | None) -> tuple[Program, Run
 
 
 def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: TileTuning = DEFAULT) -> Family:
-    """Return the launch program of `op` for shapes of one family, which knows no answer yet."""
+    """Return an empty launch program of `op` for shapes of one family, to be recorded."""
     return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, tuning))
 
 
 def cached_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
-    """Return the same with the answers that a process on this machine has kept, if any has."""
+    """Return the launch program with the answers cached on this machine, if any."""
     fresh = family(op, key, aligned, arch)
     data = cache.find(stored.key_of(op, key, aligned, arch), cache.PROGRAMS)
     return fresh if data is None else stored.loaded(data, key, fresh.plan)
 
 
 def keep_family(op: FusedOp, made: Family, aligned: bool, arch: Arch) -> None:
-    """Keep what a program answers, for other processes on this machine."""
+    """Cache the recorded answers of a program for other processes on this machine."""
     cache.keep_programs(stored.key_of(op, made.key, aligned, arch), stored.dumped(made))
 
 
 def _launchable(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
 ) -> LaunchPlan:
-    """Return the template's plan; raises `UnsupportedError` where `arch` cannot launch it."""
+    """Return the template's plan; raises `UnsupportedError` if `arch` cannot launch it."""
     mine = planner_of(op)
     if any(0 in s for s in input_shapes):
         outputs = mine.output_shapes(op, input_shapes)
@@ -171,9 +172,9 @@ def _within_limits(op: FusedOp, made: LaunchPlan, arch: Arch) -> LaunchPlan:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
-    """Return the variants of the kernel to measure on inputs of these shapes, the plan's own choice first.
+    """Return the kernel variants to measure on inputs of these shapes, the plan's own choice first.
 
-    Each makes a plan of its own; one that has no plan is among them, so that its failure is told.
+    Each makes a plan of its own; variants without a plan are included, so that their failure is reported.
     """
     mine = _guarded(op, input_shapes, lambda: planner_of(op))
     made_by: dict[object, TileTuning] = {}
@@ -188,25 +189,25 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Iterator[LaunchPlan]:
-    """Yield the plans of variants that give the same bits as the plan's own choice, fastest first."""
+    """Yield the plans of bit-identical variants of the plan's own choice, fastest first."""
     for tuning in _guarded(op, input_shapes, lambda: planner_of(op).stand_ins(op, input_shapes, aligned, arch)):
         with suppress(UnsupportedError):
             yield _launchable(op, input_shapes, aligned, arch, tuning)
 
 
 def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: TileTuning) -> bool:
-    """Return whether `tuning` is among the variants that are measured on such inputs: no other one makes a kernel."""
+    """Return whether `tuning` is among the variants measured on such inputs; no other one may make a kernel."""
     found = _guarded(op, input_shapes, lambda: planner_of(op).candidates(op, input_shapes, arch))
     return tuning in (DEFAULT, *found)
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
-    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree."""
+    """Return the (input, output) pairs that may alias, for all shapes, provided that their types and shapes agree."""
     return planner_of(op).inplace(op)
 
 
 def _guarded(op: FusedOp, input_shapes: tuple[Shape, ...], work: Callable[[], Result]) -> Result:
-    """Run `work`; an error says which op and which shapes it was about."""
+    """Run `work`; its errors mention the op and the shapes."""
     try:
         return work()
     except UnsupportedError as reason:

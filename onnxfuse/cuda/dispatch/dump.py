@@ -1,4 +1,4 @@
-"""What was made of a model, as files for a person: one folder per fused op with body, CUDA source, cubin and plan."""
+"""Dump fused ops as readable files: one folder per fused op with body, CUDA source, cubin and plan."""
 
 import json
 import re
@@ -24,32 +24,32 @@ from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.strides import Shape
 
 H200 = Arch("sm_90a", sm_count=132)
-"""What kernels are compiled for where there is no GPU to ask."""
+"""Default architecture without a GPU."""
 
 WITHOUT_BODIES = "attach bodies"
-"""The phase before which the model is not one that can be read: its fused ops have no bodies yet."""
+"""The phase before which the model cannot be read: its fused ops have no bodies yet."""
 
 NAME_LIMIT = 100
-"""Characters of a folder's name; file systems take 255 bytes, and a person reads fewer."""
+"""Maximum length of a folder's name; file systems allow 255 bytes, but people read fewer."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a compiled kernel takes, in the words of the assembler."""
+    """Resources of a compiled kernel, as reported by the assembler."""
 
     registers: int
     """Per thread."""
     shared_bytes: int
-    """Static shared memory of a block; the plan's own is on top."""
+    """Static shared memory of a block; that of the plan is additional."""
     stack_bytes: int
     spill_stores: int
-    """Bytes that a thread writes to local memory because registers ran out."""
+    """Bytes per thread spilled to local memory due to register pressure."""
     spill_loads: int
 
 
 @dataclass(frozen=True)
 class Dumped:
-    """One fused op's folder."""
+    """The folder of one fused op."""
 
     op: str
     rule: str
@@ -58,16 +58,16 @@ class Dumped:
     layers: tuple[str, ...]
     """The nodes of the model that are this op."""
     plans: int
-    """Launch plans written, one per distinct set of input shapes."""
+    """Number of launch plans written, one per distinct set of input shapes."""
     registers: int | None
-    """The most of all its kernels; None where none was compiled."""
+    """Maximum over all its kernels; None if none was compiled."""
     spill_bytes: int | None
     note: str
     """Why there is no kernel, or no plan."""
 
 
 def resources(log: str) -> Resources:
-    """Return what the assembler's log (`-Xptxas=-v`) says of a kernel; raises ValueError for another text."""
+    """Parse the assembler's log (`-Xptxas=-v`) of a kernel; raises ValueError for other text."""
     used = re.search(r"Used (\d+) registers", log)
     stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     if used is None or stack is None:
@@ -78,7 +78,7 @@ def resources(log: str) -> Resources:
 
 
 def phases(folder: Path, model: onnx.ModelProto) -> Callable[[str], None]:
-    """Return the function to call with each phase's name as it begins: writes the graph as it stands into `folder`.
+    """Return a callback for the start of each phase, which writes the current graph into `folder`.
 
     Call it with "result" at the end. Each state is NUMBER-before-PHASE.onnx, without its weights, and the same as text.
     """
@@ -103,8 +103,8 @@ def dump(
 ) -> tuple[Dumped, ...]:
     """Write one folder per fused op of `model` under `folder`/ops, and `folder`/index.json; return what was written.
 
-    `sizes` gives numbers to dynamic dimensions by name; others count as 1, and the index says so. Kernels are compiled
-    for `arch`, by default an H200's. Raises OSError where the folder cannot be written.
+    `sizes` fixes dynamic dimensions by name; others count as 1, and the index says so. Kernels are compiled for `arch`,
+    by default an H200's. Raises OSError if the folder cannot be written.
     """
     arch = arch or H200
     for place in (folder / "index.json", folder / "ops", *(folder / "ops").rglob("*")):
@@ -154,14 +154,14 @@ def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, V
 
 
 def folder_name(op: FusedOp, layers: tuple[str, ...]) -> str:
-    """Return a name by which a person finds the layer: rule, first node, op with its hash."""
+    """Return a descriptive folder name: rule, first node, op with its hash."""
     rule, name = (_word(part)[: NAME_LIMIT // 2 - 8] for part in (op.rule, op.name))
     room = NAME_LIMIT - len(rule) - len(name) - 4
     return f"{rule}--{_word(layers[0] if layers else 'unused')[-max(room, 8) :]}--{name}"
 
 
 def _word(text: str) -> str:
-    """Return a name from a file as a part of a file's name: nothing in it leads elsewhere."""
+    """Sanitize a name from a file for use in a file name, without path components."""
     return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("_.") or "nameless"
 
 

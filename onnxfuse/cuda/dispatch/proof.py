@@ -1,4 +1,5 @@
-"""Whether a fused op has a plan on every GPU: planned for each of them, with the body as the judge of the shapes."""
+"""Prove that a fused op has a plan on every GPU, by planning for each of them; inference on the body validates
+shapes."""
 
 import math
 from collections.abc import Iterable
@@ -18,15 +19,15 @@ Case = tuple[Arch, bool]
 """A GPU, and whether every pointer is a multiple of 16 bytes."""
 
 MOST = 2**31
-"""Elements of a tensor from which on nothing is asked: 4 GB of 16 bits. Kernels that write transposed count in 32 bits,
-and are worth more where tensors are of usual sizes than a promise for those."""
+"""Largest number of elements of a tensor that is checked: 4 GB of 16 bits. Kernels with transposed stores use 32-bit
+indices, which for usual sizes is worth more than a guarantee beyond."""
 
 
 def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> str | None:
-    """Return why `op` has no plan for inputs of these shapes in one of the cases; None where it has, or needs none.
+    """Return why `op` has no plan for inputs of these shapes in one of the cases; None if it has one, or needs none.
 
-    A GPU on which the body or the library does the work needs no plan, and no shapes do that the body does not take.
-    Where the planner says that such shapes never come together, and the body's inference does not: DisagreeingError.
+    No plan is needed on a GPU where the body or the library does the work, nor for shapes that the body rejects. If the
+    planner rejects such a combination of shapes, and the body's inference does not: DisagreeingError.
     """
     asked = [case for case in cases if _is_planned(op, shapes, case[0])]
     failed = [(arch, reason) for arch, aligned in asked if (reason := _failure(op, shapes, aligned, arch)) is not None]
@@ -40,7 +41,7 @@ def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> 
 
 
 def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:
-    """Return whether a session on this GPU asks for a plan: the body is not the better choice, nor the library's op."""
+    """Return whether a session on this GPU requests a plan: neither the body nor the library's op is preferred."""
     mine = planner_of(op)
     if mine.refuses is not None and mine.refuses(op, arch) is not None:
         return False
@@ -57,7 +58,7 @@ def _is_beyond(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
 
 
 def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> BaseException | None:
-    """Return why there is no plan, None where there is one."""
+    """Return why there is no plan; None if there is one."""
     try:
         plan(op, shapes, aligned, arch)
     except KernelError as error:
@@ -66,7 +67,7 @@ def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) 
 
 
 def takes(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
-    """Return whether the nodes of the body run on inputs of these shapes, as far as ONNX's own inference tells."""
+    """Return whether the nodes of the body accept inputs of these shapes, according to ONNX's own inference."""
     return _takes(op.meaning, shapes)
 
 
@@ -78,20 +79,20 @@ def _takes(meaning: Meaning, shapes: tuple[Shape, ...]) -> bool:
     made = [helper.make_tensor_value_info(*facts, None) for facts in zip(body.output, op.outputs, strict=True)]
     graph = helper.make_graph(body.node, "body", given, made)
     model = helper.make_model(graph, opset_imports=body.opset_import)
-    # Without a Shape there is no data to propagate; of any vector it would keep as many numbers as that has elements.
+    # Without a Shape there is no data to propagate; for any vector it would track as many values as that has elements.
     data = any(n.op_type == "Shape" for n in body.node)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=data).graph
     except onnx.shape_inference.InferenceError:
         return False
     counts = {v.name: _count(v) for v in (*inferred.input, *inferred.value_info, *inferred.output)}
-    # Inference does not look whether a Reshape to numbers alone keeps the number of elements.
+    # Inference does not check that a Reshape to a fixed target preserves the number of elements.
     reshapes = ((n.input[0], n.output[0]) for n in body.node if n.op_type == "Reshape")
     return all(counts.get(a) == counts.get(b) for a, b in reshapes if None not in (counts.get(a), counts.get(b)))
 
 
 def _count(value: onnx.ValueInfoProto) -> int | None:
-    """Return the number of elements of a value, None where it is not known."""
+    """Return the number of elements of a value; None if unknown."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
         return None

@@ -1,4 +1,4 @@
-"""A launch program for a range of shapes: recorded until each of them is answered, which evaluating them shows."""
+"""Record a launch program for a range of shapes until evaluation shows that it covers each of them."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from onnxfuse.symbolic.strides import Shape
 
 Rows = npt.NDArray[np.int64]
 Unanswered = Callable[[bytes, bytes, int], list[int]]
-"""Of a tape and shapes, each so many words (ranks and extents), those that it does not answer, by their numbers."""
+"""Takes a tape and shapes in words (ranks and extents); returns the indices of the shapes that it does not cover."""
 
 AT_ONCE = 8
-"""Shapes that are recorded before all are evaluated again: evaluating one takes 0.5 us, recording one 10,000."""
+"""Shapes recorded before all are evaluated again: evaluating one takes 0.5 us, recording one 10,000."""
 MOST_REFUSED = 32
-"""Shapes without a plan that are tried: a range that a kernel does not take has thousands of them."""
+"""Number of shapes without a plan that are tried: an unsupported range has thousands of them."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Shapes of one family that a program is to answer for."""
+    """Shapes of one family that a program is to cover."""
 
     key: Key
     extents: Rows
-    """A row for each: the extents of all inputs, one after the other."""
+    """One row per shape: the extents of all inputs, concatenated."""
     whole: bool
-    """Whether these are all that were asked for, or some of them."""
+    """Whether the rows are exhaustive, or a sample."""
 
 
 @dataclass(frozen=True)
 class Covered:
-    """A program, and how much of a domain it answers."""
+    """A program, and its coverage of a domain."""
 
     tape: bytes
     kernels: tuple[KernelSource, ...]
     shapes: int
-    """Of the domain; each was evaluated."""
+    """Shapes of the domain; each was evaluated."""
     left: int
-    """Of these, those that the planner has to be asked for."""
+    """Number of those that the planner must handle."""
     why: str
     """Why there are some, in one line."""
 
 
 def cover(family: Family, domain: Domain, unanswered: Unanswered) -> Covered | None:
-    """Return the program of `family` for a domain; None where no shape of it has a plan that can be recorded.
+    """Return the program of `family` for a domain; None if no shape of it has a plan that can be recorded.
 
-    Each recorded answer is compared with the planner's own: AssertionError where they differ, which is a defect.
+    Each recorded answer is compared with the planner's own: AssertionError if they differ, which is a defect.
     """
     rows = domain.extents
     left = np.arange(len(rows))
@@ -87,7 +87,7 @@ def cover(family: Family, domain: Domain, unanswered: Unanswered) -> Covered | N
 
 
 def _picked(left: npt.NDArray[np.int64], chance: random.Random) -> Iterator[int]:
-    """Yield some of what is left: spread over all of it, its ends among them, and by chance."""
+    """Yield a sample of the remaining shapes: evenly spaced, including the extremes, and random ones."""
     ends = np.linspace(0, len(left) - 1, AT_ONCE // 2).astype(int)
     by_chance = [chance.randrange(len(left)) for _ in range(AT_ONCE // 2)]
     yield from (int(left[n]) for n in dict.fromkeys([*ends.tolist(), *by_chance]))

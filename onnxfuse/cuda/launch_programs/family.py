@@ -1,4 +1,4 @@
-"""The launch program of an op for one family of shapes: those that differ in some extents alone."""
+"""Launch program of an op for one family of shapes, which differ in some extents only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from onnxfuse.symbolic.recording import DecisionNode, Recording, recorded
 from onnxfuse.symbolic.strides import Shape
 
 MOST_ANSWERS = 512
-"""Ends of a tree: beyond that a planner asks too much about its numbers, and is asked itself."""
+"""Maximum number of leaves: beyond that the planner branches too much on its integers, and is called itself."""
 
 Plan = Callable[[tuple[Shape, ...]], LaunchPlan]
-"""What the planner of an op makes of shapes, whether they are recorded or not; raises where there is no plan."""
+"""Planner of an op for shapes, recorded or concrete; raises if there is no plan."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Which shapes: their ranks, and the extents that never change."""
+    """Identity of a family: ranks, and constant extents."""
 
     ranks: tuple[int, ...]
     fixed: tuple[int | None, ...]
-    """Of all inputs, one after the other; None: any extent."""
+    """For all inputs, concatenated; None: any extent."""
 
     def takes(self, shapes: Sequence[Shape]) -> bool:
-        """Return whether shapes are of the family."""
+        """Return whether shapes belong to the family."""
         dims = [n for s in shapes for n in s]
         return self.ranks == tuple(map(len, shapes)) and all(
             f is None or f == n for f, n in zip(self.fixed, dims, strict=True)
@@ -38,23 +38,23 @@ class Key:
 
 @dataclass
 class Family:
-    """A tree of what the planner asked, with launches at its ends."""
+    """A decision tree of the planner's branches, with launches as leaves."""
 
     key: Key
     plan: Plan
     graph: ExpressionGraph = field(default_factory=ExpressionGraph)
     root: DecisionNode = field(default_factory=DecisionNode)
     kernels: list[KernelSource] = field(default_factory=list)
-    """By their numbers in the answers."""
+    """Kernels by their index in the answers."""
     numbers: dict[KernelSource, int] = field(default_factory=dict)
     answers: int = 0
     pins: dict[str, None] = field(default_factory=dict)
-    """What a planner asked the bare number of, for people."""
+    """Values that a planner used as plain integers, for diagnosis."""
 
     def record(self, shapes: tuple[Shape, ...]) -> None:
-        """Add what the planner answers for these shapes, which are of the family; raises what the planner raises.
+        """Record the planner's answer for these shapes of the family; raises what the planner raises.
 
-        Numbers beyond 64 bits are left to the planner: `UnansweredError`.
+        Values beyond 64 bits are left to the planner: `UnansweredError`.
         """
         if self.answers >= MOST_ANSWERS:
             raise UnansweredError
@@ -73,9 +73,9 @@ class Family:
             self.answers += 1
 
     def learn(self, shapes: tuple[Shape, ...], expected: LaunchPlan) -> bool:
-        """Answer these shapes, too, as the planner does, which is by `expected`; return whether that is new.
+        """Extend the program to these shapes, for which the planner's plan is `expected`; return whether that is new.
 
-        Raises what `record` raises, and AssertionError, a defect, where the answer is another launch.
+        Raises what `record` raises, and AssertionError, a defect, if the answer is a different launch.
         """
         known = self.answer(shapes)
         if known is None:
@@ -94,7 +94,7 @@ class Family:
         return self.numbers[kernel]
 
     def answer(self, shapes: tuple[Shape, ...]) -> LaunchPlan | None:
-        """Return the launch for these shapes, None where the planner has to be asked."""
+        """Return the launch for these shapes; None if the planner must be called."""
         if not self.key.takes(shapes):
             return None
         dims = [n for s in shapes for n in s]

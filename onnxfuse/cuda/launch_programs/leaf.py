@@ -1,4 +1,4 @@
-"""A launch whose numbers are expressions: the end of a tree, and back to a plan."""
+"""A launch with symbolic values: a leaf of the decision tree, convertible back to a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Expressions = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map; the numbers of its expressions in place of its numbers."""
+    """A tensor map with expression indices in place of values."""
 
     pointer: int
     dtype: int
@@ -31,14 +31,14 @@ class Map:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A launch plan, as `LaunchPlan` has it; the numbers of its expressions in place of its numbers."""
+    """A launch plan with the fields of `LaunchPlan`, and expression indices in place of values."""
 
     kernel: int
     grid: Expressions
     block: Expressions
     shared_bytes: int
     bits: int
-    """Of a parameter."""
+    """Width of each parameter in bits."""
     parameters: Expressions
     output_shapes: tuple[Expressions, ...]
     tensor_maps: tuple[Map, ...]
@@ -56,7 +56,7 @@ class Leaf:
 
 
 def of(plan: LaunchPlan, graph: ExpressionGraph, number: Callable[[KernelSource], int]) -> Leaf:
-    """Return a recorded plan; `number` numbers its kernels."""
+    """Convert a recorded plan; `number` assigns indices to its kernels."""
 
     def one(value: Any) -> int:
         found = traced_numbers.operand(graph, value)[0]
@@ -95,7 +95,7 @@ def of(plan: LaunchPlan, graph: ExpressionGraph, number: Callable[[KernelSource]
 
 
 def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[int], Any]) -> LaunchPlan:
-    """Return the plan by the values of its expressions."""
+    """Return the plan for given values of its expressions."""
 
     def several(expressions: Expressions) -> tuple[int, ...]:
         return tuple(value(e) for e in expressions)

@@ -1,4 +1,4 @@
-"""A family as bytes, from which it goes on to grow: what a process has learned, for the next one."""
+"""Serialize a family in a form that can be extended later: what one process recorded, for the next one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from onnxfuse.symbolic.recording import DecisionNode
 
 
 def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
-    """Return the SHA-256 in hex of all that a family follows from, the planners themselves among it."""
+    """Return the SHA-256 in hex of everything that determines a family, including the planners' sources."""
     facts = (*_facts(op), asdict(key), aligned, asdict(arch), planners())
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def digest_of(op: FusedOp) -> bytes:
-    """Return the SHA-256 of all that an op is."""
+    """Return the SHA-256 of an op's definition."""
     return hashlib.sha256(json.dumps(_facts(op)).encode()).digest()
 
 
@@ -41,7 +41,7 @@ def _facts(op: FusedOp) -> tuple[object, ...]:
 
 @cache
 def planners() -> str:
-    """Return a hash of the files that plans follow from, in hex."""
+    """Return a hash of the planners' source files, in hex."""
     found = hashlib.sha256()
     waiting = [resources.files(f"onnxfuse.{package}") for package in ("symbolic", "codegen", "cuda")]
     while waiting:
@@ -54,7 +54,7 @@ def planners() -> str:
 
 
 def dumped(family: Family) -> bytes:
-    """Return the family as bytes."""
+    """Serialize the family."""
     nodes = [
         [op, *(a.hex() if op == REAL and isinstance(a, float) else a for a in args)] for op, args in family.graph.nodes
     ]
@@ -78,7 +78,7 @@ def _tree(node: DecisionNode) -> Any:
 
 
 def loaded(data: bytes, key: Key, plan: Plan) -> Family:
-    """Return the family that `dumped` made these bytes of."""
+    """Deserialize a family written by `dumped`."""
     told = json.loads(data)
     made = Family(key, plan)
     for op, *args in told["nodes"]:

@@ -1,7 +1,8 @@
-"""A family's tree as bytes: instructions on registers of 64 bits, which anything can evaluate; the bridge does in C++.
+"""A family's tree as bytecode on 64-bit registers, evaluated by the engine in C++.
 
 Header, then the ranks of the inputs, their extents (-1: any), constants, instructions, answers. Registers hold the
-extents, the constants, then results. An instruction is five words: what, where to, three operands. Jumps lead forward.
+extents, the constants, then results. An instruction is five words: opcode, destination, three operands. Jumps are
+forward only.
 """
 
 from __future__ import annotations
@@ -24,39 +25,40 @@ MAGIC, VERSION = b"OFLP", 2
 HEADER = struct.Struct("<4sI8I")
 """Magic, version; ranks, extents, constants, registers, instructions, words of answers, kernels, outputs."""
 JUMP, ANSWER, MISS = range(3)
-"""Go on at the third operand unless the first two are equal; the answer at the word of the third; ask the planner."""
+"""Jump to the third operand unless the first two are equal; return the answer at the third operand; defer to the
+planner."""
 FIRST = 16
-"""Number of the first operation."""
+"""Opcode of the first operation."""
 NUMBERS = {op: FIRST + n for n, op in enumerate(OPERATIONS)}
 MOST_REGISTERS, MOST_INSTRUCTIONS, MOST_WORDS = 1 << 16, 1 << 20, 1 << 22
-"""As the bridge takes them."""
+"""Limits of the engine."""
 NO_WINDOW, WINDOW = range(2)
 
 
 class TapeError(ValueError):
-    """Bytes that are no program of this version."""
+    """Bytes that are not a program of this version."""
 
 
 @dataclass
 class _Writer:
     family: Family
     constants: dict[int, int] = field(default_factory=dict)
-    """By the number of the expression, its place among them."""
+    """Index of each constant by its expression."""
     bits: list[int] = field(default_factory=list)
     results: dict[int, int] = field(default_factory=dict)
     code: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
     registers: dict[int, int] = field(default_factory=dict)
-    """Of constants and results."""
+    """Registers of constants and results."""
     count: int = 0
-    """Of registers."""
+    """Number of registers."""
 
     @property
     def graph(self) -> ExpressionGraph:
         return self.family.graph
 
     def collect(self, node: DecisionNode, seen: set[int]) -> None:
-        """Give each constant and each result of the tree its register."""
+        """Assign a register to each constant and each result of the tree."""
         waiting = [node]
         while waiting:
             at = waiting.pop()
@@ -155,7 +157,7 @@ def _bits(value: Value) -> int:
 
 
 def written(family: Family) -> bytes | None:
-    """Return the program of a family; None where it is larger than an evaluator takes."""
+    """Return the program of a family; None if it exceeds the evaluator's limits."""
     made = _Writer(family)
     made.collect(family.root, set())
     made.settle()
@@ -182,17 +184,17 @@ def _ends(node: DecisionNode) -> list[DecisionNode]:
     return [node] if node.answer is not None else [e for child in node.children.values() for e in _ends(child)]
 
 
-# ---- the evaluator in Python: the twin of the bridge's, for tests and for those who look
+# ---- the evaluator in Python: twin of the engine's, for tests and inspection
 
 
 _NAMES = {number: op for op, number in NUMBERS.items()}
 _REALS = {"real_add", "real_sub", "real_mul", "real_div", "real_lt", "real_eq", "round", "floor"}
-"""Whose operands are doubles; of `real_select` the last two."""
+"""Operations on doubles; of `real_select` only the last two operands."""
 _GIVES_REAL = {"real_of", "real_add", "real_sub", "real_mul", "real_div", "real_select", "round"}
 
 
 class Tape:
-    """A program to be evaluated; raises `TapeError` where the bytes are none."""
+    """A program to be evaluated; raises `TapeError` for invalid bytes."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < HEADER.size:
@@ -213,7 +215,7 @@ class Tape:
         self.words = struct.unpack_from(f"<{words}I", data, at + 4 * (ranks + 5 * instructions))
 
     def answer(self, shapes: tuple[Shape, ...], kernels: Sequence[KernelSource]) -> LaunchPlan | None:
-        """Return the launch for these shapes, None where the planner has to be asked."""
+        """Return the launch for these shapes; None if the planner must be called."""
         dims = [n for s in shapes for n in s]
         if tuple(map(len, shapes)) != self.ranks:
             return None
@@ -251,7 +253,7 @@ class Tape:
             held[to] = _bits(float(result)) if name in _GIVES_REAL else int(result)
 
     def _leaf(self, at: int) -> tuple[Leaf, int]:
-        """Return an answer, with registers in place of expressions, and the word after it."""
+        """Decode an answer, with registers in place of expressions; return it with the index of the next word."""
         words = self.words
 
         def several() -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A kernel pack as a file: found beside its model, opened without trust, its kernels read when they are wanted."""
+"""A kernel pack as a file next to its model: opened without trust, its kernels read on demand."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from onnxfuse.cuda.pack.layout import HEADER, Head, Kernel, PackError, PackIndex
 SUFFIX = ".kernels"
 
 TRUST = "onnxfuse compile {} --trust-pack"
-"""What lets sessions take the pack that lies beside a model."""
+"""Command that lets sessions use the pack next to a model."""
 
 
 def pack_path_of(model: Path) -> Path:
-    """Return where the pack of a model's file is looked for, and written to."""
+    """Return the path of the pack of a model's file."""
     return model.with_name(f"{model.name}{SUFFIX}")
 
 
 @dataclass(frozen=True)
 class KernelPack:
-    """An open pack. Its file may be replaced meanwhile: this one stays what it was."""
+    """An open pack. Replacing its file does not affect it."""
 
     path: Path
     handle: int
@@ -33,7 +33,7 @@ class KernelPack:
     index: PackIndex
 
     def image(self, kernel: Kernel) -> bytes:
-        """Return a compiled kernel; raises `PackError` where it is not what was written."""
+        """Return a compiled kernel; raises `PackError` if it is damaged."""
         data = _read(self.handle, kernel.size, kernel.offset)
         if hashlib.sha256(data).digest() != kernel.digest:
             raise PackError(f"is damaged: the kernel {kernel.entry} is not what was written")
@@ -41,14 +41,14 @@ class KernelPack:
 
 
 def opened(path: Path, *, named: bool, links: bool = False) -> KernelPack:
-    """Return the pack in a file; raises `PackError` where it is none, FileNotFoundError where there is none.
+    """Open the pack in a file; raises `PackError` for an invalid one, FileNotFoundError if there is none.
 
-    Kernels are machine code: unless the user has `named` the file, it must be no link, where these are not followed, be
-    the user's own or root's, not be writable to everybody, and be one that the user compiled here or trusted once:
-    whoever unpacks a stranger's model owns its files.
+    Kernels are machine code: unless the user has `named` the file, it must not be a link (where links are not
+    followed), must be owned by the user or root, must not be world-writable, and must have been compiled here or
+    trusted once by the user: whoever unpacks a stranger's model owns its files.
     """
     try:
-        # A FIFO would be waited for.
+        # Opening a FIFO would block.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if named or links else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise
@@ -78,7 +78,7 @@ def opened(path: Path, *, named: bool, links: bool = False) -> KernelPack:
 
 
 def trust(path: Path) -> KernelPack:
-    """Let sessions take the pack in a file from now on, by what it holds, and return it; raises as `opened`."""
+    """Let sessions use the pack with this content from now on, and return it; raises as `opened`."""
     pack = opened(path, named=True)
     cache.trust_pack(pack.head.digest.hex())
     return pack

@@ -1,7 +1,7 @@
-"""What a kernel pack holds, and its bytes: docs/KERNEL_PACK.md tells them in full. Nothing here reads files.
+"""Contents and binary layout of a kernel pack, documented in docs/KERNEL_PACK.md. Nothing here reads files.
 
-Header, index, then the kernels one after the other, each found by its place in the index and by its SHA-256. Every
-number is little-endian; a text is its length and UTF-8. What reads an index checks each number against its bounds.
+Header, index, then the kernels, each located by offset and verified by its SHA-256. Integers are little-endian; a
+string is its length and UTF-8. The reader checks each integer against its bounds.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ HEADER = struct.Struct("<8sIIQQ32s32s")
 """Magic, version, version of the launch programs; bytes of the file and of the index; SHA-256 of the index, and of the
 planners that made it."""
 MOST_INDEX = 256_000_000
-"""Bytes of an index: those of the largest sample model are 1 MB."""
+"""Maximum bytes of an index: that of the largest sample model is 1 MB."""
 MOST_BYTES = 8_000_000_000
-"""Of a pack."""
+"""Maximum bytes of a pack."""
 CUBIN, PTX = 0, 1
 GENERAL = 2
-"""In place of whether pointers are aligned."""
+"""Stands in the place of the alignment for the general kernel."""
 
 
 class PackError(ValueError):
-    """Bytes that are no pack of this version, or not what they were: one line."""
+    """Bytes that are not a valid pack of this version, with a one-line reason."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """GPUs that kernels of a pack are for."""
+    """GPUs for which a pack has kernels."""
 
     arch: Arch
-    """What was planned for."""
+    """The architecture of the plans."""
     kind: int = CUBIN
-    """CUBIN: GPUs of this very architecture; PTX: also those of later ones, for which the driver compiles it."""
+    """CUBIN: GPUs of exactly this architecture; PTX: also later ones, for which the driver compiles it."""
 
     @property
     def name(self) -> str:
-        """As NVRTC calls it: `sm_90a`, `compute_86`."""
+        """Name in NVRTC's notation: `sm_90a`, `compute_86`."""
         return self.arch.name if self.kind == CUBIN else f"compute_{self.arch.number}"
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Where a compiled kernel is."""
+    """Location of a compiled kernel."""
 
     entry: str
     target: int
-    """By its place among the targets."""
+    """Index of the target."""
     offset: int
-    """From the beginning of the file."""
+    """Offset from the beginning of the file."""
     size: int
     digest: bytes
     """SHA-256."""
@@ -70,14 +70,14 @@ class StoredProgram:
 
     target: int
     aligned: bool
-    """Whether it is for pointers that are all multiples of 16 bytes, or for any."""
+    """Whether it requires pointers that are all multiples of 16 bytes."""
     kernels: tuple[int, ...]
-    """By their numbers in the tape: their places among the kernels of the pack."""
+    """Indices of the pack's kernels, by their index in the tape."""
     tape: bytes
     variant: str = ""
-    """What was measured fastest for these shapes, by a name for it; empty: what the planner chooses by itself."""
+    """Name of the variant measured fastest for these shapes; empty for the planner's own choice."""
     general: bool = False
-    """Whether it is that of the kernel for all shapes and any pointers, for where no other one answers."""
+    """Whether it is that of the general kernel, for all shapes and pointers that no other program covers."""
 
 
 @dataclass(frozen=True)
@@ -86,29 +86,29 @@ class PackEntry:
 
     name: str
     digest: bytes
-    """SHA-256 of all that the op is: kernels of another op of this name are not its own."""
+    """SHA-256 of the op's definition, so that kernels of a different op of the same name are not used."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    """Element types, as ONNX numbers them."""
+    """Element types, in ONNX's encoding."""
     may_alias: tuple[int, ...]
-    """Inputs whose buffer output 0 may take over."""
+    """Inputs whose buffer output 0 may reuse."""
     programs: tuple[StoredProgram, ...]
     on_host: tuple[int, ...] = ()
-    """Inputs that stay on the CPU: they tell a shape, and no kernel reads them."""
+    """Inputs that stay in host memory: they only carry a shape, and no kernel reads them."""
 
 
 @dataclass(frozen=True)
 class PackIndex:
-    """Everything in a pack but the kernels themselves."""
+    """Everything in a pack except the kernels themselves."""
 
     facts: str
-    """JSON, for people: what was asked for, and how much of it is there."""
+    """JSON for people: what was requested, and how much of it is covered."""
     targets: tuple[Target, ...]
     kernels: tuple[Kernel, ...]
     ops: tuple[PackEntry, ...]
 
 
-# ---- to bytes
+# ---- serialization
 
 
 @dataclass
@@ -167,7 +167,7 @@ def packed(
 ) -> tuple[PackIndex, list[bytes]]:
     """Return the index of a pack, and its parts in order.
 
-    `kernels` are (entry, target, image), by the numbers that `ops` have.
+    `kernels` are (entry, target, image), by the indices that `ops` use.
     """
     places: dict[bytes, tuple[int, int]] = {}
     images: list[bytes] = []
@@ -185,7 +185,7 @@ def packed(
         found = tuple(Kernel(e, t, first + places[d][0], places[d][1], d) for e, t, d in held)
         return PackIndex(facts, tuple(targets), found, tuple(ops))
 
-    size = len(_index_bytes(index(0)))  # which does not depend on where the images are
+    size = len(_index_bytes(index(0)))  # its size does not depend on the offsets
     last = index(HEADER.size + size)
     made = _index_bytes(last)
     head = HEADER.pack(
@@ -194,12 +194,12 @@ def packed(
     return last, [head, made, *images]
 
 
-# ---- from bytes
+# ---- parsing
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the first bytes say."""
+    """The parsed header."""
 
     size: int
     index: int
@@ -208,7 +208,7 @@ class Head:
 
 
 def head_of(data: bytes, size: int) -> Head:
-    """Return the header of a file of `size` bytes; raises `PackError`."""
+    """Parse the header of a file of `size` bytes; raises `PackError`."""
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         raise PackError("is no kernel pack" if data else "is empty")
     _, version, tapes, told, index, digest, planners = HEADER.unpack_from(data)
@@ -253,12 +253,12 @@ class _Reader:
             raise PackError("has a text that is no UTF-8") from None
 
     def several(self, one: Callable[[], T]) -> tuple[T, ...]:
-        # An entry has 4 bytes and more: what says that there are many ends too early before they are made.
+        # An entry has at least 4 bytes: reject an implausible count before allocating.
         return tuple(one() for _ in range(self.u32()))
 
 
 def index_of(data: bytes, head: Head) -> PackIndex:
-    """Return what an index says; raises `PackError`."""
+    """Parse an index; raises `PackError`."""
     if len(data) != head.index or hashlib.sha256(data).digest() != head.digest:
         raise PackError("is damaged: its index is not what was written")
     reader = _Reader(data)
@@ -308,10 +308,10 @@ def _stored(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel
 
 
 def best(targets: Sequence[Target], arch: Arch) -> int | None:
-    """Return the target whose kernels a GPU runs, by its place; None where none is for it.
+    """Return the index of the best target for a GPU; None if none fits.
 
-    Kernels of its own architecture, best those planned for as many multiprocessors; else the latest PTX that it can
-    take, whose plans need no more shared memory than it has.
+    Kernels of its own architecture, preferably planned for as many multiprocessors; else the latest PTX that it
+    supports, if its shared memory suffices for the plans.
     """
     own = [n for n, t in enumerate(targets) if t.kind == CUBIN and t.arch.name == arch.name]
     if own:
@@ -325,7 +325,7 @@ def best(targets: Sequence[Target], arch: Arch) -> int | None:
 
 
 def sizes(index: PackIndex) -> Mapping[str, tuple[int, int]]:
-    """Return for each target how many kernels it has, and their bytes."""
+    """Return the number of kernels of each target, and their bytes."""
     return {
         t.name: (
             sum(k.target == n for k in index.kernels),

@@ -1,4 +1,4 @@
-"""What a launch plan has to know about a GPU."""
+"""Properties of a GPU that launch plans depend on."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,28 +6,29 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Arch:
-    """A GPU, as far as plans and the compiler care."""
+    """A GPU, as far as plans and the compiler are concerned."""
 
     name: str
-    """The architecture that NVRTC compiles for, such as `sm_90a`."""
+    """The architecture for NVRTC, such as `sm_90a`."""
     sm_count: int
     """Number of streaming multiprocessors."""
     threads_per_sm: int = 2048
-    """Threads that one multiprocessor can hold."""
+    """Maximum resident threads per multiprocessor."""
 
     @property
     def starts_early(self) -> bool:
-        """Whether a kernel can be launched while the one ahead of it on the stream still runs: from 9.0 on."""
+        """Supports programmatic dependent launch: a kernel may start while its predecessor on the stream still runs;
+        from 9.0 on."""
         return self._from_hopper_on
 
     @property
     def cluster(self) -> int:
-        """Blocks that may share their shared memory, at most: none with another one before Hopper."""
+        """Maximum cluster size in blocks, whose shared memory is accessible to each other; 1 before Hopper."""
         return 8 if self._from_hopper_on else 1
 
     @property
     def has_warpgroups(self) -> bool:
-        """Whether four warps multiply together, and a copy engine fetches what they multiply: on `sm_90a` alone."""
+        """Has wgmma and TMA: `sm_90a` only."""
         return self.name == "sm_90a"
 
     @cached_property
@@ -37,7 +38,7 @@ class Arch:
 
     @cached_property
     def shared_bytes(self) -> int:
-        """Shared memory that one block may have (CUDA C++ programming guide, technical specifications)."""
+        """Maximum shared memory per block (CUDA C++ programming guide, technical specifications)."""
         return next(size for least, size in _SHARED if self.number >= least) * 1024
 
     @property
@@ -46,10 +47,10 @@ class Arch:
 
 
 _SHARED = ((120, 99), (90, 227), (89, 99), (87, 163), (86, 99), (80, 163), (75, 64), (0, 48))
-"""Kilobytes of shared memory that a block may have, from this compute capability on."""
+"""Maximum shared memory per block in kilobytes, by minimum compute capability."""
 
 SUPPORTED = (
     Arch("sm_80", 108), Arch("sm_86", 72, 1536), Arch("sm_89", 58, 1536), Arch("sm_90a", 132), Arch("sm_100", 148),
     Arch("sm_120", 170, 1536),
 )  # fmt: skip
-"""A GPU of each architecture that kernels are made for: A100, A10, L4, H200, B200, RTX 5090."""
+"""One GPU of each supported architecture: A100, A10, L4, H200, B200, RTX 5090."""

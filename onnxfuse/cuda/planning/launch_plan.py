@@ -1,4 +1,4 @@
-"""What a plan is, and the constants that plans can be tuned by."""
+"""Launch plans, and the tunable constants of plans."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.traced_numbers import is_recorded
 
-PARAMETER_LIMIT = 4000  # bytes; CUDA takes 4096 with the pointers
+PARAMETER_LIMIT = 4000  # bytes; CUDA allows 4096 including the pointers
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block of the gemm template computes at a time."""
+    """Tile of the gemm template's kernel for Hopper."""
 
     m: int
-    """Rows: a multiple of 64 for each warpgroup."""
+    """Rows: a multiple of 64 per warpgroup."""
     n: int
-    """Columns: a multiple of 32, at most 320; 32 of an output that has no more."""
+    """Columns: a multiple of 32, at most 320; 32 for narrower outputs."""
     cluster: int
-    """Blocks below each other that share the tiles of the right factor: 1 or 2."""
+    """Cluster of blocks in the row direction that share the tiles of the right factor through TMA multicast: 1 or 2."""
     warpgroups: int = 1
-    """Warpgroups that share a tile, by rows."""
+    """Consumer warpgroups that share a tile, by rows."""
     teams: int = 2
-    """2: two tiles at a time, in turns by warpgroups of their own; while one is finished, the other is multiplied."""
+    """2: ping-pong, two tiles in flight with a set of warpgroups each; one runs its epilogue while the other
+    multiplies."""
     split: int = 1
-    """Blocks that share a tile's terms; the first one adds up and finishes. Then one team, and no other cluster."""
+    """Split-K: blocks that share a tile's terms; the first one reduces and finishes. Requires one team, and no other
+    cluster."""
 
     def __str__(self) -> str:
         more = {"w": (self.warpgroups, 1), "t": (self.teams, 2), "s": (self.split, 1)}
@@ -44,7 +46,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of the gemm template's kernel for sm_80 and later computes, and how its warps share that."""
+    """Block shape of the gemm template's kernel for sm_80 and later, and its partition among warps."""
 
     m: int
     """Rows."""
@@ -52,9 +54,9 @@ class Block:
     """Columns of each product: 64, 128, 192 or 256."""
     warps_m: int
     warps_n: int
-    """Warps below and beside each other; each takes a multiple of 16 rows and columns."""
+    """Warps in m and n direction; each computes a multiple of 16 rows and columns."""
     warps_k: int = 1
-    """Groups of such warps that share the terms."""
+    """Groups of such warps that share the terms (split-K within the block)."""
 
     @property
     def threads(self) -> int:
@@ -64,14 +66,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Strip:
-    """What a block of the gemm template's kernel for few rows computes, and how its warps share that."""
+    """Block shape of the gemm template's kernel for skinny products (few rows), and its partition among warps."""
 
     columns: int
-    """Of each product: 16 or 32."""
+    """Columns of each product: 16 or 32."""
     warps: int = 8
     """Warps that share the terms."""
     ring: int = 96
-    """Kilobytes of the right factor that are on their way to a block, about."""
+    """Approximate kilobytes of the right factor in flight per block."""
 
     @property
     def threads(self) -> int:
@@ -84,48 +86,48 @@ class Strip:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a thread of the depthwise template computes."""
+    """Outputs per thread of the depthwise template."""
 
     rows: int
     columns: int
     """Outputs of a channel, rows by columns."""
     channels: int
-    """Neighbouring channels; 1 where the columns are neighbours in memory."""
+    """Adjacent channels; 1 if the columns are contiguous in memory."""
     threads: int
-    """Threads of a block, at most."""
+    """Maximum threads per block."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """What a block of the depthwise template's kernel for the tensor cores computes at a time."""
+    """Block shape of the depthwise template's tensor-core kernel."""
 
     strips: int
-    """Strips of 8 columns beside each other."""
+    """Strips of 8 columns next to each other."""
     segments: int
-    """Strips below each other; with those beside each other at most 16."""
+    """Strips in row direction; at most 16 strips in total."""
     rows: int
     """Rows of a strip."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """What a block of the attention template takes of the queries of a head."""
+    """Partition of a head's queries among the blocks of the attention template."""
 
     warps: int
     tiles: int
-    """Of 16 queries that a warp holds at a time."""
+    """Tiles of 16 queries that a warp holds at a time."""
     passes: int
-    """How often it does, over the same keys."""
+    """Number of passes over the same keys."""
     step: int
-    """Keys at a time; a multiple of 16."""
+    """Keys per step; a multiple of 16."""
     streamed: int = 0
-    """1: so many keys at a time go through shared memory; 0: all of a head stay there."""
+    """1: keys are streamed through shared memory step by step; 0: all keys of a head are resident there."""
     parts: int = 0
-    """Blocks that share the keys of few queries, as the warps of each do; 0: a block has them all."""
+    """Split-KV: blocks that share the keys of few queries, as do the warps of each; 0: one block processes all keys."""
     warpgroups: int = 0
-    """1: warps are by fours that multiply together, on Hopper alone; 0: each multiplies by itself."""
+    """1: warpgroup products (wgmma), on Hopper only; 0: each warp multiplies by itself."""
     ahead: int = 0
-    """1: beside such products of a step's values those of the next one's keys; 0: one after the other."""
+    """1: overlaps the value product of a step with the key product of the next; 0: sequential."""
 
     def __str__(self) -> str:
         how = " streamed" if self.streamed else f" in {self.parts}" if self.parts else ""
@@ -135,16 +137,16 @@ class Queries:
 
 @dataclass(frozen=True)
 class Area:
-    """What a block of the direct template computes at a time."""
+    """Tile of the direct template."""
 
     rows: int
-    """Rows of outputs: 1, or a multiple of 2."""
+    """Output rows: 1, or a multiple of 2."""
     columns: int
-    """Columns of outputs: a multiple of 8, of one row of 16."""
+    """Output columns: a multiple of 8, for a single row of 16."""
     groups: int
     """Groups of channels."""
     filters: int
-    """Filters of a group; all of them where there are several groups."""
+    """Filters per group; all of them if there are several groups."""
     stack: int
     """Products of 16 outputs that a warp computes at once; divides those of the area."""
 
@@ -154,21 +156,21 @@ class Area:
 
 @dataclass(frozen=True)
 class Halo:
-    """What a block of the direct template computes, slice by slice of the channels."""
+    """Tile of the direct template's kernel that iterates over channel slices."""
 
     rows: int
-    """Rows of outputs: a multiple of the stack."""
+    """Output rows: a multiple of the stack."""
     columns: int
-    """Columns of outputs: a multiple of 16."""
+    """Output columns: a multiple of 16."""
     filters: int
     stack: int
-    """Rows of 16 outputs below each other that a warp computes at once."""
+    """Rows of 16 outputs that a warp computes at once."""
     parts: int
     """Warps that share the filters."""
     stages: int
-    """Slices in shared memory, 2 or more: one is multiplied, the others are on their way."""
+    """Slices in the shared-memory ring, 2 or more: one is multiplied while the others are in flight."""
     together: int = 0
-    """1: four warps multiply together, as Hopper can; 0: each by itself."""
+    """1: warpgroup products, on Hopper; 0: each warp by itself."""
 
     def __str__(self) -> str:
         how = " together" if self.together else ""
@@ -177,111 +179,111 @@ class Halo:
 
 @dataclass(frozen=True)
 class TileTuning:
-    """The constants that plans choose by. The defaults are the plan's own choice; a benchmark may sweep them.
+    """Tunable constants of plans. The defaults are the plan's own choice; a benchmark may sweep them.
 
     Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python -m benchmarks.bandwidth --sweep NAME=VALUES`).
     """
 
     pointwise_threads: int = 256
-    """Threads of a block of the pointwise kernel."""
+    """Threads per block of the pointwise kernel."""
     mapped_threads: int = 128
-    """The same where inputs are read through index maps, each thread for itself: RoPE 98.6% of copy, 256 97.8%."""
+    """The same if each thread reads inputs through index maps: RoPE 98.6% of copy, 256 97.8%."""
     bytes_in_flight: int = 16
-    """Bytes of input that a thread of the pointwise kernel loads before its first use of one: one access.
+    """Bytes of input that a thread of the pointwise kernel loads before using any: one access.
 
     64, 32 and 16, us: bias + ReLU 33.8, 34.0, 33.1; bias + GELU 35.1, 33.6, 33.4; windows of Swin 33.7, 33.2, 32.9;
-    channel shuffle 34.3, 33.5, 33.2. More where accesses are narrow or places take more arithmetic.
+    channel shuffle 34.3, 33.5, 33.2. More if accesses are narrow or index arithmetic is expensive.
     """
     row_threads: int = 128
-    """Threads of a block whose rows take at most a warp."""
+    """Threads per block for rows processed by at most a warp."""
     row_segment: int = 128
-    """Bytes that the lanes of a row fetch side by side before they take a second vector each; 512 = whole warps.
+    """Bytes that the lanes of a row fetch contiguously before each takes a second vector; 512 = whole warps.
 
     Softmax over 197 columns, share of copy bandwidth: 128 89%, 256 74%, 512 62%; over 256 columns 96%, 128 or 512.
     """
     warp_elements: int = 40
-    """Elements of a row that a lane holds, where a warp takes one row or several.
+    """Row elements per lane, if a warp processes one or several rows.
 
-    40 and not 32: rows just above 1024 columns stay with a warp. Softmax over 1025 columns 96% against 65%.
+    40 and not 32: rows just above 1024 columns stay within a warp. Softmax over 1025 columns 96% against 65%.
     """
     block_elements: int = 16
-    """Elements of a row that a thread holds, where a block takes a row."""
+    """Row elements per thread, if a block processes a row."""
     held_bytes: int = 256
     """Bytes of raw operands that a thread of a row kernel may hold in registers."""
     long_elements: int = 64
-    """Elements of a row that a thread holds, where two blocks of 512 threads share a multiprocessor; 0 = never so.
+    """Row elements per thread, if two blocks of 512 threads share a multiprocessor; 0 = disabled.
 
     Residual + LayerNormalization over 16384 columns: 97% of copy bandwidth, without it 82%. Groups of 32768 elements:
     89%, in a cluster of two such blocks with 32 elements per thread 61%.
     """
     column_threads: int = 0
-    """Threads of a block that reduces across neighbours; 0 = 128 or 256; 512 where too few blocks are left.
+    """Threads of a block that reduces across contiguous elements; 0 = 128 or 256; 512 if there would be too few blocks.
 
     128 and 256: norm over 96 channels of NCHW 61% and 55% of copy bandwidth, a mean over 512 rows 84% and 80%; softmax
     over 21 channels 60% and 72%.
     """
     shifted: int = 1
-    """1: rows of odd length keep wide accesses, on the boundaries of memory; 0: as narrow as they divide the row.
+    """1: rows of odd length use wide accesses aligned to memory; 0: accesses as narrow as divide the row.
 
     Residual + LayerNormalization over 197 columns 85% of copy bandwidth, without it 66%; softmax 89% and 79%.
     """
     width: int = 0
     """Elements per vector; 0 = by the element types."""
     tile: Tile | None = None
-    """Of the gemm template's kernel for Hopper; None = by the sizes."""
+    """For the gemm template's kernel for Hopper; None = by the sizes."""
     block: Block | None = None
-    """Of its kernel for sm_80 and later, wherever that can run; None = by the sizes, on Hopper beside what the other
-    kernel does not take."""
+    """For its kernel for sm_80 and later, wherever that can run; None = by the sizes, on Hopper for what the other
+    kernel does not support."""
     strip: Strip | None = None
-    """Of its kernel for few rows, wherever that can run; None = by the sizes, beside a tile or a block not at all."""
+    """For its kernel for few rows, wherever that can run; None = by the sizes, unless a tile or block is given."""
     patch: Patch | None = None
-    """Of the depthwise template's kernel for the plain cores; None = by the sizes."""
+    """For the depthwise template's kernel on CUDA cores; None = by the sizes."""
     band: Band | None = None
-    """Of its kernel for the tensor cores, wherever that can run; None = by the sizes, and beside a patch not at all."""
+    """For its kernel on tensor cores, wherever that can run; None = by the sizes, unless a patch is given."""
     queries: Queries | None = None
-    """Of the attention template; None = by the sizes."""
+    """For the attention template; None = by the sizes."""
     area: Area | None = None
-    """Of the direct template's kernel that holds all channels; None = by the sizes."""
+    """For the direct template's kernel that holds all channels; None = by the sizes."""
     halo: Halo | None = None
-    """Of its kernel for slices of channels, wherever that can run; None = by the sizes, beside an area not at all."""
+    """For its kernel with channel slices, wherever that can run; None = by the sizes, unless an area is given."""
     min_blocks: int = 0
-    """Blocks per multiprocessor that the compiler must leave registers for; 0 = its own choice."""
+    """Minimum resident blocks per multiprocessor for the compiler (__launch_bounds__); 0 = its own choice."""
 
 
 DEFAULT = TileTuning()
 
 SMALL = 1024
-"""Elements for each multiprocessor up to which a tensor is small: its time is that of a thread, not of the memory.
+"""Elements per multiprocessor up to which a tensor is small: bound by latency, not by memory bandwidth.
 
-Then threads take few elements each, and what lies apart is read where it lies. Microseconds without and with (float16,
+Then threads process few elements each, and strided operands are read in place. Microseconds without and with (float16,
 H200, 2026-11; an empty kernel takes 0.74): softmax over 5x197 1.35 and 0.94, group norm 2.5 and 1.3.
 """
 SPREAD_THREADS = 128
-"""Threads of a multiprocessor below which vectors of small tensors are halved."""
+"""Threads per multiprocessor below which vectors of small tensors are halved."""
 
 
 def is_small(count: int, arch: Arch) -> bool:
-    """Return whether so many elements are spread over as many threads as there can be."""
+    """Return whether so many elements are latency-bound when spread over all available threads."""
     return count <= arch.sm_count * SMALL
 
 
 def vector_width(width: int, count: int, arch: Arch) -> int:
-    """Return the elements of a vector of so many elements in all: `width`, or fewer where they are few."""
+    """Return the vector width: `width`, or less for small tensors."""
     while is_small(count, arch) and width > 1 and count // width < arch.sm_count * SPREAD_THREADS:
         width //= 2
     return width
 
 
 def residency_padding(shared_bytes: int, blocks: int, arch: Arch) -> int:
-    """Return the shared memory that each of so many blocks asks for so that they come apart: as few share a
-    multiprocessor as can.
+    """Return the padding of shared memory that limits the residency of so many blocks, so that they spread over all
+    multiprocessors.
 
-    A kernel that is launched while the one ahead of it ends finds few multiprocessors free. As many blocks as fit would
-    be placed on each of these, and the others would find nothing left to do: behind a product, 32 x 28x28x128 to 32
-    filters in 128 blocks 20 us so and 9.5 apart, 14x14 9.5 and 5.3, 7x7 5.1 either way (float16, H200, 2026-11).
+    A kernel launched while its predecessor ends finds few multiprocessors free. As many blocks as fit would be placed
+    on each of these, and the others would idle: after a product, 32 x 28x28x128 to 32 filters in 128 blocks take 20 us
+    without padding and 9.5 with it, 14x14 9.5 and 5.3, 7x7 5.1 either way (float16, H200, 2026-11).
     """
     share = larger(-(-blocks // arch.sm_count), 1)
-    # A multiprocessor has a kilobyte more than a block may ask for, and each block takes one more than it asks for.
+    # A multiprocessor has one kilobyte more than a block may request, and each block uses one more than it requests.
     crowded = (arch.shared_bytes + 1024) // (share + 1) - 1024
     return larger(shared_bytes, crowded + 128)
 
@@ -291,68 +293,70 @@ Size = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Window:
-    """A window that slides over the pixels of an image, in the order of the map's extents: width, then height."""
+    """A window sliding over the pixels of an image, in the order of the map's extents: width, then height."""
 
     lower: tuple[int, ...]
-    """Where the window's first element begins, against the image's first pixel."""
+    """Start of the first window relative to the image's first pixel."""
     upper: tuple[int, ...]
-    """Where it ends, against the image's last pixel."""
+    """End of the window relative to the image's last pixel."""
     strides: tuple[int, ...]
-    """Pixels from one window to the next."""
+    """Stride of the window in pixels."""
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor as the GPU's bulk copy engine sees it; encoded for each launch, since pointers change.
+    """A TMA tensor map; encoded for each launch, since pointers change.
 
-    Boxes are swizzled over rows of 128 bytes in shared memory; what lies outside of the tensor reads as zero.
+    Boxes are swizzled over rows of 128 bytes in shared memory; elements outside of the tensor read as zero.
     """
 
     pointer: int
-    """Position among the kernel's pointers: inputs, then outputs."""
+    """Index among the kernel's pointers: inputs, then outputs."""
     dtype: int
     """Element type, `onnx.TensorProto.DataType`."""
     extents: tuple[int, ...]
     """Elements along each dimension, innermost first."""
     strides: tuple[int, ...]
-    """Bytes from one element to the next along each dimension but the innermost; multiples of 16."""
+    """Byte strides of each dimension except the innermost; multiples of 16."""
     box: tuple[int, ...]
-    """Elements that one copy moves along each dimension; of a window channels and pixels."""
+    """Elements that one copy transfers along each dimension; for a window channels and pixels."""
     window: Window | None = None
-    """For images [batch, height, width, channels]: one copy moves the same element of as many windows as fit."""
+    """For images [batch, height, width, channels] (im2col mode): one copy transfers the same element of as many windows
+    as fit."""
     to_tf32: bool = False
-    """Whether float32 is rounded to the 10 bits of mantissa that the tensor cores read; else they cut the rest off."""
+    """Whether float32 is rounded to the 10 mantissa bits that the tensor cores read; otherwise they truncate."""
     offset: int = 0
     """Bytes from the pointer to the first element."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a launch needs besides the pointers and the stream."""
+    """Everything that a launch needs besides the pointers and the stream."""
 
     kernel: KernelSource
-    """What to compile; equal kernels are compiled once."""
+    """The kernel to compile; equal kernels are compiled once."""
     grid: Size
-    """Number of blocks; none = nothing to launch."""
+    """Number of blocks; 0 = nothing to launch."""
     block: Size
-    """Threads of a block."""
+    """Threads per block."""
     shared_bytes: int
-    """Dynamic shared memory of a block."""
+    """Dynamic shared memory per block."""
     parameters: bytes
     """The by-value struct that is the kernel's last argument, after the input and the output pointers."""
     output_shapes: tuple[Shape, ...]
     tensor_maps: tuple[TensorMap, ...] = ()
     """Passed by value, together, between the pointers and the parameters."""
     scratch_bytes: int = 0
-    """Memory that the launches of one stream share, its pointer after those of the outputs; 0 = none, and no pointer.
+    """Scratch memory shared by the launches on one stream, its pointer after those of the outputs; 0 = none, and no
+    pointer.
 
-    Zeros before the first launch; a launch may rely on what the one before left there.
+    Zeros before the first launch; a launch may rely on what its predecessor wrote there.
     """
     passing: bool = False
-    """Whether the scratch memory holds nothing from one plan to the next: one room serves all shapes of the op, and all
-    launches of a plan share it."""
+    """Whether the scratch memory carries no state between plans: one allocation serves all shapes of the op, and is
+    shared by all launches of a plan."""
     then: tuple[LaunchPlan, ...] = ()
-    """Launches after this one, on the same pointers."""
+    """Subsequent launches on the same pointers."""
 
 
 def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
@@ -365,7 +369,7 @@ def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
 
 
 def index_bits(elements: int) -> int:
-    """Return the width of the kernel's index type: 32 where no index can pass 2^31."""
+    """Return the width of the kernel's index type: 32 if no index can reach 2^31."""
     return 32 if elements < 2**31 else 64
 
 
@@ -376,13 +380,13 @@ def index_type(bits: int) -> str:
 
 @dataclass(frozen=True)
 class Packed:
-    """Parameters whose words are recorded, before they are bytes."""
+    """Parameters whose words are recorded symbolically before they become bytes."""
 
     words: tuple[int, ...]
     bits: int
 
     def __len__(self) -> int:
-        """Bytes."""
+        """Return the size in bytes."""
         return len(self.words) * self.bits // 8
 
     def data(self) -> bytes:
@@ -392,11 +396,11 @@ class Packed:
 
 
 def packed(words: Iterable[int], bits: int) -> bytes:
-    """Return the parameters, all of them words of the index type, as the kernel reads them."""
+    """Pack the parameters, all of them words of the index type, as the kernel reads them."""
     values = Packed(tuple(words), bits)
     if any(not -(1 << (bits - 1)) <= w < 1 << bits for w in values.words):
         raise UnsupportedError(f"numbers beyond {bits} bits among the kernel's parameters")
     if len(values) > PARAMETER_LIMIT:
         raise UnsupportedError(f"{len(values)} bytes of kernel parameters, expected at most {PARAMETER_LIMIT}")
-    # While a planner is recorded its words are not known yet: what they are computed from takes the place of the bytes.
+    # While a planner is recorded its words are symbolic: return their expressions instead of bytes.
     return cast(bytes, values) if any(is_recorded(w) for w in values.words) else values.data()

@@ -1,4 +1,4 @@
-"""What a GPU can launch: a plan that asks for more is told while it is made, not by the driver."""
+"""Launch limits of a GPU: a plan that exceeds one is rejected during planning, not by the driver."""
 
 from collections.abc import Iterator
 
@@ -6,28 +6,28 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
 
 THREADS = 1024
-"""Of a block (CUDA C++ programming guide, technical specifications)."""
+"""Maximum threads per block (CUDA C++ programming guide, technical specifications)."""
 BLOCKS = (2**31 - 1, 65535, 65535)
-"""Of a grid, along each dimension (same table)."""
+"""Maximum blocks along each grid dimension (same table)."""
 PARAMETER_BYTES = 4096
-"""Of all arguments of a kernel together, as every driver takes them."""
+"""Maximum total size of a kernel's arguments that every driver supports."""
 TENSOR_MAPS = 24
-"""Of one launch: three quarters of those bytes. The bridge has room for as many."""
+"""Maximum tensor maps of one launch: three quarters of those bytes. The engine has room for as many."""
 TENSOR_MAP_BYTES = 128
 POINTER_BYTES = 8
 
 EXTENT, STRIDE, BOX, ALIGNMENT = 2**32, 2**40, 256, 16
-"""Of a tensor map: elements along a dimension, bytes from one to the next, elements of a box, and what strides and
-addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+"""Limits of a tensor map: elements along a dimension, byte strides, elements of a box, and the alignment of strides and
+addresses (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 
 def exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> str | None:
-    """Return what of `plan`, whose kernels take so many tensors, `arch` cannot launch; None where it can all of it."""
+    """Return which limit of `arch` a plan exceeds, for kernels with so many tensors; None if it can be launched."""
     return next((reason for launch in (plan, *plan.then) for reason in _exceeded(launch, tensors, arch)), None)
 
 
 def _exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> Iterator[str]:
-    """Yield each limit that one launch goes beyond."""
+    """Yield each limit that one launch exceeds."""
     blocks = zip(plan.grid, BLOCKS, strict=True)
     threads = plan.block[0] * plan.block[1] * plan.block[2]
     maps = len(plan.tensor_maps)
@@ -47,7 +47,7 @@ def _exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> Iterator[str]:
 
 
 def _unencodable(tensor: TensorMap) -> str | None:
-    """Return why the driver does not encode a map, None where it does."""
+    """Return why the driver would reject a tensor map; None if it is valid."""
     if any(not 0 < n <= EXTENT for n in tensor.extents):
         return f"extents {list(tensor.extents)}, expected 1 to 2^32"
     if any(not 0 < n <= BOX for n in tensor.box):

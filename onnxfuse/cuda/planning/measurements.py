@@ -1,6 +1,6 @@
-"""What was measured, as a file: for each GPU, fused op and shapes of its inputs, the candidates and their times.
+"""Tuning file: for each GPU, fused op and input shapes, the candidates and their times.
 
-The choice is not in the file: it follows from the times (`variant`, `verdict`), so the two cannot disagree.
+The choice is not stored: it follows from the times (`variant`, `verdict`), so the two cannot disagree.
 """
 
 import json
@@ -22,23 +22,22 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.strides import Shape
 
 VERSION = 1
-"""Of the file's form; it grows when a fact changes its name, its place or its meaning."""
+"""Version of the file format; incremented when a fact changes its name, location or meaning."""
 WIDTH = 120
-"""Characters of a line of the file."""
+"""Line width of the file."""
 METADATA = "onnxfuse.tuning"
-"""Where a model carries its own file: a key of `metadata_props`."""
+"""Key in `metadata_props` under which a model carries its own measurements."""
 
 Kind = Literal["fused", "library", "split", "alone"]
-"""`fused`: the op's kernel; `library`: an op of ONNX Runtime's own in its place, where the rule has that form; `split`:
-what the other rules make of the body, the library's node and a kernel after it; `alone`: the nodes as ONNX Runtime runs
-them."""
+"""`fused`: the op's kernel; `library`: ONNX Runtime's own op in its place, if the rule has that form; `split`: what the
+other rules make of the body, the library's node followed by a kernel; `alone`: the nodes as ONNX Runtime runs them."""
 Key = tuple[str, tuple[Shape, ...]]
 """The digest in a fused op's name, of its body and element types, and the shapes of its inputs."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What times hold for."""
+    """The configuration for which times are valid."""
 
     gpu: str
     driver: str
@@ -50,13 +49,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Timed:
-    """One candidate: how the work was done, and how long it took."""
+    """One candidate: its implementation, and its time."""
 
     kind: Kind
     tuning: TileTuning = DEFAULT
     """The variant of the kernel, for `fused`."""
     microseconds: float | None = None
-    """The median; None where it failed."""
+    """Median time; None if it failed."""
     spread: tuple[float, float] | None = None
     """The 10th and the 90th percentile."""
     failed: str = ""
@@ -64,7 +63,7 @@ class Timed:
 
     @property
     def name(self) -> str:
-        """What a person calls it: `fused`, `fused tile 128x128x2`, `library`, `split`, `alone`."""
+        """Display name: `fused`, `fused tile 128x128x2`, `library`, `split`, `alone`."""
         return " ".join([self.kind, *(f"{k} {v}" for k, v in changed(self.tuning).items())])
 
 
@@ -73,7 +72,7 @@ class MeasuredVariants:
     """All candidates for one fused op on inputs of certain shapes."""
 
     op: str
-    """Its name."""
+    """The op's name."""
     rule: str
     nodes: tuple[str, ...]
     """The operators of its body."""
@@ -85,19 +84,19 @@ class MeasuredVariants:
 
     @property
     def key(self) -> Key:
-        """What it is looked up by."""
+        """Lookup key."""
         return key(self.op, self.shapes)
 
     @property
     def ran(self) -> bool:
-        """Whether there is a time at all; without one nothing follows."""
+        """Whether there is any time; without one nothing follows."""
         return any(c.microseconds is not None for c in self.candidates)
 
     def best(self, kind: Kind) -> Timed | None:
-        """Return the fastest candidate of a kind, None where none ran.
+        """Return the fastest candidate of a kind; None if none ran.
 
-        A variant is faster than the plan's own choice where the spreads of their times do not meet: what differs less
-        is chance, and comes out differently the next time.
+        A variant counts as faster than the plan's own choice only if the spreads of their times are disjoint: smaller
+        differences are chance, and not reproducible.
         """
         ran = [c for c in self.candidates if c.kind == kind and c.microseconds is not None]
         fastest = min(ran, key=_time, default=None)
@@ -106,21 +105,21 @@ class MeasuredVariants:
 
 
 def key(op: str, shapes: tuple[Shape, ...]) -> Key:
-    """Return what the times of a fused op are looked up by: the digest at the end of its name, and the shapes.
+    """Return the lookup key of a fused op's times: the digest at the end of its name, and the shapes.
 
-    The words before it change where a rule is renamed, and with them no time that was measured.
+    The rest of the name changes when a rule is renamed, without affecting measured times.
     """
     return op.rpartition("_")[2], shapes
 
 
 Section = dict[Key, MeasuredVariants]
-"""What was measured on one machine."""
+"""Measurements on one machine."""
 Book = dict[Machine, Section]
 """A tuning file."""
 
 
 def _meet(slower: Timed, faster: Timed) -> bool:
-    """Return whether two times are one within their spreads."""
+    """Return whether two times agree within their spreads."""
     low = slower.microseconds if slower.spread is None else slower.spread[0]
     high = faster.microseconds if faster.spread is None else faster.spread[1]
     return low is not None and high is not None and low <= high
@@ -130,14 +129,14 @@ def _time(candidate: Timed) -> float:
     return math.inf if candidate.microseconds is None else candidate.microseconds
 
 
-# ---- what follows from the times
+# ---- decisions from the times
 
 
 def verdict(measured: Sequence[MeasuredVariants]) -> Kind:
-    """Return how the work is done best, given the times at each set of shapes that matters (one or more).
+    """Return the best kind of candidate, given the times at each relevant set of shapes (one or more).
 
-    The kernel stays only where it was slower at none of them. Else it is what was best in the geometric mean; where
-    nothing ran everywhere, the nodes are left alone.
+    The kernel is used unless it was slower at one of them. Otherwise the best in the geometric mean; if none ran
+    everywhere, the plain nodes.
     """
     times = {
         kind: [_time(best) if (best := m.best(kind)) is not None else math.inf for m in measured]
@@ -151,7 +150,7 @@ def verdict(measured: Sequence[MeasuredVariants]) -> Kind:
 
 
 def best_times_line(measured: Sequence[MeasuredVariants]) -> str:
-    """Return the best times of each kind in one line, as a person reads it: why a kernel is not made."""
+    """Return the best times of each kind in one line, to explain why a kernel is not used."""
     return "measured " + "; ".join(
         f"{extents(m.shapes)}: "
         + ", ".join(f"{b.name} {b.microseconds:.1f} us" for k in get_args(Kind) if (b := m.best(k)))
@@ -160,12 +159,12 @@ def best_times_line(measured: Sequence[MeasuredVariants]) -> str:
 
 
 def extents(shapes: Sequence[Shape]) -> str:
-    """Return shapes as a person reads them: `4096x768, 768x3072`."""
+    """Format shapes: `4096x768, 768x3072`."""
     return ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
 
 
 def variant(measured: MeasuredVariants) -> TileTuning:
-    """Return the fastest variant of the kernel; the plan's own choice where none ran."""
+    """Return the fastest variant of the kernel; the plan's own choice if none ran."""
     best = measured.best("fused")
     return DEFAULT if best is None else best.tuning
 
@@ -176,24 +175,24 @@ def variants(section: Mapping[Key, MeasuredVariants]) -> dict[Key, TileTuning]:
 
 
 def about(book: Book, keys: Collection[Key]) -> Book:
-    """Return what the book tells of these fused ops and shapes."""
+    """Return the measurements of these fused ops and shapes."""
     found = {machine: {k: m for k, m in section.items() if k in keys} for machine, section in book.items()}
     return {machine: section for machine, section in found.items() if section}
 
 
 def pooled(book: Book) -> dict[Key, tuple[MeasuredVariants, ...]]:
-    """Return what was measured by op and shapes, on whatever machine."""
+    """Return the measurements by op and shapes, over all machines."""
     keys = dict.fromkeys(key for section in book.values() for key in section)
     return {key: tuple(section[key] for section in book.values() if key in section) for key in keys}
 
 
 def changed(tuning: TileTuning) -> dict[str, Any]:
-    """Return what a variant says that differs from the plan's own choice."""
+    """Return how a variant differs from the plan's own choice."""
     return {f.name: getattr(tuning, f.name) for f in fields(TileTuning) if getattr(tuning, f.name) != f.default}
 
 
 def variant_name(tuning: TileTuning) -> str:
-    """Return a text by which a variant is known, empty for the plan's own choice."""
+    """Return the name of a variant, empty for the plan's own choice."""
     facts = changed(tuning)
     return repr(sorted(facts.items())) if facts else ""
 
@@ -204,14 +203,14 @@ PARTS: dict[str, type[Any]] = {
     "area": Area, "band": Band, "block": Block, "halo": Halo, "patch": Patch, "queries": Queries, "strip": Strip,
     "tile": Tile,
 }  # fmt: skip
-"""The constants of a variant that have parts, by their names."""
+"""Constants of a variant that have parts, by name."""
 MOST = 2**20
-"""Of a constant of a variant: they count threads, bytes of a thread's registers, elements of a block."""
+"""Upper bound of a variant's constants: they count threads, bytes of a thread's registers, elements of a block."""
 MOST_EXTENT = 2**62
 
 
 def read(path: Path) -> Book:
-    """Return what the file holds; raises ModelError where it is missing or of another form."""
+    """Return the contents of the file; raises ModelError if it is missing or invalid."""
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
@@ -222,12 +221,12 @@ def read(path: Path) -> Book:
 
 
 def write(path: Path, book: Book) -> None:
-    """Write the file: whole, or the old one stays; what was measured stays measured. Raises ModelError."""
+    """Write the file atomically, so that measurements are never lost. Raises ModelError."""
     io.write_text(path, _lines(as_dict(book)) + "\n", at_once=True)
 
 
 def _lines(facts: Any, indent: str = "") -> str:
-    """Return JSON with a line for each fact that fits one: a candidate, the shapes. A change shows as that line."""
+    """Format as JSON with one line for each small fact (a candidate, the shapes), so that diffs are readable."""
     text = json.dumps(facts)
     if len(indent) + len(text) <= WIDTH or not isinstance(facts, dict | list):
         return text
@@ -240,7 +239,7 @@ def _lines(facts: Any, indent: str = "") -> str:
 
 
 def parse(text: str, place: str) -> Book:
-    """Return the book in `text`; raises ModelError that begins with `place`."""
+    """Parse the book in `text`; raises ModelError prefixed by `place`."""
     try:
         facts = known_facts.parse(text)
         if facts.at("version")[0] != VERSION:
@@ -259,7 +258,7 @@ def _section(facts: Facts) -> tuple[Machine, Section]:
 
 
 def as_dict(book: Book) -> dict[str, Any]:
-    """Return the book as plain data: machines, and on each what was measured by rule, op and shapes, in order."""
+    """Return the book as plain data: machines, and for each the measurements by rule, op and shapes, in order."""
     machines = sorted(book, key=str)
     return {
         "version": VERSION,
@@ -274,13 +273,13 @@ def _order(measured: MeasuredVariants) -> tuple[str, str, tuple[Shape, ...]]:
 
 
 def of_model(model: onnx.ModelProto) -> Book:
-    """Return what a model carries, an empty book where nothing."""
+    """Return the measurements that a model carries; an empty book if none."""
     text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
     return {} if text is None else parse(text, f"the model's metadata {METADATA}")
 
 
 def attach(model: onnx.ModelProto, book: Book) -> None:
-    """Let `model` carry `book`, in the place of what it carried."""
+    """Attach `book` to `model`, replacing previous measurements."""
     for known in [p for p in model.metadata_props if p.key == METADATA]:
         model.metadata_props.remove(known)
     if book:
@@ -288,7 +287,7 @@ def attach(model: onnx.ModelProto, book: Book) -> None:
 
 
 def entry(measured: MeasuredVariants) -> dict[str, Any]:
-    """Return what was measured as plain data, as the file has it."""
+    """Return the measurements of an op as plain data, in the file's format."""
     return {
         "op": measured.op,
         "rule": measured.rule,
@@ -340,7 +339,7 @@ def _candidate(facts: Facts) -> Timed:
 
 
 def _tuning(facts: Facts) -> TileTuning:
-    """Return a variant of whole numbers alone: its constants become text of a kernel."""
+    """Parse a variant, of integers only: its constants become part of a kernel's source."""
     facts.only(*(f.name for f in fields(TileTuning)))
     said: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
     return TileTuning(**said)

@@ -1,4 +1,4 @@
-"""What a plan of the templates `pointwise` and `row` is asked for."""
+"""Input of the planners of the templates `pointwise` and `row`."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from onnxfuse.symbolic.strides import Shape
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A program, the sizes that it is to run on, and the GPU."""
+    """A program, the sizes to run it on, and the GPU."""
 
     entry: str
     """Name of the kernel."""
@@ -18,6 +18,6 @@ class PlanRequest:
     input_shapes: tuple[Shape, ...]
     output_shapes: tuple[Shape, ...]
     aligned: bool
-    """Every pointer is a multiple of 16 bytes."""
+    """Whether every pointer is a multiple of 16 bytes."""
     arch: Arch
     tuning: TileTuning

@@ -1,4 +1,4 @@
-"""The kernel templates, a folder each: planner and CUDA side by side, declared in the folder's `template.py`."""
+"""The kernel templates, one folder each with planner and CUDA source, declared in the folder's `template.py`."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @cache
 def every() -> "Mapping[str, Template]":
-    """Return the templates by name, strongest first: those that the folders here declare."""
+    """Return the templates declared by the folders here, by name, in descending priority."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/template.py"))
     found = [t for folder in folders for t in import_module(f"{__name__}.{folder}.template").TEMPLATES]
     return {t.name: t for t in sorted(found, key=lambda t: t.order)}

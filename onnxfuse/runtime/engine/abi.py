@@ -107,13 +107,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "onnxfuse_answered": (c_char_p, (c_char_p, c_size_t, c_char_p, c_size_t, c_size_t, c_char_p)),
     "onnxfuse_evaluate": (c_char_p, (POINTER(Host), POINTER(Program), POINTER(Numbers), c_size_t, See, c_void_p)),
 }
-"""What each returns, and its arguments."""
+"""Return type and argument types of each function."""
 
 
 def opened(path: Path) -> ctypes.CDLL:
-    """Return the library with its functions typed; OSError where it cannot be loaded or is of another version.
+    """Load the library and declare the types of its functions. Raises OSError if it cannot be loaded or has another ABI
+    version.
 
-    Its calls let go of the GIL: what waits in them may be waiting for Python.
+    Calls release the GIL, because the engine may wait for a thread that needs it.
     """
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in FUNCTIONS.items():
@@ -127,19 +128,19 @@ def opened(path: Path) -> ctypes.CDLL:
 
 
 def sized(struct: type[Sized_], **fields: Any) -> Sized_:
-    """Return a structure that begins with its size."""
+    """Return a structure whose first field is its own size, as the ABI requires."""
     return struct(size=ctypes.sizeof(struct), **fields)
 
 
 def is_finalizing() -> int:
-    """Return the address of the function that says whether Python is leaving; it needs no GIL."""
+    """Return the address of Py_IsFinalizing, which can be called without the GIL."""
     api = ctypes.pythonapi
     function = api.Py_IsFinalizing if hasattr(api, "Py_IsFinalizing") else api._Py_IsFinalizing  # public since 3.13
     return _address(function)
 
 
 def is_initialized() -> int:
-    """Return the address of the function that says whether there is a Python; it needs no GIL."""
+    """Return the address of Py_IsInitialized, which can be called without the GIL."""
     return _address(ctypes.pythonapi.Py_IsInitialized)
 
 

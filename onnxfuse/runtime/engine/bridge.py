@@ -1,4 +1,4 @@
-"""Access to the engine, the library that an install without a C++ compiler lacks."""
+"""Access to the native engine, the shared library that is missing after an install without a C++ compiler."""
 
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ LIBRARY = Path(__file__).parents[1] / "libonnxfuse.so"
 
 
 def bridge_missing() -> str | None:
-    """Return why the engine is not there, in one line; None if it is."""
+    """Return in one line why the engine is unavailable; None if it is available."""
     if not LIBRARY.exists():
         return f"the engine is not built (no {LIBRARY})"
     try:
@@ -21,7 +21,7 @@ def bridge_missing() -> str | None:
 
 
 def bridge() -> Engine:
-    """Return the engine; DeviceError says why it is not there and how to get it."""
+    """Return the engine. Raises DeviceError with the reason and the way to install it if it is unavailable."""
     missing = bridge_missing()
     if missing is not None:
         raise DeviceError(
@@ -39,22 +39,22 @@ def _opened(path: Path) -> Engine:
 
 
 def calls() -> dict[str, int]:
-    """Return how often each fused op was served as a kernel in this process, since the start or the last reset.
+    """Return how many calls of each fused op ran as its kernel in this process, since the start or the last reset.
 
-    One without elements is served by launching nothing. Ops that were registered and never called count 0. Replays of a
-    CUDA graph are not calls.
+    A call on tensors without elements counts although nothing is launched. Registered ops that were never called count
+    0. Replays of a CUDA graph are not counted.
     """
     return bridge().calls()
 
 
 def launches() -> dict[str, int]:
-    """Return how often each fused op's kernel was launched in this process, since the start or the last reset.
+    """Return how many kernels each fused op launched in this process, since the start or the last reset.
 
-    Ops that were registered and never launched count 0. Replays of a CUDA graph are not launches.
+    Registered ops that never launched count 0. Replays of a CUDA graph are not counted.
     """
     return bridge().launches()
 
 
 def reset_counts() -> None:
-    """Set the calls and launches of every op to zero."""
+    """Reset the call and launch counts of every op to zero."""
     bridge().reset_counts()

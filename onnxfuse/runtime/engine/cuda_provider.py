@@ -1,4 +1,4 @@
-"""Whether CUDA can really be used here, found out before ONNX Runtime falls back without a word."""
+"""Check whether CUDA is usable, because ONNX Runtime falls back to the CPU silently if it is not."""
 
 import contextlib
 import ctypes
@@ -13,25 +13,25 @@ PROVIDER = "CUDAExecutionProvider"
 
 @cache
 def cuda_unusable() -> str | None:
-    """Return what is missing for ONNX Runtime's CUDA provider, in one line; None if it can be used."""
+    """Return in one line what ONNX Runtime's CUDA provider lacks; None if it can be used."""
     if PROVIDER not in onnxruntime.get_available_providers():
         return f"this build of ONNX Runtime ({onnxruntime.__version__}) has no CUDA provider; onnxruntime-gpu has"
     return _driver_missing() or _libraries_missing()
 
 
 def device_count() -> int:
-    """Return the number of CUDA devices that the driver shows, 0 without a driver."""
+    """Return the number of CUDA devices visible to the driver; 0 without a driver."""
     count = ctypes.c_int()
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
-    # Before cuInit the driver tells of none.
+    # cuDeviceGetCount reports no device before cuInit.
     return count.value if driver.cuInit(0) == driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def has_driver() -> bool:
-    """Return whether there is a CUDA driver, started or not, that does not say that there is no GPU."""
+    """Return whether a CUDA driver is present, initialized or not, that does not report CUDA_ERROR_NO_DEVICE."""
     try:
         return bool(ctypes.CDLL("libcuda.so.1").cuInit(0) != NO_DEVICE)
     except OSError:
@@ -39,9 +39,9 @@ def has_driver() -> bool:
 
 
 def device_fault() -> str | None:
-    """Return CUDA's words for an error that every later call of this process gets, None while the GPU works.
+    """Return CUDA's message for a sticky error, which fails every later call of this process; None while the GPU works.
 
-    To be asked by the thread that ran on it.
+    Call it on the thread that ran the failing work.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -52,7 +52,10 @@ def device_fault() -> str | None:
 
 
 def outside_captures() -> None:
-    """Let this thread load and allocate while another one captures a CUDA graph, which would end by an error else."""
+    """Let this thread load modules and allocate memory while another thread captures a CUDA graph.
+
+    Without it such a call would invalidate the capture.
+    """
     ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(RELAXED)))
 
 
@@ -60,11 +63,11 @@ NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
 
 RELAXED = 2
-"""CU_STREAM_CAPTURE_MODE_RELAXED: what this thread does is not counted among what a capture forbids."""
+"""CU_STREAM_CAPTURE_MODE_RELAXED: calls of this thread do not invalidate a capture on another one."""
 
 NO_FAULT = (0, 3, 4, 201, *range(900, 909))
-"""What cuCtxSynchronize returns where it is well, where no CUDA was started in this thread, and while a capture that
-failed is still open in it (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and those after it)."""
+"""Results of cuCtxSynchronize that indicate no fault: success, no CUDA context in this thread, and a failed capture
+that is still open in it (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the codes after it)."""
 
 
 def _words(driver: ctypes.CDLL, code: int) -> str:
@@ -84,16 +87,16 @@ def _driver_missing() -> str | None:
 
 
 def _libraries_missing() -> str | None:
-    """Load the CUDA provider as ONNX Runtime will, with the CUDA libraries from wheels where the system has none."""
+    """Load the CUDA provider as ONNX Runtime does, using CUDA libraries from wheels if the system has none."""
     capi = Path(onnxruntime.__file__).parent / "capi"
     provider = str(capi / "libonnxruntime_providers_cuda.so")
     shared = _cannot_load(str(capi / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
     if shared is not None:
         return f"ONNX Runtime's provider library does not load ({shared})"
     system_cuda = _cannot_load(provider) is None
-    # cuDNN is opened at first use, from wherever it has been loaded.
+    # cuDNN is opened lazily, from wherever it has already been loaded.
     if not system_cuda or _cannot_load("libcudnn.so.9") is not None:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints each library that it does not find
+        with contextlib.redirect_stdout(io.StringIO()):  # prints every library that it cannot find
             onnxruntime.preload_dlls(cuda=not system_cuda)
     missing = _cannot_load(provider)
     return None if missing is None else f"a CUDA library is missing ({missing})"

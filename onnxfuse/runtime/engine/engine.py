@@ -1,4 +1,5 @@
-"""The engine as Python uses it: its host, whose planner and memory are Python's, and its functions."""
+"""The engine as seen from Python: its host callbacks (planner, memory) implemented in Python, and its exported
+functions."""
 
 import ctypes
 import itertools
@@ -13,31 +14,32 @@ from onnxfuse.runtime.engine.launch import Launch, Planner, Program, Row, Shape,
 from onnxfuse.support.errors import OnnxfuseError
 
 MAP_BYTES = 128
-"""Of a tensor map as the driver has it."""
+"""Size of a CUtensorMap in bytes."""
 
 
 class Objects:
-    """What the engine holds of Python's, by number, until it gives it back."""
+    """Registry of Python objects that the engine holds by handle until it releases them."""
 
     def __init__(self) -> None:
         self.held: dict[int, Any] = {}
         self.numbers = itertools.count(1)
 
     def hand_over(self, held: object) -> int:
-        """Return the number of an object, which stays alive until its release."""
+        """Return a handle for an object, which stays alive until the engine releases the handle."""
         number = next(self.numbers)
         self.held[number] = held
         return number
 
 
 class Engine:
-    """One library, loaded."""
+    """A loaded engine library."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.library = abi.opened(path)
         self.objects = Objects()
-        # What a C function pointer stands for has to stay alive: this does, as long as the process.
+        # ctypes callbacks must outlive their C function pointers; this tuple keeps them alive for the life of the
+        # process.
         self.host = abi.sized(
             abi.Host,
             plan=abi.Plan(self._plan),
@@ -48,10 +50,11 @@ class Engine:
             name=b"Python",
         )
 
-    # ---- what Python asks for
+    # ---- calls from Python into the engine
 
     def stage(self, rows: Iterable[Row]) -> int:
-        """Make the ops for the registration that this thread asks ONNX Runtime for next; return them, for `forget`."""
+        """Create the ops for the next registration that this thread requests of ONNX Runtime; return their handles for
+        `forget`."""
         ops = ctypes.c_void_p()
         structs = [self._op(row) for row in rows]
         self._check(self.library.onnxfuse_create(self.host, _array(abi.Op, structs), len(structs), ctypes.byref(ops)))
@@ -59,17 +62,17 @@ class Engine:
         return int(ops.value or 0)
 
     def unstage(self) -> None:
-        """Take back what was made for a registration of this thread that ONNX Runtime did not come to ask for."""
+        """Discard ops staged by this thread for a registration that ONNX Runtime never performed."""
         self.library.onnxfuse_stage(None)
 
     def forget(self, ops: int) -> None:
-        """Let go of what plans these ops, once no session has them: the options of their registration are gone."""
+        """Release the planners of these ops after the last session that used them has been destroyed."""
         self.library.onnxfuse_close(ops)
 
     def encoded_tensor_maps(self, maps: Iterable[TensorMap], addresses: Sequence[int]) -> bytes:
-        """Return what a launch passes between pointers and parameters: the maps as the driver has them, 128 bytes each.
+        """Return the encoded tensor maps (128 bytes each) that a launch passes between its pointers and its parameters.
 
-        `addresses`: the kernel's pointers, inputs and then outputs. Raises RuntimeError in the driver's words.
+        `addresses`: the kernel's pointers, inputs before outputs. Raises RuntimeError with the driver's message.
         """
         structs = [_tensor_map(m) for m in maps]
         out = ctypes.create_string_buffer(MAP_BYTES * len(structs))
@@ -79,25 +82,25 @@ class Engine:
         return out.raw
 
     def calls(self) -> dict[str, int]:
-        """Return the calls of each registered op that came to their end since the start or the last reset."""
+        """Return the number of completed calls of each registered op since the start or the last reset."""
         return {c.name.decode(): c.calls for c in self._counts()}
 
     def launches(self) -> dict[str, int]:
-        """Return the kernel launches of each registered op since the start or the last reset."""
+        """Return the number of kernel launches of each registered op since the start or the last reset."""
         return {c.name.decode(): c.launches for c in self._counts()}
 
     def answers(self) -> dict[str, int]:
-        """Return how many shapes of each registered op its programs answered for, since the start or the last reset."""
+        """Return the number of shapes of each registered op for which a launch program supplied the launch."""
         return {c.name.decode(): c.answers for c in self._counts()}
 
     def reset_counts(self) -> None:
-        """Set every count to zero."""
+        """Reset every count to zero."""
         self.library.onnxfuse_reset_counts()
 
     def evaluated(self, program: Program, shapes: Iterable[Shape]) -> dict[str, Any] | None:
-        """Return the fields of the launch that a program answers for these shapes, None where the planner is asked.
+        """Evaluate a launch program for these shapes; return the launch's fields, or None if it defers to the planner.
 
-        Raises RuntimeError where the program's bytes are none of this version.
+        Raises RuntimeError if the bytes are not a program of this version.
         """
         numbers = [_numbers(s) for s in shapes]
         found: list[dict[str, Any]] = []
@@ -107,10 +110,10 @@ class Engine:
         return found[0] if found else None
 
     def unanswered(self, tape: bytes, shapes: bytes, width: int) -> list[int]:
-        """Return which of many shapes a tape does not answer, by their numbers; the GIL is free meanwhile.
+        """Return the indices of the shapes that a launch program does not cover; releases the GIL meanwhile.
 
-        `shapes`: `width` int64 words for each, the rank and the extents of each input in turn. Raises RuntimeError
-        where the bytes are no program of this version.
+        `shapes`: rows of `width` int64 words, the rank and the extents of each input in turn. Raises RuntimeError if
+        the bytes are not a program of this version.
         """
         count, rest = divmod(len(shapes), 8 * width)
         if rest:
@@ -119,7 +122,7 @@ class Engine:
         self._check(self.library.onnxfuse_answered(tape, len(tape), shapes, width, count, flags))
         return [n for n, known in enumerate(flags.raw) if not known]
 
-    # ---- what the engine asks for
+    # ---- calls from the engine into Python
 
     def _plan(self, planner: int, question: Any, reply: int) -> None:
         def answer() -> None:
@@ -149,10 +152,10 @@ class Engine:
     def _answered(self, reply: int, answer: Callable[[], None]) -> None:
         try:
             answer()
-        except BaseException as error:  # the run that waits for the answer ends with its words
+        except BaseException as error:  # the run that waits for this plan fails with its message
             self.library.onnxfuse_reply_error(reply, _words(error).encode("utf-8", "replace"))
 
-    # ---- Python's answers as the engine reads them
+    # ---- conversion of Python's results into the engine's structures
 
     def _op(self, row: Row) -> abi.Op:
         return abi.sized(
@@ -223,13 +226,13 @@ class Engine:
 
 
 def _words(error: BaseException) -> str:
-    """Return the message and the hint of an error of ours; anything else is a defect and keeps its traceback."""
+    """Return message and hint of an OnnxfuseError; any other exception is a defect and keeps its traceback."""
     words = f"{error} {error.hint}" if isinstance(error, OnnxfuseError) else "".join(traceback.format_exception(error))
     return words.replace("\0", "\\0")
 
 
 def _mask(numbers: Iterable[int]) -> int:
-    """Return a bit for each number that is one of 64."""
+    """Return a bit mask with one bit per index below 64."""
     return sum(1 << n for n in numbers if n < 64)
 
 

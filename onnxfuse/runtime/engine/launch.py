@@ -1,4 +1,4 @@
-"""What Python and the engine tell each other: the row of an op, and the launch for one set of shapes."""
+"""Data exchanged between Python and the engine: the description of an op, and the launch for one set of shapes."""
 
 from __future__ import annotations
 
@@ -12,94 +12,99 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Launch:
-    """All that a `cuLaunchKernelEx` needs but the pointers."""
+    """Everything `cuLaunchKernelEx` needs, except the pointers."""
 
     function: int
     """The `CUfunction`."""
     grid: tuple[int, int, int]
-    """Blocks; a zero means that there is nothing to launch."""
+    """Grid size in blocks; a zero extent means that nothing is launched."""
     block: tuple[int, int, int]
-    """Threads."""
+    """Block size in threads."""
     shared_bytes: int
     """Dynamic shared memory per block."""
     early: bool
-    """Launched before the kernel ahead on the stream has ended, for which it waits by itself."""
+    """Programmatic dependent launch: the kernel may start before its predecessor on the stream ends, and waits for it
+    itself."""
     parameters: bytes
-    """The by-value struct that follows the input and output pointers, and the tensor maps if there are any."""
+    """By-value parameter struct, passed after the input and output pointers and any tensor maps."""
     output_shapes: tuple[Shape, ...]
     """One shape per output, in order."""
     tensor_maps: tuple[TensorMap, ...]
-    """Encoded for every launch, and passed by value together, between the pointers and the parameters."""
+    """Tensor maps, encoded for every launch and passed by value together between the pointers and the parameters."""
     scratch_bytes: int
-    """Memory that launches on one stream hand on, its pointer after those of the outputs; 0 = none, and no pointer."""
+    """Bytes of scratch memory shared by successive launches on a stream, its pointer after the outputs; 0 = none, no
+    pointer."""
     scratch: Callable[[], int]
-    """Returns the address of such memory, zeros, that lives as long as this; called once for each stream."""
+    """Allocate zero-initialized scratch memory and return its address; called once per stream. Lives as long as this
+    object."""
     module: object
-    """Whatever must stay alive for `function` to stay loaded."""
+    """Keeps the module of `function` loaded."""
     passing: bool = False
-    """Whether that memory holds nothing from one plan to the next, so that one room serves all shapes of the op."""
+    """Whether the scratch memory carries no state between plans, so that one allocation serves all shapes of the op."""
     interim: bool = False
-    """For one run alone: the planner is asked again for the next. Only without scratch memory that is not passing."""
+    """Use this fallback launch for one run only and ask the planner again for the next. Requires no stateful scratch
+    memory."""
     then: tuple[Launch, ...] = ()
-    """Launches after this one, on the same pointers."""
+    """Subsequent launches on the same pointers."""
     program: Program | None = None
-    """What the engine asks for the next shapes, before it asks for another launch; None: nothing new."""
+    """Program that the engine evaluates for further shapes before it asks the planner; None: no new program."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loaded kernel that a program launches."""
+    """A loaded kernel that a launch program can launch."""
 
     function: int
     """The `CUfunction`."""
     early: bool
-    """As of a `Launch`."""
+    """See `Launch.early`."""
     module: object
-    """Whatever must stay alive for `function` to stay loaded."""
+    """Keeps the module of `function` loaded."""
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """The scratch memory of a launch that a program made."""
+    """Scratch memory of launches that a program computes."""
 
     scratch: Callable[[], int]
-    """As of a `Launch`."""
+    """See `Launch.scratch`."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A launch program: answers for the shapes of a family, on the device and by the pointers that it was made for."""
+    """A launch program: computes launches for a family of shapes, on one device and for one pointer alignment."""
 
     family: int
-    """The next program of this number takes its place."""
+    """Family identifier: the next program with the same identifier replaces this one."""
     tape: bytes
-    """`onnxfuse.cuda.launch_programs.tape`."""
+    """Bytes of the program, as written by `onnxfuse.cuda.launch_programs.tape`."""
     kernels: tuple[Kernel, ...]
-    """By their numbers in the tape."""
+    """Kernels by their index in the tape."""
     apart: tuple[tuple[int, ...], ...]
-    """Shapes that the planner plans itself: the words of each."""
+    """Shapes that are left to the planner, each in the encoding of `words_of`."""
     rooms: Callable[[int], Rooms]
-    """From bytes to scratch memory."""
+    """Allocator from a size in bytes to scratch memory."""
 
 
 def words_of(shapes: Sequence[Shape]) -> tuple[int, ...]:
-    """Return shapes as programs read them: rank and extents of each in turn."""
+    """Return shapes in the encoding of launch programs: rank and extents of each shape in turn."""
     return tuple(n for s in shapes for n in (len(s), *s))
 
 
 Varied = tuple[tuple[bool, ...], ...]
-"""For each extent of each input whether it has been another one in some run of the same node."""
+"""Per input and axis, whether the extent has varied between runs of the same node."""
 
 Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch | Program]
-"""(input shapes, all pointers 16-byte aligned?, device, what varies, None of a node's first shapes) -> the launch, or a
-program that answers with it.
+"""(input shapes, all pointers 16-byte aligned?, device, varying extents; None for a node's first shapes) -> a launch,
+or a program that computes it.
 
-Asked once; the engine keeps the answer, but for an interim one."""
+Called once per shape; the engine caches the result unless it is a fallback launch.
+"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One fused op as the engine registers it."""
+    """One fused op as registered with the engine."""
 
     name: str
     """`op_type` in the domain `onnxfuse`."""
@@ -108,8 +113,8 @@ class Row:
     outputs: tuple[int, ...]
     """Element type of each output."""
     may_alias: tuple[int, ...]
-    """Inputs whose buffer output 0 may take over."""
+    """Inputs whose buffer output 0 may reuse."""
     planner: Planner
-    """Answers for shapes that the op has not seen."""
+    """Plans launches for shapes that the op has not seen yet."""
     on_host: tuple[int, ...] = ()
-    """Inputs that stay on the CPU: they tell a shape, and no kernel reads them."""
+    """Inputs that stay in host memory: they only carry a shape, and no kernel reads them."""

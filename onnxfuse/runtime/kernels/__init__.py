@@ -1,1 +1,1 @@
-"""Where a launch comes from: pack, cache, planner, or a fallback kernel while one compiles."""
+"""Sources of a launch: kernel pack, cache, planner, and fallback kernels during compilation."""

@@ -1,7 +1,7 @@
-"""Kernels before runs ask for them: what a session will launch is planned and compiled on all cores.
+"""Ahead-of-time compilation: plan and compile a session's kernels on all cores before runs need them.
 
-Where the model's shapes are known that begins with the session. Else the first run tells them: its first op binds the
-names of dimensions, and what comes behind it is compiled while it goes on.
+If the model's shapes are static this starts with the session. Otherwise the first run starts it: the shapes of its
+first op bind the named dimensions, and the ops behind it are compiled while the run proceeds.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from onnxfuse.support.errors import OnnxfuseError
 
 MOST_THREADS = 16
 MOST_INFERRED = 8
-"""Sets of dimensions for which shapes are inferred that are no dimensions of the inputs: 0.1 s for BERT-base."""
+"""Sets of dimensions for which shapes are inferred that do not follow from the input dimensions: 0.1 s each for
+BERT-base."""
 MOST_JOBS = 128
-"""Plans that nobody has asked for yet: programs answer for most of them."""
+"""Largest number of speculative plans; launch programs cover most shapes anyway."""
 
 Asked = tuple[str, tuple[Shape, ...], bool, int, TileTuning]
-"""Op, input shapes, all pointers aligned?, device, variant."""
+"""Plan request: op, input shapes, all pointers aligned?, device, variant."""
 Places = Mapping[str, list[tuple[tuple[Dim, ...] | None, ...]]]
-"""Of each op the shapes of its inputs wherever it stands, as far as they are known."""
+"""Known input shapes of each op, one entry per node."""
 
 
 class AheadOfTime:
-    """What is compiled ahead for one session, or for the sessions of the same options."""
+    """Ahead-of-time compilation for one session, or for all sessions with the same options."""
 
     def __init__(
         self,
@@ -59,20 +60,20 @@ class AheadOfTime:
         self.jobs: dict[Asked, Future[LaunchPlan | None]] = {}
         self.started: set[int] = set()
         self.names: frozenset[str] = frozenset()
-        """The dimensions of the model's inputs that are not known."""
+        """Named dynamic dimensions of the model's inputs."""
         self.places: Places = {}
         self.sizes: dict[int, tuple[tuple[str, int], ...]] = {}
-        """By device, what the dimensions were bound to last."""
+        """Most recent binding of the dimensions, by device."""
         self.inferred = 0
 
     def start(self, device: int) -> None:
-        """Begin with what is known without a run."""
+        """Start compiling everything whose shapes are static."""
         with self.lock:
             if device in self.started:
                 return
             self.started.add(device)
         packed = self.packed
-        if packed is not None:  # ONNX Runtime takes longer to open a session than it takes to load them
+        if packed is not None:  # ONNX Runtime takes longer to open a session than these take to load
             self._later(lambda: packed.load(device, self._goes_on))
         self._later(lambda: self._prepare(device))
 
@@ -80,7 +81,7 @@ class AheadOfTime:
         return not self.stopped and threading.main_thread().is_alive()
 
     def stop(self) -> None:
-        """Do not begin with anything more."""
+        """Start no further compilation."""
         self.stopped = True
         with self.lock:
             for future, _ in self.waiting:
@@ -91,7 +92,7 @@ class AheadOfTime:
     def plan(
         self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
     ) -> LaunchPlan:
-        """Return the plan of `op`, whose kernels may be compiled by then; raises what the planner raises."""
+        """Return the plan of `op`, possibly with its kernels already compiled; raises what the planner raises."""
         self.start(device)
         asked = (op.name, shapes, aligned, device, tuning)
         with self.lock:
@@ -106,7 +107,7 @@ class AheadOfTime:
     def compiled(
         self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
     ) -> Future[LaunchPlan | None]:
-        """Return the plan of `op` as another thread makes it and compiles its kernels."""
+        """Return the plan of `op`, planned and compiled on another thread."""
         asked = (op.name, shapes, aligned, device, tuning)
         with self.lock:
             job = self.jobs.get(asked)
@@ -116,12 +117,12 @@ class AheadOfTime:
         self._later(partial(_compiled, op, asked), job)
         return job
 
-    # ---- which shapes
+    # ---- shapes
 
     def _prepare(self, device: int) -> None:
         if self.packed is not None and self.packed.has(self.ops, device):
-            return  # what lies beyond its ranges is planned when it comes
-        if may_multiply(self.model):  # ONNX's inference would need a process of its own
+            return  # shapes outside its ranges are planned on demand
+        if may_multiply(self.model):  # ONNX's inference would need a child process
             return
         light, assumed = with_sizes(self.model, {})
         self.names = frozenset(assumed)
@@ -136,7 +137,7 @@ class AheadOfTime:
         }
 
     def _bind(self, name: str, shapes: tuple[Shape, ...], device: int) -> None:
-        """Begin with all that a run has whose op `name` has these shapes."""
+        """Start compiling everything for the run in which op `name` has these input shapes."""
         places = self.places.get(name, ())
         found = {tuple(sorted(b.items())) for p in places if (b := _bound(p, shapes, self.names)) is not None}
         if len(found) != 1:
@@ -145,7 +146,7 @@ class AheadOfTime:
         with self.lock:
             if {n for n, _ in sizes} != self.names or self.sizes.get(device) == sizes:
                 return
-            self.sizes[device] = sizes  # a run asks for one op after the other
+            self.sizes[device] = sizes  # a run requests its ops one after the other
         self._later(lambda: self._of_sizes(dict(sizes), device))
 
     def _of_sizes(self, sizes: Mapping[str, int], device: int) -> None:
@@ -156,7 +157,7 @@ class AheadOfTime:
             self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
 
     def _submit(self, known: Mapping[str, Sequence[tuple[Shape, ...]]], device: int) -> None:
-        """Begin with the ops on inputs of known shapes."""
+        """Start compiling the ops whose input shapes are known."""
         variants = self.variants(device)
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(known.get(name, ())):
@@ -190,13 +191,13 @@ class AheadOfTime:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
-                except BaseException as error:  # raised where the plan is asked for; no thread ends silently
+                except BaseException as error:  # raised again when the plan is requested; no thread fails silently
                     future.set_exception(error)
 
     def _next(self) -> Iterator[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]]:
         while True:
             with self.lock:
-                # A process that ends waits for its threads: for what they are at, not for what would be next.
+                # At exit the process waits for its threads: drop queued jobs, so that only running ones are waited for.
                 if not self.waiting or not threading.main_thread().is_alive():
                     self.threads -= 1
                     return
@@ -212,7 +213,7 @@ def _tell(done: Future[LaunchPlan | None]) -> None:
 def _bound(
     place: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
 ) -> dict[str, int] | None:
-    """Return what the names of a place are where its inputs have these shapes, None where they cannot."""
+    """Return the binding of a node's dimension names to its input shapes; None if they contradict each other."""
     found: dict[str, int] = {}
     for told, shape in zip(place, shapes, strict=True):
         if told is None:
@@ -228,20 +229,21 @@ def _bound(
 
 
 def _at(place: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
-    """Return the shapes of a place by the numbers of the names, None where they do not follow from these alone."""
+    """Return a node's shapes under a binding of the dimension names; None if the binding does not determine them."""
     if any(t is None or any(not isinstance(d, int) and d not in sizes for d in t) for t in place):
         return None
     return tuple(tuple(d if isinstance(d, int) else sizes[str(d)] for d in told or ()) for told in place)
 
 
 def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:
-    """Return the shapes of the inputs of each op wherever it stands, where all are known; the model has its types."""
+    """Return the input shapes of every node of each op, where all are known; the model has its types inferred."""
     types, nodes = every_type(model.graph), fused_nodes(model.graph)
     return {name: [s for n in mine if (s := input_shapes(n, types)) is not None] for name, mine in nodes.items()}
 
 
 def _compiled(op: FusedOp, asked: Asked) -> LaunchPlan | None:
-    """Return the plan with its kernels on disk; None where there is none: whoever asks for it is told why."""
+    """Return the plan after compiling its kernels to disk; None if there is no plan (the run that needs it reports
+    why)."""
     _, shapes, aligned, device, tuning = asked
     arch = cuda.arch_of(device)
     try:

@@ -1,4 +1,4 @@
-"""Kernels that serve while better ones are compiled: of the same op, there already, and the same to the last bit."""
+"""Bit-identical fallback kernels used while the preferred kernel compiles."""
 
 from concurrent.futures import Future
 from dataclasses import replace
@@ -15,7 +15,7 @@ Asked = tuple[tuple[Shape, ...], bool, int]
 
 
 class FallbackKernels:
-    """What serves in the place of kernels of one op that are being compiled."""
+    """Fallback kernels of one op, while its preferred kernels compile."""
 
     def __init__(self, op: FusedOp, ahead: AheadOfTime) -> None:
         self.op, self.ahead = op, ahead
@@ -23,19 +23,20 @@ class FallbackKernels:
         self.compiling: dict[tuple[cuda.KernelSource, int], Future[LaunchPlan | None]] = {}
 
     def known(self, asked: Asked) -> Launch | None:
-        """Return the launch that serves these shapes, None where their own kernel is there or nothing serves."""
+        """Return the fallback launch in use for these shapes; None if the preferred kernel is ready or there is no
+        fallback."""
         launch, compiled = self.serving.get(asked, (None, None))
         return None if compiled is None or compiled.done() else launch
 
     def instead(self, plan: LaunchPlan, asked: Asked, tuning: TileTuning) -> Launch | None:
-        """Return a launch that serves while another thread compiles the kernels of `plan`; None where there is none."""
+        """Return a launch to use while another thread compiles the kernels of `plan`; None if no fallback exists."""
         shapes, aligned, device = asked
         compiled = self.compiling.get((plan.kernel, device))
-        # One that is not there though it was compiled is told by whoever loads it.
+        # A kernel that is missing although it was compiled is reported by the loader.
         if _is_there(plan, device) or (compiled is not None and compiled.done()):
             return None
         for other in cuda.stand_ins(self.op, shapes, aligned, cuda.arch_of(device)):
-            # Memory that one launch hands on to the next would go with a launch that is not kept.
+            # A fallback launch is discarded after one run, and its stateful scratch memory would be lost with it.
             if _is_there(other, device) and not any(p.scratch_bytes and not p.passing for p in (other, *other.then)):
                 launch = replace(load(other, device), interim=True)
                 if compiled is None:

@@ -1,4 +1,4 @@
-"""From a fused op to the launches of its kernel: the one place where the runtime meets `onnxfuse.cuda`."""
+"""Plan, compile and load the kernels of a fused op; the only module of the runtime that calls `onnxfuse.cuda`."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,32 +20,33 @@ from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
 
 RESHAPING = frozenset({"Expand", "Reshape"})
-"""Operators whose second input, which ONNX Runtime reads on the CPU, says what shape the output has."""
+"""Operators whose second input is a target shape, which ONNX Runtime reads on the CPU."""
 
 
 def no_kernel(op: FusedOp, arch: Arch | None = None) -> str | None:
-    """Return why no kernel can be made for `op` on a GPU, by default the first one, in one line; None if one can."""
+    """Return in one line why `op` has no kernel on a GPU (by default the first one); None if it has one."""
     return cuda.supports(op, lambda: arch or cuda.arch_of(0))
 
 
 def no_plan(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch | None = None) -> str | None:
-    """Return why the kernel of `op` may have no plan for such inputs on a GPU, by default the first; None: it has one.
+    """Return why the kernel of `op` may have no plan for these input shapes on a GPU (by default the first); None if it
+    has.
 
-    Of the shapes parts may be unknown: what a run brings is then not known to have a plan.
+    Unknown extents count as not plannable.
     """
     return cuda.fits(op, shapes, arch or cuda.arch_of(0))
 
 
 def may_alias(op: FusedOp) -> tuple[int, ...]:
-    """Return the inputs whose buffer output 0 may take over; ONNX Runtime does it where the shapes are the same."""
+    """Return the inputs whose buffer output 0 may reuse; ONNX Runtime does so if the shapes are equal."""
     return tuple(i for i, output in cuda.inplace(op) if output == 0)
 
 
 def on_host(op: FusedOp) -> tuple[int, ...]:
-    """Return the inputs that the body reads as the target of a Reshape or Expand alone.
+    """Return the inputs that the body reads only as the target shape of a Reshape or Expand.
 
-    Shapes of a launch follow from those of the other inputs, so no kernel reads them. What computes them is on the CPU,
-    and a copy to the GPU would refuse a CUDA graph.
+    The launch's shapes follow from the other inputs, so no kernel reads these. Their producers run on the CPU, and a
+    copy to the GPU would prevent a CUDA graph.
     """
     found = []
     for position, name in enumerate(op.body.input):
@@ -65,13 +66,13 @@ def planner(
 ) -> Planner:
     """Return the function that plans, compiles and loads the kernel of `op` for one set of input shapes.
 
-    What the kernel pack `packed` answers is neither planned nor compiled. Where the template has no kernel for the
-    shapes, the answer is the one that takes all of them, and a warning says so.
+    Shapes covered by the kernel pack `packed` are neither planned nor compiled. If the template has no kernel for the
+    shapes, the general kernel is used, with a warning.
 
-    `variants` are those that were measured fastest; for other shapes the plan chooses by itself, and so it does for a
-    variant that is none of the op's own: a file chooses among our kernels, it makes none. Where extents vary from run
-    to run the launch brings a program for all of them. `ahead` may have compiled the kernel by then; where it has not,
-    and a run does not wait, another kernel serves meanwhile if one is there that gives the same bits.
+    `variants` are the measured fastest variants; for other shapes, or if a variant is not one of the op's own, the plan
+    chooses by itself: a tuning file selects among our kernels and cannot introduce one. If extents vary between runs,
+    the launch includes a program that covers all of them. `ahead` may have compiled the kernel already; otherwise,
+    unless runs wait for kernels, a bit-identical fallback kernel runs meanwhile if one is available.
     """
     programs = Programs(op)
     interim = None if waits or ahead is None else FallbackKernels(op, ahead)
@@ -127,7 +128,8 @@ def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: TileTuning
 def general(
     op: FusedOp, input_shapes: tuple[Shape, ...], device: int, packed: Packed | None, why: KernelError
 ) -> Launch:
-    """Return the launch of the kernel that takes all shapes, from the pack where that has it; a warning says why."""
+    """Return the launch of the general kernel, which accepts all shapes, from the pack if it has one; a warning says
+    why."""
     plan = cuda.general(op, input_shapes, cuda.arch_of(device))
     made = load(plan, device, None if packed is None else packed.general(op.name, device))
     warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)

@@ -1,4 +1,4 @@
-"""From a launch plan to a launch: its kernels compiled and loaded."""
+"""Turn a launch plan into a launch by compiling and loading its kernels."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from onnxfuse.runtime.kernels.programs import rooms
 
 
 def load(plan: LaunchPlan, device: int, function: Any = None) -> Launch:
-    """Compile and load the kernels of a plan, but for what all of its launches call, where that is given."""
+    """Compile and load the kernels of a plan, except the function shared by all of its launches if that is
+    passed in."""
     given, function = function, function or cuda.load(plan.kernel, device)
     return Launch(
         function=function.kernel.ptr,

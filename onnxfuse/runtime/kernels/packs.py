@@ -1,4 +1,4 @@
-"""The kernel pack of a session, found beside the model: where it answers, nothing is planned and nothing compiled."""
+"""Kernel pack of a session, found next to the model: shapes it covers need neither planning nor compilation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from onnxfuse.support.errors import KernelError, ModelError
 from onnxfuse.support.plurals import plural
 
 Kernels = str | Path | Literal[False] | None
-"""A pack that is named; None: the one beside the model, where there is one; False: none."""
+"""Path of a pack; None: the one next to the model, if any; False: none."""
 
 
 def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) -> Packed | None:
-    """Return what the pack of a model answers in a session that has these ops as kernels; None where there is none.
+    """Return the kernel pack for a session with these ops as kernels; None if there is none.
 
-    `model`: its file, if it has one. A pack that is damaged, of another version, or of other ops is told in a warning,
-    with what builds it again, and not used. Raises ModelError where `kernels` names a file that is not there.
+    `model`: its file, if it has one. A pack that is damaged, of another version, or for other ops is reported in a
+    warning, with the command that rebuilds it, and is not used. Raises ModelError if `kernels` names a missing file.
     """
     place, named = _place(model, kernels), kernels is not None
     if place is None:
@@ -50,7 +50,7 @@ def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) ->
 
 
 def require(model: Path | None, kernels: Kernels) -> None:
-    """Raise ModelError where `kernels` names a file that is not there: on the CPU, where no pack is used, too."""
+    """Raise ModelError if `kernels` names a missing file, also on the CPU, where no pack is used."""
     place = _place(model, kernels)
     if kernels is not None and place is not None and not place.is_file():
         raise ModelError(f"{place}: there is no such kernel pack", _again(model, place))
@@ -63,7 +63,7 @@ def _place(model: Path | None, kernels: Kernels) -> Path | None:
 
 
 def _of_ops(pack: KernelPack, ops: Mapping[str, FusedOp], model: Path | None) -> Packed | None:
-    """Return the pack as far as its ops are those of the model."""
+    """Return the pack restricted to the ops of the model."""
     if pack.head.planners.hex() != stored.planners():
         _warn(pack.path, "was made by another version of onnxfuse, whose kernels are not these", model)
         return None
@@ -83,16 +83,16 @@ class _Here:
     """A pack on one GPU."""
 
     programs: dict[str, list[tuple[StoredProgram, int]]]
-    """By op, each with its number among all programs of the process."""
+    """Programs by op, each with its process-wide family identifier."""
     early: bool
     loaded: dict[int, Any] = field(default_factory=dict)
-    """Functions, by the numbers of the pack's kernels."""
+    """Loaded functions, by the index of the kernel in the pack."""
     out: bool = False
-    """Whether a kernel of it could not be loaded: nothing more is taken from it."""
+    """Set once a kernel could not be loaded: the pack is not used any more."""
 
 
 class Packed:
-    """What a pack answers for the ops of one session, or of all sessions of the same options."""
+    """A kernel pack as used by one session, or by all sessions with the same options."""
 
     def __init__(self, pack: KernelPack, ops: Mapping[str, PackEntry], model: Path | None) -> None:
         self.pack, self.ops, self.model = pack, ops, model
@@ -108,10 +108,10 @@ class Packed:
         apart: Sequence[tuple[Shape, ...]] = (),
         variant: str = "",
     ) -> Program | None:
-        """Return the program that answers for these shapes, with the kernels that it launches for them loaded.
+        """Return the program that covers these shapes, with its kernels loaded.
 
-        None where the pack has none. `apart`: shapes that a program answers for only in the variant that was measured
-        fastest for them, which is `variant`, empty for the planner's own choice.
+        None if the pack has none. `apart`: shapes that a program covers only in the variant that was measured fastest
+        for them, which is `variant`, empty for the planner's own choice.
         """
         here = self._on(device)
         if here is None:
@@ -134,12 +134,12 @@ class Packed:
         return None
 
     def has(self, ops: Collection[str], device: int) -> bool:
-        """Return whether there are programs for all of these ops."""
+        """Return whether the pack has programs for all of these ops."""
         here = self._on(device)
         return here is not None and all(here.programs.get(op) for op in ops)
 
     def general(self, op: str, device: int) -> Any:
-        """Return the function of the op's general kernel, None where the pack has none."""
+        """Return the function of the op's general kernel; None if the pack has none."""
         here = self._on(device)
         found = next((one for one, _ in here.programs.get(op, ()) if one.general), None) if here is not None else None
         if here is None or found is None:
@@ -148,7 +148,7 @@ class Packed:
         return here.loaded[number] if self._loaded(here, [number], device) else None
 
     def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, variant: str = "") -> bool:
-        """Return whether `program` has one for these shapes; loads nothing."""
+        """Return whether `program` covers these shapes; loads nothing."""
         here = self._on(device)
         mine = [] if here is None else here.programs.get(op, [])
         try:
@@ -158,11 +158,12 @@ class Packed:
                 and _launched(one, shapes) is not None
                 for one, _ in mine
             )
-        except PackError:  # told where a run wants it
+        except PackError:  # reported when a run needs it
             return False
 
     def load(self, device: int, go_on: Callable[[], bool]) -> None:
-        """Load the kernels that the GPU runs, one after the other, until `go_on` says no; for a thread of its own."""
+        """Load the kernels for this GPU one after the other until `go_on` returns False; meant for a thread of
+        its own."""
         here = self._on(device)
         if here is None:
             return
@@ -174,7 +175,7 @@ class Packed:
                 return
             try:
                 self._load(here, number, device)
-            except (PackError, KernelError):  # told where a run wants it
+            except (PackError, KernelError):  # reported when a run needs it
                 return
 
     def _on(self, device: int) -> _Here | None:
@@ -198,7 +199,7 @@ class Packed:
         return _Here(mine, targets[target].arch.starts_early)
 
     def _loaded(self, here: _Here, numbers: Sequence[int], device: int) -> bool:
-        """Return whether these kernels are loaded; the first that cannot be is told, and ends the use of the pack."""
+        """Return whether these kernels are loaded; the first failure is reported and ends the use of the pack."""
         try:
             for number in numbers:
                 self._load(here, number, device)
@@ -219,16 +220,16 @@ class Packed:
 
 
 def _kernel(function: Any, early: bool) -> Kernel:
-    """Return a kernel for the bridge; one that is not loaded yet is asked for when a shape wants it."""
+    """Return a kernel for the engine; one that is not loaded yet is loaded when a shape needs it."""
     return Kernel(0 if function is None else function.kernel.ptr, early, function)
 
 
 def _launched(one: StoredProgram, shapes: tuple[Shape, ...]) -> list[int] | None:
-    """Return the kernels that a program launches for these shapes, by its own numbers; None: it has no answer."""
+    """Return the indices of the kernels that a program launches for these shapes; None if it does not cover them."""
     numbered = tuple(Kernel(n + 1, False, None) for n in range(len(one.kernels)))
     try:
         found = bridge().evaluated(Program(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
-    except RuntimeError as fault:  # the bridge checks each word of a program when it takes it
+    except RuntimeError as fault:  # the engine checks every word of a program on receipt
         raise PackError(f"is damaged: {fault}") from None
     return None if found is None else sorted(set(_functions(found)))
 

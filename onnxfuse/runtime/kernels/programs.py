@@ -1,4 +1,4 @@
-"""What a session learns of an op: a launch program for each family of shapes, from what the planner answers."""
+"""Launch programs that a session records per op, one for each family of shapes, from the planner's results."""
 
 import warnings
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.expressions import UnansweredError
 
 MOST_FAMILIES = 64
-"""Of an op on a device; of one with more the first are kept."""
+"""Largest number of families per op and device; further ones are not recorded."""
 
 DEFECTS = (AssertionError, ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError)
-"""What a planner raises that cannot be recorded: a mistake that the tests look for, and no reason to stop a session."""
+"""Exceptions of a planner that cannot be traced: a defect that tests detect, but no reason to fail a session."""
 
 _numbers = count()
 
 
 def next_number() -> int:
-    """Return a number for a family of programs that no other one of this process has."""
+    """Return a family identifier that is unique in this process."""
     return next(_numbers)
 
 
@@ -38,7 +38,7 @@ class _Learned:
 
 
 class Programs:
-    """The programs of an op."""
+    """The launch programs of one op."""
 
     def __init__(self, op: FusedOp) -> None:
         self.op = op
@@ -53,9 +53,9 @@ class Programs:
         plan: LaunchPlan,
         apart: Sequence[tuple[Shape, ...]],
     ) -> Program | None:
-        """Return the program that answers for these shapes, too, as the planner has: by `plan`. None: nothing new.
+        """Return the program for the family of these shapes, recorded from `plan`; None if there is no new one.
 
-        `apart`: shapes that no program answers for.
+        `apart`: shapes that no program covers.
         """
         dims = [n for s in shapes for n in s]
         free = [v for s in varied for v in s]
@@ -70,7 +70,7 @@ class Programs:
             return None
         try:
             is_new = mine.family.learn(shapes, plan)
-        except UnansweredError:  # beyond 64 bits, or more questions than a program holds: the planner is asked
+        except UnansweredError:  # beyond 64 bits, or more branches than a program holds: left to the planner
             return None
         except DEFECTS as error:
             mine.wrong = True
@@ -95,14 +95,14 @@ class Programs:
 
     def _kernel(self, source: cuda.KernelSource, device: int) -> Kernel:
         early = cuda.arch_of(device).starts_early
-        if not cuda.is_compiled(source, device):  # once a shape wants it: the planner is asked, and all is told anew
+        if not cuda.is_compiled(source, device):  # compiled on demand: the planner is asked again
             return Kernel(0, early, None)
         function = cuda.load(source, device)
         return Kernel(function.kernel.ptr, early, function)
 
 
 def rooms(size: int, device: int) -> Rooms:
-    """Return what allocates scratch memory of so many bytes, as often as it is asked to; it lives as long as this."""
+    """Return an allocator of scratch memory of this size, which lives as long as this object."""
     held: list[Any] = []
 
     def scratch() -> int:

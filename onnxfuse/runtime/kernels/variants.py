@@ -1,4 +1,4 @@
-"""The variants of kernels that were measured fastest: from the model that carries them to the plans of a session."""
+"""Measured kernel variants: read from the model's metadata and passed to the plans of a session."""
 
 import re
 import warnings
@@ -17,11 +17,11 @@ from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 Variants = Callable[[int], Mapping[Key, TileTuning]]
-"""The variants for the GPU of a number."""
+"""Variants by GPU index."""
 
 
 def machine_of(device: int) -> Machine:
-    """Return what times on the GPU number `device` hold for. Needs CuPy and a GPU."""
+    """Return the machine (GPU, driver, versions) for which times on GPU `device` are valid. Needs CuPy and a GPU."""
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
@@ -31,7 +31,7 @@ def machine_of(device: int) -> Machine:
 
 
 def section(book: Book, device: int) -> tuple[Section, str]:
-    """Return what was measured on this very machine; else in one line why the book tells nothing of it."""
+    """Return the measurements taken on this machine; otherwise one line that says why there are none."""
     if not book:
         return {}, ""
     machine = machine_of(device)
@@ -39,9 +39,9 @@ def section(book: Book, device: int) -> tuple[Section, str]:
 
 
 def usable(book: Book) -> tuple[Book, str]:
-    """Return what of the book holds here, and in one line what does not and why.
+    """Return the measurements that are valid here, and one line about those that are not, with the reason.
 
-    Without a GPU the model is for another machine: then all of them count that have this version of ONNX Runtime.
+    Without a GPU the model targets another machine: then all measurements of this ONNX Runtime version count.
     """
     if cuda_unusable() is None:
         found, note = section(book, 0)
@@ -57,9 +57,9 @@ def _stale(machines: Iterable[Machine], here: str) -> str:
 
 
 def variants_of(model: onnx.ModelProto) -> Variants:
-    """Return where the plans of a session look up what `model` carries.
+    """Return the lookup of measured variants for the plans of a session of `model`.
 
-    What was measured on another GPU, driver or ONNX Runtime is not used, and a warning says so once.
+    Measurements from another GPU, driver or ONNX Runtime are ignored, with one warning.
     """
     book = measurements.of_model(model)
 

@@ -1,1 +1,1 @@
-"""Make kernel packs."""
+"""Building of kernel packs."""

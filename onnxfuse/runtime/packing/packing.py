@@ -1,4 +1,4 @@
-"""Make a kernel pack: every launch program and every compiled kernel that a model's ops need for ranges of shapes."""
+"""Build a kernel pack: all launch programs and compiled kernels that a model's ops need for ranges of shapes."""
 
 from __future__ import annotations
 
@@ -28,53 +28,53 @@ from onnxfuse.support.errors import KernelError
 from onnxfuse.support.process_pool import Workers
 
 MOST_TRIED = 256
-"""Shapes that a program for all shapes is tried on."""
+"""Number of shapes on which a program for all shapes is validated."""
 
 Step = Callable[[str, int, int], None]
-"""Called with what is done, how much of it, of how much."""
+"""Progress callback: current step, amount done, total."""
 
 
 @dataclass(frozen=True)
 class PackedProgram:
-    """A launch program that a pack holds, for one op on one target."""
+    """A launch program in a pack, for one op on one target."""
 
     op: str
     target: str
     aligned: bool
     kernels: int
     shapes: int
-    """That were asked for and evaluated, each of them."""
+    """Shapes that were requested and evaluated."""
     left: int
-    """Of these, those that it does not answer: they are planned when they come."""
+    """Number of those that the program does not cover; they are planned at run time."""
     whole: bool
-    """Whether the shapes are all of the ranges, or some of very many."""
+    """Whether the shapes are exhaustive for the ranges or a sample."""
     why: str
-    """Why some are left."""
+    """Why some shapes are not covered."""
     variant: str
-    """What was measured fastest for these shapes, empty for what the planner chooses by itself."""
+    """Variant measured fastest for these shapes; empty for the planner's own choice."""
 
 
 @dataclass(frozen=True)
 class PackResult:
-    """A kernel pack that was made."""
+    """A finished kernel pack."""
 
     parts: tuple[bytes, ...]
-    """Its bytes, one after the other."""
+    """Its bytes, in pieces to be concatenated."""
     ranges: Mapping[str, Range]
     targets: tuple[Target, ...]
     programs: tuple[PackedProgram, ...]
     kernels: Mapping[str, tuple[int, int]]
-    """By target: how many, and their bytes."""
+    """Number of kernels and their bytes, by target."""
     without: Mapping[str, str]
-    """Ops for which no kernel is launched on any of the targets, or no shape is known, and why."""
+    """Ops that launch no kernel on any target, or whose shapes are unknown, with the reason."""
     launched: Mapping[str, frozenset[str]]
-    """By op, the targets on which a kernel of it is launched."""
+    """By op, the targets on which it runs as a kernel."""
     library: Mapping[str, FusedOp]
-    """Ops that the library computes on some of the targets, with the form that it does."""
+    """Ops that ONNX Runtime's own op computes on some targets, with its library form."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Return the size in bytes."""
         return sum(map(len, self.parts))
 
 
@@ -86,7 +86,7 @@ class _Task:
     target: Target
     tuning: TileTuning = DEFAULT
     general: bool = False
-    """Whether the program is that of the kernel for all shapes, of which the domain names the ranks."""
+    """Whether the program is that of the general kernel, of which only ranks are fixed."""
 
 
 def make(
@@ -100,11 +100,11 @@ def make(
     step: Step = lambda what, count, of: None,
     processes: int | None = None,
 ) -> PackResult:
-    """Return the pack of a fused model for these targets and these ranges of its inputs' dimensions, by name.
+    """Return the pack of a fused model for these targets and these ranges of its input dimensions, by name.
 
-    `tf32`, `rules` and `path` as for the session that will run it. Every shape of the ranges is evaluated by the
-    programs, up to a million for an op; of more some are, and it says so. Needs NVRTC and the engine, no GPU.
-    `processes`: by default as many as there are cores.
+    `tf32`, `rules` and `path` as for the session that will run it. Up to a million shapes per op every shape of the
+    ranges is evaluated; beyond that a sample is, and the result says so. Needs NVRTC and the engine, no GPU.
+    `processes`: by default one per core.
     """
     bridge()
     step("shapes", 0, 0)
@@ -117,7 +117,7 @@ def make(
             if isinstance(answer, Covered)
             for kernel in answer.kernels
         }
-        # The largest first: what takes longest does not begin when all else is done.
+        # Largest tasks first, so that the longest does not start when all others are done.
         order = sorted(wanted, key=lambda w: -len(w[0].text))
         pieces = [(kernel, targets[place]) for kernel, place in order]
         made = workers.spread(_compiled, pieces, lambda n: step("kernels", n, len(order)))
@@ -158,8 +158,8 @@ def _tasks(
     rules: Sequence[str | Path],
     path: Path | None,
 ) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str], dict[str, FusedOp]]:
-    """Return the ops that are kernels somewhere, what is to be covered of each where, why others are not, and which the
-    library computes somewhere."""
+    """Return the ops that are kernels on some target, what to cover of each on which target, why others are not, and
+    which ones the library computes somewhere."""
     seen, exposed = domains(model, ranges), outside(model)
     ops: dict[str, FusedOp] = {}
     library: dict[str, FusedOp] = {}
@@ -174,7 +174,7 @@ def _tasks(
                 if op.library is not None:
                     library[name] = op
                 continue
-            ops[name] = op  # of the same form on every GPU
+            ops[name] = op  # the library form is the same on every GPU
             tasks += [
                 _Task(op, domain, aligned, target) for domain in seen[name] for aligned in _alignments(name, exposed)
             ]
@@ -187,7 +187,7 @@ def _tasks(
 def _measured(
     model: onnx.ModelProto, ops: Mapping[str, FusedOp], targets: Sequence[Target], exposed: Collection[str]
 ) -> list[_Task]:
-    """Return the variants that were measured fastest, of any machine: a session takes those of its own."""
+    """Return the variants measured fastest on any machine; a session selects those of its own."""
     wanted = {
         (name, shapes, tuning): op
         for section in measurements.of_model(model).values()
@@ -200,18 +200,18 @@ def _measured(
         extents = [n for s in shapes for n in s]
         domain = Domain(Key(tuple(map(len, shapes)), tuple(extents)), np.array([extents], np.int64), True)
         for target in targets:
-            if cuda.is_candidate(op, shapes, target.arch, tuning):  # a file chooses among our kernels
+            if cuda.is_candidate(op, shapes, target.arch, tuning):  # a file can only select among our kernels
                 tasks += [_Task(op, domain, a, target, tuning) for a in _alignments(name, exposed)]
     return tasks
 
 
 def _alignments(name: str, exposed: Collection[str]) -> tuple[bool, ...]:
-    """Return how pointers of an op may lie: those of ONNX Runtime's own are aligned, a caller's may not be."""
+    """Return the pointer alignments to cover: ONNX Runtime's own buffers are aligned, a caller's may not be."""
     return (True, False) if name in exposed else (True,)
 
 
 def _of_any(domain: Domain) -> Domain:
-    """Return shapes of the same ranks for a program that answers for all of them."""
+    """Return sample shapes of the same ranks for a program that covers all shapes."""
     return Domain(Key(domain.key.ranks, (None,) * len(domain.key.fixed)), domain.extents[:MOST_TRIED], True)
 
 
@@ -226,7 +226,7 @@ def _told(task: _Task, answer: Covered | str) -> PackedProgram:
 
 
 def _facts(ranges: Mapping[str, Range], programs: Collection[PackedProgram], without: Mapping[str, str]) -> str:
-    """Return what people ask a pack for, as JSON."""
+    """Return the pack's human-readable facts as JSON."""
     rows: list[dict[str, Any]] = [
         {
             "op": p.op, "target": p.target, "aligned": p.aligned, "shapes": p.shapes, "left": p.left, "whole": p.whole,

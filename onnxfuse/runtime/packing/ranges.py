@@ -1,4 +1,4 @@
-"""From ranges of a model's own dimensions to the shapes that each of its fused ops sees there."""
+"""Derive the shapes that each fused op sees from ranges of the model's input dimensions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import Dim, is_unknown
 
 Range = tuple[int, int]
-"""The least and the greatest."""
+"""Least and greatest size."""
 Sizes = Mapping[str, int]
 
 MOST_SHAPES = 1_000_000
-"""Of an op: evaluating them takes a second. Of more, this many are looked at."""
+"""Shapes per op that are enumerated, which takes a second to evaluate; larger sets are sampled to this size."""
 MOST_ALONG = 20_000
-"""Values of one dimension, of a model with more shapes than that."""
+"""Values per dimension when the shapes are sampled."""
 MOST_INFERRED = 48
-"""Sizes at which shapes are inferred where they do not follow from names: 0.1 s each for BERT-base."""
+"""Sizes at which shape inference is run for shapes that do not follow from dimension names: 0.1 s each for
+BERT-base."""
 BATCH, REST = (1, 32), (1, 512)
-"""What a dimension is taken to go through where nothing is said: the first one of an input, and the others."""
+"""Default ranges: the first dimension of an input, and all others."""
 
 
 def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
-    """Return the dimensions of the model's inputs that are not known, by name, each with its default range.
+    """Return the dynamic dimensions of the model's inputs by name, each with its default range.
 
-    One without a name is called INPUT[AXIS]. A name that is computed from others, as `past+1`, is none of its own.
+    An unnamed one is called INPUT[AXIS]. A computed name such as `past+1` is not a dimension of its own.
     """
     constants = {w.name for w in model.graph.initializer}
     found: dict[str, Range] = {}
@@ -51,10 +52,9 @@ def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
 
 
 def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, list[Domain]]:
-    """Return for each fused op the shapes that it sees while the model's dimensions go through their ranges.
+    """Return the shapes that each fused op sees while the model's dimensions take all values of their ranges.
 
-    One domain for each set of extents that never change, as those of weights. An op of which no shape is known is left
-    out.
+    One domain for each set of constant extents, such as those of weights. Ops without known shapes are omitted.
     """
     light = _named(shell(model))
     graph = infer(light).graph
@@ -75,7 +75,7 @@ def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, li
 
 
 def outside(model: onnx.ModelProto) -> set[str]:
-    """Return the fused ops that read the model's inputs or write its outputs: buffers of the caller, at any address."""
+    """Return the fused ops that read graph inputs or write graph outputs: buffers of the caller, of any alignment."""
     constants = {w.name for w in model.graph.initializer}
     values = {v.name for v in model.graph.input} - constants
     for node in model.graph.node:
@@ -90,7 +90,7 @@ def outside(model: onnx.ModelProto) -> set[str]:
 
 
 def _named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model, of which every dimension of an input has a name or a number."""
+    """Return the model with every input dimension either named or fixed."""
     for value in model.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") and not dim.dim_param:
@@ -108,7 +108,7 @@ def _follows(dim: Dim, ranges: Mapping[str, Range]) -> bool:
 
 
 def _names(dim: str) -> set[str]:
-    """Return the names from which an extent is computed; its own, where it is no expression."""
+    """Return the names that an extent expression depends on; the extent's own name if it is not an expression."""
     names: list[str] = []
 
     def one(name: str) -> int:
@@ -120,7 +120,7 @@ def _names(dim: str) -> set[str]:
 
 
 def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
-    """Return the extents at all sizes, a row for each, and whether these are all."""
+    """Return the extents at all sizes, one row each, and whether these are exhaustive."""
     names = {n for d in dims if isinstance(d, str) for n in ({d} if d in ranges else _names(d))}
     used = [n for n in ranges if n in names]
     sizes, whole = _sizes({n: ranges[n] for n in used})
@@ -138,7 +138,8 @@ def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bo
 
 
 def _computed(dim: str, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return a computed extent at all sizes, -1 where it comes out as none: once for each set of the sizes it is of."""
+    """Return a computed extent at all sizes, -1 where it is invalid; evaluated once per distinct set of its own
+    dimensions."""
     names = sorted(_names(dim))
     sets, places = np.unique(np.stack([known[n] for n in names], 1), axis=0, return_inverse=True)
     found = (extent_value(dim, dict(zip(names, values, strict=True)).__getitem__) for values in sets.tolist())
@@ -146,9 +147,9 @@ def _computed(dim: str, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArr
 
 
 def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
-    """Return sizes of the dimensions, a row for each set, and whether these are all in the ranges.
+    """Return sizes of the dimensions, one row per set, and whether they cover the ranges exhaustively.
 
-    Of too many: every size of each with the others at their ends, and sets by chance.
+    If there are too many: every size of each dimension with the others at their extremes, and random sets.
     """
     sides = [range(least, most + 1) for least, most in ranges.values()]
     count = math.prod(map(len, sides))
@@ -167,7 +168,8 @@ def _along(sides: Sequence[range]) -> Iterator[tuple[int, ...]]:
 
 
 def _values(side: range) -> Sequence[int]:
-    """Return all values; of very many some, and those beside the powers of 2, at which planners change their minds."""
+    """Return all values; of a large range a sample, with the neighbors of powers of 2, where planners switch
+    strategy."""
     if len(side) <= MOST_ALONG:
         return side
     beside = {2**k + more for k in range(side.stop.bit_length()) for more in (-1, 0, 1)}
@@ -178,7 +180,7 @@ def _values(side: range) -> Sequence[int]:
 def _inferred(
     model: onnx.ModelProto, ranges: Mapping[str, Range], rows: dict[str, dict[Key, list[tuple[Rows, bool]]]]
 ) -> None:
-    """Add what is seen at some sizes, or at all where these are few, by nodes whose shapes do not follow from names."""
+    """Add the shapes inferred at some sizes (at all sizes if few) for nodes whose shapes do not follow from names."""
     sizes, whole = _few(ranges)
     seen: dict[tuple[str, int], list[tuple[tuple[int, ...], ...]]] = {}
     for at in sizes:
@@ -207,7 +209,7 @@ def _few(ranges: Mapping[str, Range]) -> tuple[list[Sizes], bool]:
 
 
 def _add(by_key: dict[Key, list[tuple[Rows, bool]]], ranks: tuple[int, ...], extents: Rows, whole: bool) -> None:
-    """Add shapes to the family of those that have the same extents wherever these never change."""
+    """Add shapes to the family with the same constant extents."""
     if not len(extents):
         return
     same = (extents == extents[0]).all(0)

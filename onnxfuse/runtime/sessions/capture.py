@@ -1,9 +1,10 @@
-"""Whether ONNX Runtime can capture a model in a CUDA graph, and which nodes are in the way.
+"""Check whether ONNX Runtime can capture a model in a CUDA graph, and report the nodes that prevent it.
 
-What it wants of a session with `enable_cuda_graph` (onnxruntime/core/session/inference_session.cc, 1.31; relaxed to
-this by its pull request 16491): no node with a subgraph, and no node that copies between CPU and GPU. Nodes on the CPU
-are no obstacle by themselves: arithmetic on shapes is put there on purpose (`model/host_values.py`), and its result is
-read by kernels' arguments. What runs there does not run again in a replay; for the same shapes it would give the same.
+With `enable_cuda_graph` ONNX Runtime requires (onnxruntime/core/session/inference_session.cc, 1.31; relaxed to this by
+its pull request 16491): no node with a subgraph, and no node that copies between CPU and GPU. CPU nodes by themselves
+are no obstacle: shape arithmetic is placed there on purpose (`model/host_values.py`), and kernels read its
+results as launch arguments. CPU nodes do not run again in a replay; for the same shapes they would produce the same
+values.
 """
 
 import tempfile
@@ -32,25 +33,25 @@ from onnxfuse.shapes.types import value_types
 Kind = Literal["control flow", "no kernel", "copied shape", "waits", "read at capture", "random", "refused"]
 
 COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
-"""What ONNX Runtime puts between a node on the CPU and one on the GPU."""
+"""Copy nodes that ONNX Runtime inserts between CPU and GPU nodes."""
 
 WAITS = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
-"""Operators whose CUDA kernels ask the GPU for the size of their output and wait for it, which ends a capture."""
+"""Operators whose CUDA kernels synchronize to learn the size of their output, which invalidates a capture."""
 
 INSERTED = "InsertedPrecisionFreeCast"
-"""How the Casts are called that ONNX Runtime puts around a node on the CPU, which has few kernels in float16."""
+"""Name prefix of the Casts that ONNX Runtime inserts around a CPU node, because it has few float16 kernels there."""
 
 RECORD = "session.record_ep_graph_assignment_info"
-"""The session option after which ONNX Runtime tells which provider has which node."""
+"""Session option that makes ONNX Runtime report the provider of each node."""
 
 
 @dataclass(frozen=True)
 class Blocker:
-    """One reason, with all nodes that it is true of."""
+    """One reason, with all nodes to which it applies."""
 
     kind: Kind
     nodes: tuple[str, ...]
-    """As "Op name", by the names in the model that was given; inputs by their names."""
+    """As "Op name", by the names in the caller's model; inputs by their names."""
     why: str
     mend: str
 
@@ -61,21 +62,21 @@ class Blocker:
 
 @dataclass(frozen=True)
 class Capture:
-    """Whether a model can be captured in a CUDA graph, and what is in the way."""
+    """Whether a model can be captured in a CUDA graph, and what prevents it."""
 
     blocking: tuple[Blocker, ...]
-    """Empty where it can be captured."""
+    """Reasons that prevent a capture; empty if there are none."""
     frozen: tuple[Blocker, ...] = ()
-    """What a replay does not do again, though the capture succeeds: values as they were at the capture."""
+    """Values that a replay reuses as they were at the capture, although the capture succeeds."""
     on_cpu: int = 0
-    """Nodes on the CPU that are in nobody's way: arithmetic on shapes."""
+    """CPU nodes that do not prevent a capture: shape arithmetic."""
     dims: tuple[str, ...] = ()
-    """Dimensions of inputs that are open: each set of sizes is a graph of its own."""
+    """Dynamic input dimensions: each set of sizes needs a graph of its own."""
     software: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether it can be captured."""
+        """Whether the model can be captured."""
         return not self.blocking
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,11 +92,11 @@ class Capture:
 
 
 def capture(model: onnx.ModelProto, rules: Sequence[str | Path] = ()) -> Capture:
-    """Return what stands in the way of a CUDA graph of `model`, as a session on CUDA places its nodes.
+    """Return what prevents a CUDA graph of `model`, given how a CUDA session places its nodes.
 
-    The session is a real one, opened twice without large weights: once to see where each node goes, once with CUDA
-    graphs asked for, and what that answers decides. Nothing is run. `rules` are the folders of your own rules that made
-    the model. Raises DeviceError where CUDA cannot be used, what ONNX Runtime raises where it does not open the model.
+    A real session is opened twice without large weights: once to obtain the placement of each node, once with CUDA
+    graphs enabled, whose result decides. Nothing is run. `rules` are the folders of your own rules that made the model.
+    Raises DeviceError if CUDA cannot be used, and ONNX Runtime's error if it does not open the model.
     """
     light = shell(model)
     light.ClearField("metadata_props")
@@ -108,7 +109,7 @@ def capture(model: onnx.ModelProto, rules: Sequence[str | Path] = ()) -> Capture
     if refused and not found:
         found.append(Blocker("refused", (), f"ONNX Runtime says: {refused}", "Please report it with the model."))
     if not refused:
-        found = []  # its word is the last
+        found = []  # ONNX Runtime's answer decides
     return Capture(
         (*found, *placed.waits(names)),
         (*placed.read_at_capture(weights), *placed.random(names)),
@@ -119,7 +120,7 @@ def capture(model: onnx.ModelProto, rules: Sequence[str | Path] = ()) -> Capture
 
 
 def _refusal(light: onnx.ModelProto, rules: Sequence[str | Path]) -> str:
-    """Return why ONNX Runtime does not open a session with CUDA graphs, empty where it does."""
+    """Return why ONNX Runtime refuses a session with CUDA graphs; empty if it opens one."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
     try:
@@ -130,13 +131,13 @@ def _refusal(light: onnx.ModelProto, rules: Sequence[str | Path]) -> str:
 
 
 def _name_all(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Give each node without a name that of its output, by which it is reported, in this copy of the model."""
+    """Name every unnamed node of this copy after its output, by which it is reported."""
     for node in nodes:
         node.name = Node(node).name
 
 
 class _Names:
-    """What the nodes of a session's graph are in the model that was given."""
+    """Map from nodes of a session's graph to nodes of the caller's model."""
 
     def __init__(self, light: onnx.ModelProto) -> None:
         ops = fused_ops(light)
@@ -147,9 +148,9 @@ class _Names:
             self.ops[n.op_type] = (*self.ops.get(n.op_type, ()), *self.nodes[n.name])
 
     def __call__(self, node: onnx.NodeProto) -> tuple[str, ...]:
-        """Return the original nodes, as "Op name"; of a fused op's body, which ONNX Runtime inlined, those it may be.
+        """Return the original nodes as "Op name"; for a node inlined from a fused op's body, the candidates.
 
-        The name of an inlined node, or of its output, tells the function that it comes from.
+        The name of an inlined node, or of its output, identifies the function that it comes from.
         """
         name = Node(node).name
         if name in self.nodes:
@@ -209,7 +210,7 @@ class _Placed:
             return cls(opened, onnx.load(f"{folder}/placed.onnx").graph, light)
 
     def no_kernel(self, names: _Names) -> list[Blocker]:
-        """Return the nodes on the CPU that are there because CUDA has no kernel, and whose values are copied."""
+        """Return the CPU nodes that have no CUDA kernel and whose values are copied."""
         kinds: dict[tuple[str, str], list[str]] = {}
         for i in self._islands():
             node = self.nodes[i]
@@ -228,7 +229,7 @@ class _Placed:
         ]  # fmt: skip
 
     def copied_shapes(self, names: _Names) -> list[Blocker]:
-        """Return the arithmetic on shapes whose result a kernel reads as data, so that it is copied to the GPU."""
+        """Return shape arithmetic whose result a kernel reads as data, so that it is copied to the GPU."""
         found: dict[tuple[str, str], None] = {}
         of_inputs: dict[tuple[str, str], None] = {}
         pulled: dict[str, None] = {}
@@ -264,7 +265,7 @@ class _Placed:
         return copied + [kept] * bool(pulled)
 
     def waits(self, names: _Names) -> list[Blocker]:
-        """Return the nodes on CUDA that wait for the GPU; ONNX Runtime refuses them only as it captures."""
+        """Return the CUDA nodes that synchronize with the GPU; ONNX Runtime rejects them only during capture."""
         nodes = [n for i, node in enumerate(self.nodes) if self.providers[i] == PROVIDER
                  and node.op_type in WAITS and not node.domain for n in names(node)]  # fmt: skip
         return [
@@ -276,7 +277,7 @@ class _Placed:
         ] * bool(nodes)  # fmt: skip
 
     def read_at_capture(self, weights: set[str]) -> list[Blocker]:
-        """Return the inputs that are read on the host: a replay has what they were at the capture."""
+        """Return the inputs that are read on the host: a replay uses their values at the capture."""
         if any(n.op_type in COPIES for n in self.nodes):
             return []
         nodes = [name for name in host_inputs(self.session) if name not in weights and self.readers.get(name)]
@@ -289,14 +290,14 @@ class _Placed:
         ] * bool(nodes)  # fmt: skip
 
     def random(self, names: _Names) -> list[Blocker]:
-        """Return what draws random numbers: the seed is an argument of the launch, and each replay draws the same."""
+        """Return the nodes that draw random numbers: the seed is a launch argument, so each replay draws the same."""
         nodes = [n for node in self.nodes if node.op_type in RANDOM and not node.domain for n in names(node)]
         return [
             Blocker("random", tuple(nodes), "each replay draws the same random numbers", "Give them as an input.")
         ] * bool(nodes)
 
     def _islands(self) -> list[int]:
-        """Return the nodes on the CPU from which, or to which, something is copied, with those joined to them there."""
+        """Return the CPU nodes with a copy to or from them, and the CPU nodes connected to those."""
         island: set[int] = set()
         ahead = [i for i in self.providers if self._on_cpu(i) and self._beside_a_copy(i)]
         while ahead:
@@ -327,7 +328,7 @@ class _Placed:
         return {i for i, n in enumerate(self.nodes) if not on_host.isdisjoint(n.output)}
 
     def _reads_an_input(self, i: int) -> bool:
-        """Return whether elements of an input of the model, not its shape alone, go into arithmetic on shapes."""
+        """Return whether elements of a model input, not only its shape, enter shape arithmetic."""
         seen, waiting = {i}, [i]
         while waiting:
             node = self.nodes[waiting.pop()]
@@ -341,12 +342,12 @@ class _Placed:
         return False
 
     def _type(self, node: onnx.NodeProto) -> str:
-        node = self.written.get(node.name, node)  # as it stood before Casts were put around it
+        node = self.written.get(node.name, node)  # the node before Casts were inserted around it
         value = next((self.types[v] for v in (*node.input, *node.output) if v in self.types), None)
         return "" if value is None else str(value).split("[")[0]
 
 
 def host_inputs(opened: onnxruntime.InferenceSession) -> tuple[str, ...]:
-    """Return the inputs of a session that it reads on the CPU."""
+    """Return the inputs of a session that are read on the CPU."""
     told = zip(opened.get_inputs(), opened.get_input_memory_infos(), strict=True)
     return tuple(i.name for i, where in told if where.name == "Cpu")

@@ -1,4 +1,4 @@
-"""An ordinary ONNX Runtime session in which the fused kernels of the model run."""
+"""ONNX Runtime sessions in which fused ops run as CUDA kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,17 +30,17 @@ from onnxfuse.support.text_tables import Table, Tabled
 CPU = "CPUExecutionProvider"
 
 Provider = str | tuple[str, Mapping[str, Any]]
-"""A provider's name, or its name and options."""
+"""A provider's name, or a pair of name and options."""
 
 
 class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
-    """An `onnxruntime.InferenceSession` that knows how each fused op of its model runs."""
+    """An `onnxruntime.InferenceSession` that knows how each of its fused ops runs."""
 
     fused: tuple[Placement, ...] = ()
     """One placement per fused op: kernel or function, and why."""
 
     def table(self) -> Table:
-        """Return how each fused op runs, and why."""
+        """Return a table of how each fused op runs, and why."""
         kernels = sum(p.runs_as == "kernel" for p in self.fused)
         where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
         verdict = (
@@ -49,7 +49,7 @@ class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]  # ON
         )
         rows = [(p.op, p.rule, str(p.nodes), p.runs_as, p.reason) for p in self.fused]
         reasons = {p.reason for p in self.fused}
-        if len(reasons) == 1:  # it holds for the session, and is told once
+        if len(reasons) == 1:  # applies to the whole session and is reported once
             verdict += f": {why}" if (why := next(iter(reasons))) else ""
             return Table(verdict, ("op", "rule", "nodes", "runs as"), [row[:-1] for row in rows])
         return Table(verdict, ("op", "rule", "nodes", "runs as", "because"), rows)
@@ -66,21 +66,21 @@ def session(
     wait_for_kernels: bool = False,
     **kwargs: Any,
 ) -> Session:
-    """Return a session for `model` in which each fused op that has a kernel runs as one, if the session is on CUDA.
+    """Return a session for `model` in which each fused op that has a kernel runs as that kernel, if the session uses
+    CUDA.
 
-    `providers=None` takes CUDA where it can be used and the CPU elsewhere; `.fused` tells which, and why. Asking for
-    CUDA where it cannot be used raises DeviceError; ONNX Runtime's own answer would be a slow session. `kwargs` go to
-    `onnxruntime.InferenceSession`. Options given are changed: they are then for this model. `dump` names a folder that
-    gets every fused op's body, kernel and launch plan to look at, for the session's GPU, an H200 on the CPU.
-    A file made with `--strict-fp32` gets the CUDA option `use_tf32` 0, unless the option is given here. `rules` are the
-    folders of your own rules that made the model, if any did: ONNX Runtime's own op takes a body's place where the
-    rule finds in the body what that op computes, and the body runs where the rule is not known. `kernels` is the kernel
-    pack (`onnxfuse compile`), by default the one beside a model in a file, where there is one; False uses none.
-    `custom_ops` are libraries with operators of your own, for ONNX Runtime to load. While a kernel is compiled another
-    one of the same op serves where it is there and gives the same bits, unless `wait_for_kernels` or a CUDA graph is
-    asked for: what is timed or captured then is what runs from then on.
-    Without `session_options`, a model whose inputs have open extents gets `enable_mem_pattern` False on CUDA: else ONNX
-    Runtime plans and keeps a layout of its memory for every new shape.
+    `providers=None` uses CUDA if available and the CPU otherwise; `.fused` says which, and why. Requesting CUDA where
+    it cannot be used raises DeviceError, because ONNX Runtime itself would open a slow session. `kwargs` are passed to
+    `onnxruntime.InferenceSession`. Given session options are modified, and are for this model only from then on. `dump`
+    names a folder for every fused op's body, kernel and launch plan, for the session's GPU (an H200 on the CPU). A file
+    made with `--strict-fp32` sets the CUDA option `use_tf32` to 0, unless the option is given here. `rules` are the
+    folders of your own rules that made the model, if any: ONNX Runtime's own op replaces a body if the rule recognizes
+    in it what that op computes; without the rule the body runs. `kernels` is the kernel pack (`onnxfuse compile`), by
+    default the one next to the model's file; False uses none. `custom_ops` are libraries with operators of your own,
+    which ONNX Runtime loads. While a kernel compiles, a bit-identical fallback kernel of the same op runs if one is
+    available, unless `wait_for_kernels` is set or a CUDA graph is requested: what is timed or captured is then the
+    final kernel. Without `session_options`, a model with dynamic input extents sets `enable_mem_pattern` to False on
+    CUDA: otherwise ONNX Runtime plans and caches a memory layout for every new shape.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -101,7 +101,7 @@ def session(
             _set_cuda_options(chosen, kwargs, cuda)
         tf32 = _is_on(cuda, "use_tf32", 1)
         missing = bridge_missing()
-        if missing is not None and providers is None:  # an error where CUDA was asked for by name
+        if missing is not None and providers is None:  # an error if CUDA was requested by name
             fused = as_functions(facts, missing)
         else:
             fused, through_library = register_kernels(
@@ -125,13 +125,14 @@ def session(
 
 
 def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Placement, ...]:
-    """Return how the ops run where ONNX Runtime's own took others' places: what these alone read has gone with them."""
+    """Return the placements after ONNX Runtime's own ops replaced fused ops: ops that only those read are gone with
+    them."""
     there = node_counts(model)
     return tuple(p if p.runs_as != "kernel" or there[p.op] else replace(p, runs_as="library") for p in fused)
 
 
 def _takes_many_shapes(model: onnx.ModelProto) -> bool:
-    """Return whether an input is declared with an extent that is no number, or without a shape."""
+    """Return whether an input is declared with a dynamic extent, or without a shape."""
     fixed = {w.name for w in model.graph.initializer}
     shapeless = (not i.type.tensor_type.HasField("shape") for i in model.graph.input if i.name not in fixed)
     return bool(open_dims(model)) or any(shapeless)
@@ -146,14 +147,14 @@ def _name(provider: Provider) -> str:
 
 
 def _cuda_options(providers: Sequence[Provider], options: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any]:
-    """Return the options of the CUDA provider: those beside its name, else those of its place in `provider_options`."""
+    """Return the options of the CUDA provider: those paired with its name, else its entry in `provider_options`."""
     index = [_name(p) for p in providers].index(PROVIDER)
     provider = providers[index]
     return provider[1] if not isinstance(provider, str) else options[index] if options else {}
 
 
 def _set_cuda_options(providers: list[Provider], kwargs: dict[str, Any], cuda: Mapping[str, Any]) -> None:
-    """Put the options of the CUDA provider where its options stand: in `provider_options`, else beside its name."""
+    """Set the CUDA provider's options where they are defined: in `provider_options`, else paired with its name."""
     index = [_name(p) for p in providers].index(PROVIDER)
     if kwargs.get("provider_options"):
         kwargs["provider_options"] = [*kwargs["provider_options"]]
@@ -167,7 +168,7 @@ def _is_on(cuda: Mapping[str, Any], option: str, default: int) -> bool:
 
 
 def _device(cuda: Mapping[str, Any]) -> int:
-    """Return the device that the provider's options name, 0 where they name none."""
+    """Return the device id in the provider's options; 0 if there is none."""
     return int(cuda.get("device_id", 0))
 
 

@@ -1,8 +1,8 @@
-"""Whether ONNX Runtime opens a model: what is asked of every model that is made, of the file that is written of it, and
-of one that ONNX's checker does not take.
+"""Check that ONNX Runtime opens a model.
 
-A file can make ONNX Runtime end the process while it opens it: 1.31.1 does for a function that calls LayerNormalization
-below opset 17. So a command asks in a child.
+Applied to every generated model, to the file written from it, and to models that ONNX's checker rejects. A file can
+crash the process while ONNX Runtime opens it (1.31.1 does for a function that calls LayerNormalization below opset 17),
+so commands perform the check in a child process.
 """
 
 import contextlib
@@ -29,24 +29,24 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
     errors.EPFail, errors.Fail, errors.InvalidArgument, errors.InvalidGraph, errors.InvalidProtobuf, errors.NoModel,
     errors.NoSuchFile, errors.NotImplemented, errors.RuntimeException,
 )  # fmt: skip
-"""What ONNX Runtime raises; the classes have no base of their own."""
+"""Exceptions raised by ONNX Runtime, which have no common base class."""
 
 UNREGISTERED = "is not a registered function/op"
-"""What ONNX Runtime says of an operator for which a library of the user's would have to be loaded."""
+"""ONNX Runtime's message for an operator that would need a library of the user's."""
 _NAMED = re.compile(rf"([\w.\-]*):(\w+)\(-?\d+\) {UNREGISTERED}")
 
 SHAPES_OUTSIDE = "Cannot parse data from external tensors"
-"""What ONNX's shape inference says of a target, sizes or axes that are not in the model file."""
+"""Message of ONNX's shape inference for targets, sizes or axes that are not in the model file."""
 
 PATIENCE = 120.0
-"""Seconds that the opening may take: 2 GB of weights take ten."""
+"""Seconds until opening times out: 2 GB of weights take ten."""
 
 SILENT = 4
-"""ONNX Runtime's severity for nothing, not even errors: what goes wrong is raised and told by us."""
+"""ONNX Runtime's log severity for no output at all: failures are raised and reported by us."""
 
 
 def next_step(error: BaseException, otherwise: str) -> str:
-    """Return what a user can do where ONNX Runtime does not open a model; `otherwise` where its words do not tell."""
+    """Return what a user can do if ONNX Runtime does not open a model; `otherwise` if its message gives no hint."""
     if SHAPES_OUTSIDE in f"{error}":
         return (
             "What says shapes, such as the target of a Reshape, is in the model's data file, where shape inference "
@@ -56,12 +56,12 @@ def next_step(error: BaseException, otherwise: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return what ONNX Runtime says in its first line, without the code in front."""
+    """Return the first line of ONNX Runtime's message, without the leading error code."""
     return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", first_line(error))
 
 
 def load_custom_ops(options: onnxruntime.SessionOptions, libraries: Sequence[Path] | None = None) -> None:
-    """Let sessions of these options have the operators of the user's libraries, by default those of `--custom-ops`.
+    """Register the user's operator libraries, by default those of `--custom-ops`, in session options.
 
     Raises UsageError for a library that ONNX Runtime does not load.
     """
@@ -73,7 +73,7 @@ def load_custom_ops(options: onnxruntime.SessionOptions, libraries: Sequence[Pat
 
 
 def unregistered(error: Exception) -> ModelError | None:
-    """Return the error for an operator that no library has, where that is why ONNX Runtime opens no session."""
+    """Return the error for an operator that no library provides, if that is why ONNX Runtime opens no session."""
     found = _NAMED.search(f"{error}")
     if found is None:
         return None
@@ -86,10 +86,10 @@ def unregistered(error: Exception) -> ModelError | None:
 
 
 def declare_custom_ops(model: onnx.ModelProto) -> None:
-    """Let `model` say of what type is what the user's own operators give, as their libraries know it.
+    """Declare in `model` the output types of the user's own operators, as their libraries infer them.
 
-    What it declares stays; where ONNX Runtime does not open it, nothing is added. Shapes are there where a library
-    infers them. Without these types, all that is computed from such a value would be of unknown type.
+    Existing declarations are not changed; if ONNX Runtime does not open the model, nothing is added. Shapes are added
+    where a library infers them. Without these types, everything computed from such a value would be untyped.
     """
     declared = {v.name for v in (*model.graph.value_info, *model.graph.output)}
     functions = functions_of(model)
@@ -101,15 +101,15 @@ def declare_custom_ops(model: onnx.ModelProto) -> None:
     asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     found = isolation.isolated(lambda _: _types(asked, names), patience=PATIENCE)
     for name, (dtype, shape) in {} if isinstance(found, isolation.Crash) else found.items():
-        # Of a shape that is not known ONNX Runtime says that it has no dimensions.
+        # ONNX Runtime reports an unknown shape as having no dimensions.
         model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, dtype, shape or None))
 
 
 def refusal(model: onnx.ModelProto) -> Refused | None:
-    """Return why ONNX Runtime does not open `model` on the CPU, None where it does. Its optimizations are off.
+    """Return why ONNX Runtime does not open `model` on the CPU with optimizations off; None if it does.
 
-    Weights are left out of what it gets, so this takes no memory for them; one that it wants to see is there the second
-    time, in a model that fits a protobuf message.
+    Weights are omitted, so this needs no memory for them; if one is required, a second attempt includes them, provided
+    the model fits a protobuf message.
     """
     light = shell(model)
     refused = _refusal(light)
@@ -123,7 +123,7 @@ def refusal(model: onnx.ModelProto) -> Refused | None:
 
 
 def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
-    """Return what raises ModelError for a model that was made of `model` and does not open, though `model` does."""
+    """Return a check that raises ModelError if a model made of `model` does not open although `model` does."""
     source = shell(model)
 
     def check(made: onnx.ModelProto) -> None:
@@ -137,10 +137,11 @@ def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
 
 
 def require_written(made: onnx.ModelProto, source: Path | onnx.ModelProto | None = None) -> Callable[[Path], None]:
-    """Return what raises ModelError for a written file of `made` that does not open, though `made` or `source` does.
+    """Return a check that raises ModelError if a file written from `made` does not open although `made` or `source`
+    does.
 
-    `source` is what `made` was made of. It alone counts for nothing where a kernel is lacking: a model in lower
-    precision may have none on the CPU.
+    `source` is what `made` was made of. It is not decisive where a kernel is missing: a model in lower precision may
+    have none on the CPU.
     """
 
     def check(file: Path) -> None:
@@ -161,7 +162,7 @@ def _opens(source: Path | onnx.ModelProto) -> bool:
 
 
 def _refusal(model: onnx.ModelProto | Path) -> Refused | None:
-    """Return ONNX Runtime's answer, in its words or in those of its end."""
+    """Return ONNX Runtime's error message, or how the process ended."""
     found = isolation.isolated(lambda _: _opened(model), patience=PATIENCE)
     return Refused(f"ONNX Runtime {found.how} when it opens it", False) if isinstance(found, isolation.Crash) else found
 
@@ -181,7 +182,7 @@ def _opened(model: onnx.ModelProto | Path) -> Refused | None:
 
 @contextlib.contextmanager
 def _named(file: Path) -> Iterator[str]:
-    """Yield a name in UTF-8 under which ONNX Runtime opens the file, and finds the data beside it."""
+    """Yield a UTF-8 path under which ONNX Runtime opens the file and finds its external data."""
     if is_utf8(file):
         yield f"{file}"
         return
@@ -197,7 +198,7 @@ def _types(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, tuple[int,
     try:
         outputs = _session(model.SerializeToString()).get_outputs()
     except ORT_ERRORS:
-        return {}  # why is told by whoever wants to run it
+        return {}  # whoever runs it reports why
     tensors = ((o, re.fullmatch(r"tensor\((\w+)\)", o.type)) for o in outputs if o.name in names)
     return {o.name: (onnx.TensorProto.DataType.Value(t[1].upper()), o.shape) for o, t in tensors if t is not None}
 

@@ -1,7 +1,7 @@
-"""Fused ops that an op of ONNX Runtime's own computes: on CUDA its function takes the place of the portable body.
+"""Replace fused ops by ONNX Runtime's own contrib ops on CUDA, where the library's op computes the same function.
 
-Only in the model that a session opens, and in one that is exported for CUDA alone: the library's op has no kernel for
-every provider and type.
+Only in the model that a session opens, and in a model exported for CUDA alone: the library's op does not have a kernel
+for every provider and type.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,13 +19,13 @@ from onnxfuse.runtime.sessions.placement import Model
 from onnxfuse.shapes import inference
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-"""Session config entry: where ONNX Runtime finds the external data of a model that it is given as bytes."""
+"""Session config entry with the folder of the external data of a model passed as bytes."""
 
 
 def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping[str, FusedOp]) -> onnx.ModelProto:
-    """Return a copy of `model` in which the library computes these fused ops, as their forms tell it.
+    """Return a copy of `model` in which the library computes these fused ops in their library forms.
 
-    Weights in files stay where they are, those of the model's own file too; `session_options` learn its folder.
+    External weights stay in their files, also those of the model's own file; `session_options` are given its folder.
     """
     if isinstance(model, onnx.ModelProto):
         own = io.without_weights(model, lambda weight: weight)
@@ -33,7 +33,7 @@ def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping
         own = io.parse(model, "the model given as bytes")
     else:
         place = Path(model).resolve()
-        # What ONNX Runtime writes of it would look for the weights beside the place where that is written.
+        # A model that ONNX Runtime saves would look for the weights next to the saved file.
         own = io.load(place, weights=False) if session_options.optimized_model_filepath else io.outline(place)
         session_options.add_session_config_entry(DATA_FOLDER, str(place.parent))
     place_library_ops(own, ops)
@@ -41,9 +41,9 @@ def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping
 
 
 def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called: Collection[str] = ()) -> None:
-    """Let the library compute these fused ops of `model`, as their forms tell it.
+    """Replace the bodies of these fused ops in `model` by their library forms.
 
-    Those of `called` stay functions that are called: for where a kernel of the op may be registered.
+    Those in `called` remain function calls, so that a kernel can be registered for them.
     """
     inferred = inference.infer(model)
     in_place = []
@@ -54,7 +54,7 @@ def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called
             function.node.extend(library.node)
             del function.opset_import[:]
             function.opset_import.extend(library.opset_import)
-            # ONNX Runtime goes by the imports of the model when it puts the function's nodes into the graph.
+            # ONNX Runtime uses the opset imports of the model when it inlines the function's nodes.
             known = {o.domain for o in model.opset_import}
             model.opset_import.extend(o for o in library.opset_import if o.domain not in known)
             if function.name not in called:
@@ -64,9 +64,9 @@ def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called
 
 
 def _put_in_place(model: onnx.ModelProto, inferred: onnx.ModelProto, functions: list[tuple[str, str]]) -> None:
-    """Write the nodes of `functions` where they are called; what every layer makes of the mask is made once."""
+    """Inline the nodes of `functions` at their calls; mask preprocessing that every layer repeats is emitted once."""
     inlined = onnx.inliner.inline_selected_functions(io.without_weights(model, lambda _: None), functions)
-    # Of the library's ops nothing is inferred: what is known of their results is what was known of the functions'.
+    # Nothing is inferred for the library's ops: types of their results are copied from the functions' outputs.
     inlined.graph.value_info.extend(inferred.graph.value_info)
     del model.graph.node[:]
     model.graph.node.extend(inlined.graph.node)

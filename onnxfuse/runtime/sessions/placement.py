@@ -1,4 +1,4 @@
-"""What becomes of each fused op in a session: its kernel runs, or its body does, and why."""
+"""How each fused op runs in a session: as a kernel, as a library op, or through its body, and why."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN
 
 Model = str | Path | bytes | onnx.ModelProto
-"""A path, the bytes of a file, or the model itself."""
+"""A path, serialized bytes, or a ModelProto."""
 
 How = Literal["kernel", "library", "function"]
 
@@ -25,17 +25,17 @@ class Placement:
     op: str
     """`op_type` in the domain `onnxfuse`."""
     rule: str
-    """The rule that made the op."""
+    """The rule that created the op."""
     nodes: int
-    """How many nodes of the model are this op."""
+    """Number of nodes in the model that are this op."""
     runs_as: How
-    """`kernel`: our CUDA kernel; `library`: an op of ONNX Runtime's own; `function`: ONNX Runtime inlines the body."""
+    """`kernel`: our CUDA kernel; `library`: ONNX Runtime's own op; `function`: ONNX Runtime inlines the body."""
     reason: str
-    """Why the body runs; empty for a kernel and the library."""
+    """Why the body runs; empty for `kernel` and `library`."""
 
 
 def read(model: Model) -> onnx.ModelProto:
-    """Return the model for looking at its graph and functions; weights in files stay where they are."""
+    """Read the graph and functions of a model; weights in files stay there."""
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, bytes):
@@ -44,12 +44,12 @@ def read(model: Model) -> onnx.ModelProto:
 
 
 def path_of(model: Model) -> Path | None:
-    """Return the path of a model in a file, beside which its external data and its kernel pack lie."""
+    """Return the path of a model's file, next to which its external data and its kernel pack are."""
     return Path(model) if isinstance(model, str | Path) else None
 
 
 def node_counts(model: onnx.ModelProto) -> Counter[str]:
-    """Count the nodes of each fused op: in the graph, in the bodies of If, Loop and Scan, in other functions."""
+    """Count the nodes of each fused op in the graph, in bodies of If, Loop and Scan, and in other functions."""
     elsewhere = [f.node for f in model.functions if f.domain != DOMAIN]
     return Counter(n.op_type for nodes in (model.graph.node, *elsewhere) for n in _deep(nodes) if n.domain == DOMAIN)
 

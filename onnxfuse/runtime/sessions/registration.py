@@ -1,4 +1,4 @@
-"""Register exactly the fused kernels that a model needs, for a session on CUDA."""
+"""Register in a CUDA session exactly the fused kernels that a model needs."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from onnxfuse.runtime.sessions.shape_math import shape_math
 from onnxfuse.support.errors import ModelError, UsageError
 
 MARK = "onnxfuse.registered"
-"""Session config entry by which options show that kernels were registered in them; ONNX Runtime ignores it."""
+"""Session config entry that marks options in which kernels were registered; ONNX Runtime ignores it."""
 
 
 def register(
@@ -36,15 +36,15 @@ def register(
     rules: Sequence[str | Path] = (),
     kernels: Kernels = None,
 ) -> tuple[Placement, ...]:
-    """Register the kernels of the model's fused ops in `session_options`, and return what becomes of each op.
+    """Register the kernels of the model's fused ops in `session_options`, and return how each op runs.
 
-    For those who build the session themselves: the options are then for this model, and for a session whose providers
-    contain CUDA (a registered op has no other kernel). Where CUDA cannot be used nothing is registered and every
-    placement says so. `tf32=False` goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32,
-    products keep its digits, and what else would round keeps its body; None is False for a file made with
-    `--strict-fp32`. `rules` are the folders of your own rules that made attention, if any did: its kernel runs what the
-    rule finds in the body. `kernels` is the kernel pack, by default the one beside a model in a file; False uses none.
-    Raises DeviceError where CUDA can be used and the engine is missing.
+    For callers who create the session themselves: the options are then for this model, and for a session whose
+    providers include CUDA (a registered op has no other kernel). If CUDA cannot be used, nothing is registered and
+    every placement says so. `tf32=False` goes with the provider option `use_tf32` 0: no kernel rounds float32 to TF32,
+    matrix products keep float32 precision, and ops whose kernel would round run through their bodies; None is False for
+    a file made with `--strict-fp32`. `rules` are the folders of your own rules that made attention, if any: its kernel
+    runs what the rule recognizes in the body. `kernels` is the kernel pack, by default the one next to the model's
+    file; False uses none. Raises DeviceError if CUDA can be used and the engine is missing.
 
     >>> options = onnxruntime.SessionOptions()
     >>> onnxfuse.register(options, "fused.onnx")
@@ -73,13 +73,13 @@ def register_kernels(
     kernels: Kernels = None,
     waits: bool = True,
 ) -> tuple[tuple[Placement, ...], dict[str, FusedOp]]:
-    """Register every fused op that has a kernel; the others keep their bodies, each with the reason.
+    """Register every fused op that has a kernel; the others run through their bodies, each with the reason.
 
-    `library`: the caller lets the library compute those that are placed so, which are also returned, each with the form
-    that its rule makes of its body. What the file says of that form is not read. `tf32`, `rules` and `kernels`: as for
-    `register`. `path` is that of the model's file, beside which external data and the kernel pack are. `device`: the
-    GPU of the session, if it is known, for which kernels are loaded and compiled from now on; else from the first run
-    on. `waits`: a run waits for kernels that are compiled, where else another one serves meanwhile.
+    `library`: the caller substitutes library ops for those placed so, which are also returned, each with the form that
+    its rule derives from its body. The form recorded in the file is not trusted. `tf32`, `rules` and `kernels`: as for
+    `register`. `path` is that of the model's file, next to which external data and the kernel pack are. `device`: the
+    GPU of the session, if known, for which kernels are loaded and compiled from now on; otherwise from the first run
+    on. `waits`: runs wait for kernels to compile instead of using fallback kernels.
     """
     facts = read(model)
     ops, refusals = with_forms(facts, tf32, rules, path)
@@ -100,7 +100,7 @@ def register_kernels(
 
 
 def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
-    """Return the placements of a session in which nothing is registered."""
+    """Return the placements of a session in which no kernel is registered."""
     facts = read(model)
     counts = node_counts(facts)
     return tuple(_placement(op, counts[name], reason) for name, op in fused_ops(facts).items())
@@ -109,10 +109,10 @@ def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
 def with_forms(
     model: onnx.ModelProto, tf32: bool, rules: Sequence[str | Path], path: Path | None, arch: Arch | None = None
 ) -> tuple[dict[str, FusedOp], dict[str, str | None]]:
-    """Return the fused ops of `model`, and for each why its body or the library has to run, None where the kernel can.
+    """Return the fused ops of `model`, and for each why its body or the library must run; None if the kernel can.
 
-    An op has a library form where that decides something, and then the one that its rule makes of its body. `arch`: the
-    GPU that is asked about, the first one here by default.
+    An op gets a library form only where that matters, and then the one that its rule derives from its body. `arch`: the
+    target GPU, by default the first one here.
     """
     told = fused_ops(model)
     ops = {name: replace(op, library=None, tf32=tf32) for name, op in told.items()}
@@ -149,7 +149,7 @@ def _realized(
         own += pack.rules()
     try:
         return realize(model, ops, own, path)
-    except ModelError as error:  # what ONNX Runtime may open all the same runs through its bodies
+    except ModelError as error:  # if ONNX Runtime opens it all the same, its bodies run
         return dict.fromkeys(ops, Realized(None, f"{error}", ()))
 
 
@@ -160,12 +160,12 @@ def _library_alone(op: FusedOp) -> str | None:
 
 
 def _is_open(made: Realized) -> bool:
-    """Return whether some place of the op has extents, but the batch, that a run brings."""
+    """Return whether some node of the op has dynamic extents other than the batch."""
     return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in made.shapes for s in shapes)
 
 
 def _no_plan(op: FusedOp, made: Realized, arch: Arch | None) -> str | None:
-    """Return why some place of the op may have no plan on the GPU; what is not known to have one has none."""
+    """Return why some node of the op may have no plan on the GPU; unknown shapes count as having none."""
     return next((r for shapes in made.shapes if (r := no_plan(op, shapes, arch)) is not None), None)
 
 
@@ -176,7 +176,7 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
             "Make new onnxruntime.SessionOptions for each model.",
         )
     native = bridge()
-    # A session holds its options: without both nobody asks for a plan any more.
+    # A session keeps its options alive; when both are gone, nobody requests a plan any more.
     weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
     try:
         session_options.register_custom_ops_library(str(native.path))
@@ -188,7 +188,7 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
 def _is_marked(session_options: SessionOptions) -> bool:
     try:
         return bool(session_options.get_session_config_entry(MARK))
-    except RuntimeError:  # ONNX Runtime's answer for a key that is not there
+    except RuntimeError:  # ONNX Runtime's error for a missing key
         return False
 
 

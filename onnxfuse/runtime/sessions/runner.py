@@ -1,4 +1,4 @@
-"""A session to serve from: it binds, captures a CUDA graph for each set of shapes that comes again, and replays it."""
+"""Serving session: binds memory, captures a CUDA graph per set of recurring shapes, and replays it."""
 
 import ctypes
 import threading
@@ -28,39 +28,40 @@ from onnxfuse.runtime.sessions.placement import Model, Placement, read
 from onnxfuse.support.errors import DeviceLostError, UsageError
 
 GRAPHS = 8
-"""Graphs whose buffers are kept, by default."""
+"""Default number of graphs whose buffers are retained."""
 
 CAPTURES = 8
-"""Graphs that are captured in all, times those that are kept: ONNX Runtime 1.31 frees a graph only with its session
-(`release_captured_graph` does nothing on CUDA), so shapes that never come to rest run plainly in the end."""
+"""Limit of captures, as a multiple of the retained graphs: ONNX Runtime 1.31 frees a graph only with its session
+(`release_captured_graph` does nothing on CUDA), so shapes that never recur eventually run without graphs."""
 
 REFUSALS: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
-"""What ONNX Runtime raises where it cannot capture."""
+"""Exceptions of ONNX Runtime where it cannot capture."""
 
 GRAPH_ID = "gpu_graph_id"
-"""The run option that names a graph: -1 captures and replays none (onnxruntime_run_options_config_keys.h)."""
+"""Run option with the id of a graph; -1 neither captures nor replays (onnxruntime_run_options_config_keys.h)."""
 
 LEGACY_STREAM = 1
-"""The CUDA stream on which ONNX Runtime copies, in DLPack's words: who gives an array orders its work before that."""
+"""The CUDA stream on which ONNX Runtime copies, in DLPack's encoding; producers of arrays order their work
+before it."""
 
 ON_CPU = 1
-"""The device type of the CPU, in DLPack's words."""
+"""Device type of the CPU in DLPack."""
 
 Array = Any
-"""A NumPy or CuPy array, a torch tensor, or anything else that speaks DLPack."""
+"""A NumPy or CuPy array, a torch tensor, or any other object that supports DLPack."""
 
 Values = Mapping[str, onnxruntime.OrtValue]
 
 Key = tuple[int, tuple[tuple[int, ...], ...]]
-"""Thread and shapes of the inputs: ONNX Runtime's graphs belong to the thread that captured them."""
+"""Thread and input shapes: ONNX Runtime's graphs belong to the thread that captured them."""
 
 
 @dataclass(frozen=True)
 class BoundIO:
-    """One captured graph with the memory that it reads and writes: `inputs`, `outputs` by name, on the device.
+    """A captured graph with the device memory that it reads and writes: `inputs` and `outputs` by name.
 
-    The values speak DLPack: `torch.from_dlpack(bound.inputs["x"])` is that memory itself. Write there, call it, and
-    read the outputs before the next call; only the thread that made it may call it. It copies nothing.
+    The values support DLPack: `torch.from_dlpack(bound.inputs["x"])` is that memory itself. Write the inputs, call the
+    object, and read the outputs before the next call; only the thread that created it may call it. It copies nothing.
     """
 
     inputs: Mapping[str, onnxruntime.OrtValue]
@@ -71,7 +72,7 @@ class BoundIO:
     thread: int
 
     def __call__(self) -> None:
-        """Replay the graph; returns when the outputs are there."""
+        """Replay the graph; returns when the outputs are complete."""
         if threading.get_ident() != self.thread:
             raise UsageError(
                 "a captured graph was called by another thread than the one that captured it",
@@ -81,18 +82,19 @@ class BoundIO:
 
 
 class Runner:
-    """A model that takes arrays and returns arrays, by the fastest way that ONNX Runtime has for it.
+    """Runs a model on arrays by the fastest mechanism that ONNX Runtime offers for it.
 
     >>> run = onnxfuse.runner("fused.onnx")
     >>> run({"x": x})["y"]
 
-    `x` is a NumPy or CuPy array, a torch tensor, or speaks DLPack; the outputs are of the kind of the first input, and
-    memory of their own. Shapes that come for the first time run plainly; when they come again, a CUDA graph is captured
-    for them and replayed from then on. Where that cannot be, every run is a plain one and `why_not` says why.
+    `x` is a NumPy or CuPy array, a torch tensor, or supports DLPack; outputs are of the same kind as the first input,
+    in memory of their own. The first run of a set of shapes is an ordinary run; when the shapes recur, a CUDA graph is
+    captured for them and replayed from then on. If that is impossible, every run is an ordinary one and `why_not` says
+    why.
 
-    Calls from several threads wait for each other, and each thread has graphs of its own. The inputs and outputs of at
-    most `graphs` graphs are kept, those of the least recently used go first; after 8 times as many captures, further
-    shapes run plainly. On the CPU it is a plain session.
+    Calls from several threads are serialized, and each thread has graphs of its own. The inputs and outputs of at most
+    `graphs` graphs are retained, evicting the least recently used; after 8 times as many captures, new shapes run
+    without graphs. On the CPU it is an ordinary session.
     """
 
     def __init__(
@@ -107,9 +109,10 @@ class Runner:
         if graphs < 0:
             raise UsageError(f"graphs is {graphs}: it is how many CUDA graphs are kept, 0 for none")
         self.why_not = ""
-        """Why nothing is captured; empty where graphs are, or would be at the second call of the same shapes."""
+        """Why nothing is captured; empty if graphs are captured, or would be at the second call with the same
+        shapes."""
         self.captured = self.replayed = self.plain = 0
-        """Graphs that were captured; runs that replayed one, and that did not."""
+        """Counts: captured graphs; runs that replayed one; runs that did not."""
         self._graphs = graphs
         self._lock = threading.Lock()
         self._seen: OrderedDict[Key, None] = OrderedDict()
@@ -131,7 +134,7 @@ class Runner:
         return self._live().fused
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs by name for the inputs by name. Raises UsageError, and what ONNX Runtime raises."""
+        """Return the outputs by name for inputs by name. Raises UsageError, and ONNX Runtime's errors."""
         with self._lock:
             given = self._values(inputs)
             bound = self._captured(given) if not self.why_not else None
@@ -148,9 +151,9 @@ class Runner:
             return {name: _as(value, like, self._device, copy=bound is not None) for name, value in found.items()}
 
     def bind(self, inputs: Mapping[str, Array]) -> BoundIO:
-        """Return the captured graph for such inputs, with its memory, for those who write into that themselves.
+        """Return the captured graph for such inputs, with its memory, for callers who write the inputs in place.
 
-        It is captured now if it is not yet. Raises UsageError with `why_not` where it cannot be.
+        Captures it now if necessary. Raises UsageError with `why_not` if it cannot be captured.
         """
         self(inputs)
         with self._lock:
@@ -163,7 +166,7 @@ class Runner:
         return bound
 
     def close(self) -> None:
-        """Free the session, its graphs and their memory. A call after that is an error."""
+        """Free the session, its graphs and their memory. Calling the runner afterwards is an error."""
         with self._lock:
             self._bound.clear()
             self._session = None
@@ -177,7 +180,7 @@ class Runner:
         self.close()
 
     def _values(self, inputs: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
-        """Return what was given as ONNX Runtime takes it, in the order of the model's inputs; raises UsageError."""
+        """Return the arguments as ONNX Runtime values, in the order of the model's inputs; raises UsageError."""
         self._live()
         if not isinstance(inputs, Mapping):
             name = next(iter(self._inputs), "x")
@@ -201,7 +204,7 @@ class Runner:
         return self._session
 
     def _opened(self) -> Session:
-        """Return the session, with CUDA graphs where it may have them; else `why_not` says why it has none."""
+        """Return the session, with CUDA graphs enabled if possible; else `why_not` says why not."""
         opened = self._try_with_graphs() if self._graphs and not self.why_not else None
         if opened is not None:
             return opened
@@ -210,7 +213,7 @@ class Runner:
 
     def _session_on(self, providers: Sequence[Provider] | None) -> Session:
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = SILENT  # what goes wrong is raised, or is in `why_not`
+        options.log_severity_level = SILENT  # failures are raised, or recorded in `why_not`
         return session(self._model, providers, options, rules=self._rules, kernels=self._kernels)
 
     def _try_with_graphs(self) -> Session | None:
@@ -240,7 +243,7 @@ class Runner:
         return opened
 
     def _captured(self, given: Values) -> BoundIO | None:
-        """Return the graph for these shapes; None where they came for the first time, or cannot be captured."""
+        """Return the graph for these shapes; None on their first occurrence, or if they cannot be captured."""
         key = threading.get_ident(), tuple(tuple(value.shape()) for value in given.values())
         if key in self._bound:
             self._bound.move_to_end(key)
@@ -256,7 +259,7 @@ class Runner:
             bound = self._capture(given)
         except REFUSALS as error:
             _raise_if_lost(error)
-            # A capture that failed half-way leaves its stream as it was then: nothing more runs in that session.
+            # A failed capture leaves its stream in capture mode: nothing else can run in that session.
             self.why_not = f"the capture failed: {reason(error)} (onnxfuse explain --graph may name the node)"
             self._bound.clear()
             self._session = None
@@ -269,7 +272,8 @@ class Runner:
 
     def _capture(self, given: Values) -> BoundIO:
         opened = self._live()
-        # A plain run tells the outputs' shapes, and lets cuDNN and our planner choose before anything is recorded.
+        # An ordinary run yields the output shapes, and lets cuDNN and our planner choose kernels before anything is
+        # captured.
         outputs = {n: _room(v, self._device, on_host=n in self._on_host) for n, v in self._run(given).items()}
         inputs = {name: _room(value, self._device) for name, value in given.items()}
         self.captured += 1
@@ -283,7 +287,7 @@ class Runner:
         return BoundIO(inputs, outputs, opened, binding, options, threading.get_ident())
 
     def _run(self, given: Values) -> dict[str, onnxruntime.OrtValue]:
-        """Return the outputs of a plain run, where the session puts them."""
+        """Return the outputs of an ordinary run, on the device where the session puts them."""
         opened = self._live()
         device = "cuda" if PROVIDER in opened.get_providers() else "cpu"
         binding = opened.io_binding()
@@ -332,7 +336,7 @@ def _raise_if_lost(error: Exception) -> None:
 
 
 def _value(x: Array) -> onnxruntime.OrtValue:
-    """Return the array as ONNX Runtime takes it, in the memory that it has."""
+    """Wrap the array as an ONNX Runtime value without copying it."""
     if isinstance(x, onnxruntime.OrtValue):
         return x
     if isinstance(x, np.ndarray | np.generic):
@@ -355,18 +359,18 @@ def _value(x: Array) -> onnxruntime.OrtValue:
 
 
 def _write(target: onnxruntime.OrtValue, value: onnxruntime.OrtValue) -> None:
-    if value.data_ptr() != target.data_ptr():  # it may be that memory itself
+    if value.data_ptr() != target.data_ptr():  # it may alias that memory
         target.update_inplace(value)
 
 
 def _room(like: onnxruntime.OrtValue, device: int, *, on_host: bool = False) -> onnxruntime.OrtValue:
-    """Return memory of its own for such a value: on the device, or on the host."""
+    """Allocate memory for such a value, on the device or on the host."""
     where, number = ("cpu", 0) if on_host else ("cuda", device)
     return onnxruntime.OrtValue.ortvalue_from_shape_and_type(like.shape(), like.element_type(), where, number)
 
 
 def _as(value: onnxruntime.OrtValue, like: Array, device: int, *, copy: bool) -> Array:
-    """Return an output as an array of the kind of `like`; `copy`: the memory is a graph's, and written to again."""
+    """Return an output as an array of the same kind as `like`; `copy`: the memory belongs to a graph and is reused."""
     library, on_host = type(like).__module__.partition(".")[0], value.device_name() == "cpu"
     if library in ("numpy", "builtins"):
         return _numpy(value)
@@ -391,7 +395,7 @@ def _as(value: onnxruntime.OrtValue, like: Array, device: int, *, copy: bool) ->
 def _numpy(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
     if value.data_type() != "tensor(bfloat16)":
         return np.asarray(value.numpy())
-    # NumPy has no bfloat16, so ONNX Runtime hands out no array of it: read the bytes.
+    # NumPy has no bfloat16, so ONNX Runtime returns no array of it: read the bytes.
     host = _room(value, 0, on_host=True)
     host.update_inplace(value)
     data = ctypes.string_at(host.data_ptr(), host.tensor_size_in_bytes())

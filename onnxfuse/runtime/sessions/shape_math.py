@@ -1,6 +1,6 @@
-"""Find the fused ops that ONNX Runtime would put on the CPU, although the session is on CUDA.
+"""Find fused ops that ONNX Runtime would place on the CPU in a CUDA session, because they compute shapes.
 
-A registered op has no CPU kernel, and the session would fail; so these ops keep their bodies.
+A registered op has no CPU kernel and the session would fail, so these ops run through their bodies.
 """
 
 import math
@@ -19,11 +19,11 @@ from onnxfuse.support.errors import ModelError
 
 
 def shape_math(model: onnx.ModelProto) -> set[str]:
-    """Return the names of the fused ops with a node in `model` or its subgraphs that works on shapes only."""
+    """Return the names of the fused ops that have a shape-only node in `model` or its subgraphs."""
     found = _found(model.graph, model.graph)
     if not found:
         return found
-    try:  # Which types are not declared decides only here, and inferring takes long.
+    try:  # Undeclared types matter only here, and inference is slow.
         return _found(model.graph, infer(model).graph)
     except ModelError:  # ONNX Runtime may open it all the same
         return found
@@ -36,9 +36,9 @@ def _found(
     outer_small: frozenset[str] = frozenset(),
     outer_types: Mapping[str, int] = MappingProxyType({}),
 ) -> set[str]:
-    """Return the names of such ops in one graph, whose types `typed` tells, the same graph.
+    """Return the names of such ops in one graph; `typed` is the same graph with types.
 
-    `outer` are the constants of the graphs around this one, `outer_small` the small ones of them, `outer_types` the
+    `outer` are the constants of the enclosing graphs, `outer_small` the small ones among them, `outer_types` the
     element types known there.
     """
     types = {**outer_types, **{name: t.dtype for name, t in value_types(typed).items()}}
@@ -59,7 +59,7 @@ def _found(
             constants |= {node.output[0]}
             small |= {node.output[0]} if _held(node) <= SMALL else set()
         elif inputs and inputs <= constants and not is_random(node) and not any(True for _ in bodies(node)):
-            # ONNX Runtime computes it once, before it places nodes. One whose size nobody knows may be small.
+            # ONNX Runtime folds it before it places nodes. A constant of unknown size may be small.
             constants |= {*node.output}
             small |= {v for v in node.output if sizes.get(v, 0) <= SMALL}
         elif leaves_on_host(node.op_type, node.domain, node.input, on_host, near, lambda v: types.get(v, 0)):
@@ -72,14 +72,14 @@ def _found(
 
 
 def _size(kind: onnx.TypeProto) -> int | None:
-    """Return how many elements a value of this type has, None where that is not known."""
+    """Return the number of elements of a value of this type; None if unknown."""
     dims = kind.tensor_type.shape.dim
     known = kind.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
     return math.prod(d.dim_value for d in dims) if known else None
 
 
 def _held(node: onnx.NodeProto) -> int:
-    """Return how many elements a Constant holds."""
+    """Return the number of elements of a Constant."""
     value = onnx.helper.get_attribute_value(node.attribute[0])
     if isinstance(value, onnx.TensorProto):
         return math.prod(value.dims)

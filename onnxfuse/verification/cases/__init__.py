@@ -1,1 +1,1 @@
-"""Which cases a verification runs."""
+"""Selection of the cases of a verification."""

@@ -1,4 +1,4 @@
-"""The cases that one model is looked at with: real inputs, or each kind of made-up ones in sizes that it takes."""
+"""Default cases of a model: real inputs, or each kind of generated inputs at sizes that the model accepts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,10 +25,10 @@ def default_cases(
     *,
     half: bool = False,
 ) -> list[Case]:
-    """Return the real inputs, else each kind in the first set of shapes that the original takes.
+    """Return the real inputs, else each kind of generated inputs at the first set of shapes that the original accepts.
 
-    Where it takes none of the usual ones, they are searched for. With `half` float32 inputs are made up in the range of
-    float16. Raises UsageError, which names `option`, where the original runs on none.
+    If it accepts none of the default sizes, a size search follows. With `half` float32 inputs are generated within the
+    range of float16. Raises UsageError, which names `option`, if the original runs on none.
     """
     specs = input_specs(original)
     if inputs is not None:
@@ -61,12 +61,12 @@ def default_cases(
 
 
 def as_half(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
-    """Return the inputs with float16 in the place of float32: in its range values are made up."""
+    """Return the input specs with float16 in place of float32, so that generated values are in its range."""
     return tuple(replace(s, dtype=TensorProto.FLOAT16) if s.dtype == TensorProto.FLOAT else s for s in specs)
 
 
 def float32_case(case: Case, *, half: bool) -> Case:
-    """Return a case that was made up in float16 with float32 numbers; without `half` the case as it is."""
+    """Return a case generated in float16 with its arrays converted to float32; without `half` the case itself."""
     return replace(case, make=partial(_in_float32, case.make)) if half else case
 
 

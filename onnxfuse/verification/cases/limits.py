@@ -1,4 +1,4 @@
-"""What a verification may cost: seconds for its cases, and memory for the values of one."""
+"""Time and memory limits of a verification."""
 
 import math
 import resource
@@ -16,17 +16,17 @@ from onnxfuse.shapes.types import value_types
 from onnxfuse.verification.reference.float64_reference import with_shapes
 
 SECONDS = 300.0
-"""For the cases of one verification, where nothing else is asked for."""
+"""Default time limit for the cases of one verification, in seconds."""
 SHARE = 0.5
-"""Share of the memory that is free when it starts, likewise."""
+"""Default memory limit, as a share of the memory that is free at the start."""
 UNKNOWN_MEMORY = 4 << 30
-"""Bytes where the system does not say what is free."""
+"""Memory limit in bytes if the system does not report free memory."""
 EVALUATIONS = 3
-"""Original, fused model and truth hold the values of a case, each its own."""
+"""Original, fused model and reference each hold the values of a case."""
 
 
 def free_memory() -> int:
-    """Return the bytes that processes can still take without swapping."""
+    """Return the bytes that processes can still allocate without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -37,7 +37,7 @@ def free_memory() -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """The seconds and bytes, and since when."""
+    """Time limit in seconds, memory limit in bytes, and the start time."""
 
     seconds: float = SECONDS
     memory: int = field(default_factory=lambda: int(SHARE * free_memory()))
@@ -45,29 +45,29 @@ class Limits:
 
     @property
     def over(self) -> bool:
-        """Whether the time is used up."""
+        """Whether the time limit has passed."""
         return self.spent > self.seconds
 
     @property
     def spent(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return time.perf_counter() - self.began
 
     @property
     def used_up(self) -> str:
-        """What is told of a case that comes after that."""
+        """Note for a case that was omitted because the time limit had passed."""
         return f"the time of {self.seconds:g} s is used up (--time)"
 
     def anew(self) -> "Limits":
-        """Return the same, from now on."""
+        """Return the same limits, starting now."""
         return Limits(self.seconds, self.memory)
 
 
 def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_bytes: int = 0) -> int:
-    """Return the bytes that the values of the main graph take at most at once in a run on inputs of `shapes`, roughly.
+    """Estimate the peak bytes of live values in the main graph for a run on inputs of `shapes`.
 
-    Each is held from the node that makes it to the last that reads it. Extents that inference does not know count as 1.
-    `float_bytes` are those of every float, if given.
+    Each value is live from its producer to its last reader. Unknown extents count as 1. `float_bytes` overrides the
+    size of floats.
     """
     typed = infer(with_shapes(model, shapes))
     sizes = {}
@@ -94,7 +94,7 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
 
 @contextmanager
 def at_most(more: int) -> Iterator[None]:
-    """Let this process map no more than so many bytes inside the block; NumPy raises MemoryError where it would."""
+    """Limit the address space of this process to so many bytes inside the block; NumPy raises MemoryError beyond it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     least = [one for one in (soft, mapped + more) if one != resource.RLIM_INFINITY]
@@ -106,5 +106,5 @@ def at_most(more: int) -> Iterator[None]:
 
 
 def gigabytes(size: float) -> str:
-    """Return a number of bytes for people."""
+    """Format a number of bytes for people."""
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

@@ -1,4 +1,5 @@
-"""Which cases a verification runs: real inputs, or made-up ones of sizes that the original takes, into all branches."""
+"""Plan the cases of a verification: real inputs, or generated ones at sizes that the original accepts, entering all
+branches."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
 
 SEARCHING = 0.3
-"""Share of the time that goes into the search for sizes at most, and into that for inputs that enter a branch."""
+"""Largest share of the time spent on the size search, and on the search for inputs that enter a branch."""
 
 
 def plan_of(
@@ -30,15 +31,15 @@ def plan_of(
     seeds: Sequence[int],
     shapes: Shapes | None,
 ) -> list[Case]:
-    """Return the cases of a verification in the order in which they are run: real inputs, or made-up ones."""
+    """Return the cases of a verification in run order: real inputs, or generated ones."""
     return _by_shapes(cases(specs, seeds, shapes) if inputs is None else _given(inputs, specs, shapes))
 
 
 def _by_shapes(plan: Sequence[Case]) -> list[Case]:
-    """Return the cases with those of the same shapes one after another, else in their order.
+    """Sort the cases so that those of equal shapes are adjacent, otherwise preserving their order.
 
-    ONNX Runtime's CUDA provider builds cuDNN's plan of a Conv anew whenever its shapes are others than the last time:
-    EfficientNet's 81 take it a second and more.
+    ONNX Runtime's CUDA provider rebuilds cuDNN's plan of a Conv whenever the shapes change: EfficientNet's 81 take a
+    second and more.
     """
     first: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
     turns = [first.setdefault(shape_key(case), n) for n, case in enumerate(plan)]
@@ -53,9 +54,9 @@ def searched_sizes(
     shapes: Shapes,
     ended: Callable[[], bool],
 ) -> dict[str, tuple[int, ...]]:
-    """Return values of the dimensions that nothing is said about, where the original refuses most of the usual ones.
+    """Search sizes of dynamic dimensions without a user-given value, if the original rejects most of the default ones.
 
-    One that it takes may be a size of 1, which stretches to anything.
+    A single accepted size may be 1, which broadcasts with anything.
     """
     if not free_dimensions(specs, shapes):
         return {}
@@ -73,7 +74,7 @@ def searched_sizes(
 
 
 def taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
-    """Return what tells whether the original takes a case."""
+    """Return a predicate: does the original accept a case?"""
 
     def runs(case: Case) -> bool:
         progress(f"which inputs does the original take: {shapes_text(case)}", 0, 1)
@@ -95,7 +96,8 @@ def entering(
     shapes: Shapes,
     limits: Limits,
 ) -> tuple[list[Case], tuple[str, ...]]:
-    """Return the plan with cases that enter the branches of `model`, and what is told of those that none enters."""
+    """Return the plan with cases added that enter the branches of `model`, and notes on branches that no case
+    enters."""
     bodies = Bodies(model)
     if not bodies.every:
         return [*plan], ()
@@ -116,7 +118,7 @@ def _branch_cases(
     shapes: Shapes,
     ended: Callable[[], bool],
 ) -> list[Case]:
-    """Return cases that enter bodies which those of `plan` do not, where inputs are made up."""
+    """Return generated cases that enter bodies that the cases of `plan` do not."""
     bodies.run(plan)
     if not bodies.never or not plan or not plan[0].generated:
         return []
@@ -139,10 +141,10 @@ def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Sha
 
 
 def shape_key(case: Case) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Return what cases of the same shapes have in common."""
+    """Return a key that is equal for cases of the same shapes."""
     return tuple(case.shapes.items())
 
 
 def shapes_text(case: Case) -> str:
-    """Return the shapes of a case in one line."""
+    """Format the shapes of a case in one line."""
     return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())

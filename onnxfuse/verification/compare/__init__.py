@@ -1,1 +1,1 @@
-"""Run both models on each case and judge the difference."""
+"""Run both models on each case and judge the differences."""

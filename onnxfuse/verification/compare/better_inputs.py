@@ -1,9 +1,10 @@
-"""Inputs that show more than the usual ones: elements of an output, finite ones, an original that is exact.
+"""Search for inputs that test more than the default ones: non-empty, finite outputs and an accurate original.
 
-Boxes of a NonMaxSuppression, indices of a NonZero, rows of a Compress, a Resize whose scales are an input: what is
-made up may give none of them, and then nothing of the output is compared. Or the original's own error is percents, and
-a wrong weight hides in it. So what steers (inputs of few elements) takes constants of the model and small numbers, and
-the data are made larger, smaller, of one sign, of values that the model compares with; then other sizes are tried.
+Boxes of a NonMaxSuppression, indices of a NonZero, rows of a Compress, a Resize with computed scales: generated inputs
+may yield none of them, and then nothing of the output is compared. Or the original's own error is some percent, which
+hides a wrong weight. So control inputs (those of few elements) are set to constants of the model and small numbers, and
+data inputs are scaled up or down, made of one sign, or set to values that the model compares with; then other sizes are
+tried.
 """
 
 import itertools
@@ -26,17 +27,17 @@ from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.tensors import counts, holds_nothing
 
 STEERING = 8
-"""Elements up to which an input steers: a threshold, a count, the scales of a Resize."""
+"""Largest element count of a control input: a threshold, a count, the scales of a Resize."""
 ATTEMPTS = 256
-"""Sets of inputs that are run at most; those that give nothing new cost a run of the original alone."""
+"""Largest number of input sets that are run; those without new evidence cost one run of the original alone."""
 JUDGED = 24
-"""Sets of inputs that are compared at most where the original's own error is what is looked at."""
+"""Largest number of input sets that are compared when the original's own error is the problem."""
 ENOUGH = 2
-"""Cases that are wanted of each output."""
+"""Number of informative cases wanted per output."""
 MOSTLY = 0.5
-"""An output that is blunt in more than this share of its cases, or could not be judged, is worth a search."""
+"""A search starts for an output that is blunt or undecided in more than this share of its cases."""
 OTHER_SEED = 1000
-"""Seeds of inputs that are searched for: no user counts so far."""
+"""First seed of searched inputs, beyond those that users choose."""
 
 
 def _ones(x: Array) -> Array:
@@ -55,21 +56,21 @@ def _beyond_one(x: Array) -> Array:
 DATA: tuple[Callable[[Array], Array], ...] = (
     *SIGNS.values(), _ones, *(partial(_times, 2.0**n) for n in (-4, -8, 3, 6, 10)), _beyond_one,
 )  # fmt: skip
-"""What is done to all numbers that steer nothing."""
+"""Transformations of all data inputs."""
 
 
 @dataclass(frozen=True)
 class MissingEvidence:
-    """What is not known yet of the outputs."""
+    """Outputs for which evidence is missing."""
 
     empty: frozenset[str]
-    """Outputs of which no case gave a finite element."""
+    """Outputs of which no case had a finite element."""
     blunt: frozenset[str]
-    """Outputs of which most cases said little for the original's own error."""
+    """Outputs of which most cases were blunt because of the original's own error."""
 
 
 def missing_evidence(rows: Sequence[OutputRow]) -> MissingEvidence:
-    """Return the outputs that better inputs are to be sought for; what is wrong already needs none."""
+    """Return the outputs for which better inputs should be searched; outputs that are already wrong need none."""
     empty, blunt = set[str](), set[str]()
     by_name: dict[str, list[OutputRow]] = {}
     for row in rows:
@@ -95,9 +96,9 @@ def seek(
     said: Shapes,
     show: Progress,
 ) -> None:
-    """Run cases that show what those so far did not, as far as some are found in time."""
+    """Run cases that provide missing evidence, as far as some are found in time."""
     wants = missing_evidence(comparison.rows)
-    if not comparison.rows:  # The original took none of the usual inputs.
+    if not comparison.rows:  # The original accepted none of the default inputs.
         wants = MissingEvidence(frozenset(o.name for o in comparison.plain.get_outputs()), frozenset())
     if not wants.empty and not wants.blunt:
         return
@@ -127,13 +128,13 @@ def seek(
 
 
 def _tells(open_: set[str], news: set[str], rows: Sequence[OutputRow]) -> bool:
-    """Return whether rows say of an open output what was not known, and note which."""
+    """Return whether rows provide missing evidence for an output, and record which."""
     news |= {r.output for r in rows if r.output in open_ and (r.sharp or r.verdict == "mismatch")}
     return bool(news) or any(r.verdict == "mismatch" for r in rows)
 
 
 def _gives(comparison: Comparison, case: Case, names: set[str] | frozenset[str]) -> bool:
-    """Return whether the original gives a finite element of one of these outputs."""
+    """Return whether the original yields a finite element of one of these outputs."""
     if not names:
         return False
     try:
@@ -151,7 +152,8 @@ def _gives(comparison: Comparison, case: Case, names: set[str] | frozenset[str])
 def _candidates(
     model: onnx.ModelProto, specs: Sequence[InputSpec], shapes: Shapes, comparison: Comparison
 ) -> Iterator[Case]:
-    """Yield cases of the shapes that ran, or that are planned where none did: other seeds, then changed ones."""
+    """Yield cases of the shapes that ran, or that are planned if none did: first other seeds, then transformed
+    inputs."""
     planned = cases(specs, (OTHER_SEED, OTHER_SEED + 1), shapes)
     ran = {tuple(c.shapes.items()) for c in comparison.cases if not c.note}
     usable = [c for c in planned if tuple(c.shapes.items()) in ran] or planned
@@ -165,7 +167,7 @@ def _candidates(
 
 
 def changes(model: onnx.ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
-    """Yield ways to make other inputs of a case: first the data alone, then with what steers, then values compared."""
+    """Yield transformations of a case's inputs: data alone, then with control inputs, then compared values."""
     compared = sorted(compared_constants(model.graph))
     steering = [s for s in specs if math.prod(base.shapes[s.name]) <= STEERING and s.role.kind != "mask"]
     sizes = sizes_of(specs, base.shapes)
@@ -181,7 +183,7 @@ def changes(model: onnx.ModelProto, specs: Sequence[InputSpec], base: Case) -> I
 
 
 def _sets(options: Sequence[Sequence[tuple[str, Array]]]) -> Iterator[tuple[tuple[str, Array], ...]]:
-    """Yield what the steering inputs take together: all combinations where they are few, else the n-th of each."""
+    """Yield assignments of the control inputs: all combinations if few, else the n-th setting of each."""
     if math.prod(map(len, options)) <= ATTEMPTS // 4:
         yield from itertools.product(*options)
         return
@@ -194,7 +196,7 @@ def _sets(options: Sequence[Sequence[tuple[str, Array]]]) -> Iterator[tuple[tupl
 def _settings(
     spec: InputSpec, shape: tuple[int, ...], compared: Sequence[float], sizes: Mapping[str, int]
 ) -> list[Array]:
-    """Return what an input that steers takes: one number everywhere, or ones and larger numbers at the end."""
+    """Return the settings of a control input: one value everywhere, or ones with larger numbers at the end."""
     dtype = spec.array_type
     if dtype.kind in "fV":
         numbers = [1.0, 2.0, 0.0, 0.5, *compared, *(v - 1 for v in compared), *(v + 1 for v in compared), 8.0, -8.0]
@@ -204,7 +206,7 @@ def _settings(
         numbers = [v for v in numbers if v >= 0]
     found = [np.full(shape, v).astype(dtype) for v in dict.fromkeys(numbers)]
     if len(shape) == 1 and shape[0] > 2 and dtype.kind in "fViu":
-        # Scales and sizes of an image: the batch and the channels stay.
+        # Scales and sizes of an image: batch and channels stay unchanged.
         outer = np.where(np.arange(shape[0]) < shape[0] - 2, 1, 2).astype(dtype)
         found.insert(1, outer)
     return found
@@ -231,7 +233,7 @@ def _is_data(x: Array, data: Callable[[Array], Array]) -> bool:
 
 
 def _drawn(values: Sequence[float], x: Array) -> Array:
-    """Return numbers that the model compares with, and their neighbors, in the place of data."""
+    """Draw data from the constants that the model compares with, and their neighbors."""
     rng = np.random.default_rng(x.size)
     found = rng.choice(np.asarray(values), x.shape) + rng.integers(-1, 2, x.shape)
     if x.dtype.kind in "iu":

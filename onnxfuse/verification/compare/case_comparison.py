@@ -1,4 +1,4 @@
-"""The cases of a verification, one after another: each output beside the truth and the original's own error."""
+"""Run the cases of a verification in turn, measuring each output against the reference and the original's own error."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -34,18 +34,18 @@ from onnxfuse.verification.variants.perturbed import NUDGES
 Arrays = dict[str, npt.NDArray[Any]]
 
 FUSED_FAILS = "the fused model fails"
-"""The note of a case that the original takes and the fused model does not."""
+"""Note of a case that the original accepts and the fused model does not."""
 
 FEW_ELEMENTS = 256
-"""An output of fewer elements can be right by luck: the original is run on nudged inputs too."""
+"""Outputs with fewer elements can be right by chance: the original is also run on perturbed inputs."""
 NUDGED_ELEMENTS = 1 << 22
-"""Outputs of up to so many elements are run on nudged inputs in doubtful cases: eight copies of 16 MB."""
+"""Largest output of which perturbed runs are held in doubtful cases: eight copies of 16 MB."""
 
 FOR_FLOAT64 = 0.5
-"""Share of the time that the truth of the first case may take in float64: a float32 one is a matter of seconds."""
+"""Share of the time limit that the first case's reference may take in float64; a float32 one takes seconds."""
 
 CLASS_RANKS = (1, 5)
-"""The top-k agreements that are told of class scores when nothing else is asked for."""
+"""Top-k agreements reported for class scores by default."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Runs:
 
 
 class Comparison:
-    """The cases run so far. Holds the values of one case at a time."""
+    """The cases compared so far. Holds the values of one case at a time."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Comparison:
         self.on_cpu, self._open_forms, self.unoptimized = on_cpu, forms, unoptimized
         self.outputs = [o.name for o in plain.get_outputs()]
         self.opened = {o.name for o in plain.get_outputs() if not o.type.startswith("tensor")}
-        """Outputs that are no tensors: what is in them is compared, one by one."""
+        """Outputs that are not tensors; the tensors in them are compared one by one."""
         self.without_elements = without_elements
         """Outputs that are declared to have no element."""
         self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
@@ -108,64 +108,65 @@ class Comparison:
         self._tables: list[Callable[[Arrays], Arrays]] = []
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.careful = False
-        """Whether the cases are doubtful ones, in which the original is run on nudged inputs for every output."""
+        """Whether to treat cases as doubtful: the original is run on perturbed inputs for every output."""
         self.doubted = False
-        """Whether a case has left its budget: where the model chooses among numbers, it may have chosen otherwise."""
+        """Whether a case exceeded its budget: a model that selects by value may have selected differently."""
         self.limits, self.needs = limits, needs
         self.wide, self.why_not_wide = wide, why_not_wide
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.exact: list[OutputRow] = []
-        """The same of the fused model in float32, whose last value alone is rounded: an error there is no rounding."""
+        """The same for the fused model evaluated in float32 with only its last value rounded: its error is not due to
+        rounding."""
         self.problems: list[str] = []
         self.longest = 0.0
-        """Seconds of the case that took most, by the truth at hand."""
+        """Seconds of the slowest case with the current reference."""
 
     def look_again(self) -> None:
-        """Take as much time again, and run the other forms of the original, too, from here on.
+        """Extend the time limit once more, and also run the other variants of the original from here on.
 
-        A verdict of wrong is worth that.
+        A verdict of wrong justifies that.
         """
         self.limits, self.doubted = self.limits.anew(), True
         self._forms = self._open_forms()
 
     def be_careful(self) -> None:
-        """Take what comes as doubtful.
+        """Treat the following cases as doubtful.
 
-        On a GPU the original is then run on the CPU, too. Where many elements hang on one sum, their error is the luck
-        of the order in which it is added, and one run tells little of what it can be.
+        On a GPU the original is then also run on the CPU. Where many elements depend on one sum, their error depends on
+        the order of summation, and a single run says little about how large it can be.
         """
         self.careful = True
         if self.twin is None and self.on_cpu is not None:
-            with suppress(ModelError):  # some operators are CUDA's alone
+            with suppress(ModelError):  # some operators exist on CUDA only
                 self.twin = self.on_cpu()
 
     def by_twin(self, inputs: Arrays) -> Mapping[str, Any]:
-        """Return what the original gives on the other provider; nothing where it runs on one alone."""
+        """Return the original's outputs on the other provider; empty if it runs on one only."""
         if self.twin is None:
             return {}
         try:
             return sessions.tensors(self.twin, inputs)
         except sessions.ORT_ERRORS:
-            return {}  # what runs on one provider need not run on the other: this one has no error of its own there
+            return {}  # a model need not run on both providers; then there is no second error to measure
 
     def _by_forms(self, inputs: Arrays, expected: Arrays, truth: Arrays) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-        """Yield what other forms of the original give, by output, but for what is no rounding where the original is."""
+        """Yield outputs of the original's variants, except those whose deviation exceeds rounding."""
         sound = {name for name, x in expected.items() if not error_budget.exceeds_rounding(x, truth[name])}
         for form in self._forms:
-            with suppress(*sessions.ORT_ERRORS):  # without it there is one run less
+            with suppress(*sessions.ORT_ERRORS):  # without this variant there is one run less
                 for name, x in form(inputs).items():
                     if name in expected and (name not in sound or not error_budget.exceeds_rounding(x, truth[name])):
                         yield name, x
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
-        """Run the cases one after another."""
+        """Run the cases in order."""
         for number, case in enumerate(plan):
             progress(f"{case.name} {shapes_text(case)}", number, len(plan))
             self.run(case)
 
     def run_again(self, number: int, case: Case) -> None:
-        """Run a case once more; what comes out takes the place of the first time."""
+        """Run a case again and replace its earlier result."""
         rows, exact = len(self.rows), len(self.exact)
         self.run(case)
         last = self.cases.pop()
@@ -176,11 +177,11 @@ class Comparison:
         self.exact = _replaced(self.exact[:exact], self.exact[exact:], number)
 
     def run(self, case: Case) -> None:
-        """Run one case; made-up inputs that the original itself refuses are noted and left out."""
+        """Run one case; generated inputs that the original itself rejects are noted and skipped."""
         began, truth = time.perf_counter(), self.truth
         note = self._too_much(case) or self._run(case)
         seconds = time.perf_counter() - began
-        # What float64 took says nothing of the others once it is left.
+        # Timings of float64 do not apply after the fallback to float32.
         self.longest = max(self.longest, seconds) if self.truth is truth else 0.0
         self.cases.append(
             CaseRow(
@@ -194,7 +195,7 @@ class Comparison:
         )
 
     def _too_much(self, case: Case) -> str:
-        """Return why the case is left out for what it would cost; the cheapest one never is, nor the first."""
+        """Return why the case is skipped for its cost; never for the cheapest case, nor for the first."""
         need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
         if need > max(self.limits.memory, least):
             return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
@@ -216,7 +217,8 @@ class Comparison:
         except sessions.ORT_ERRORS as error:
             self.problems.append(fused_fails(case, error))
             return FUSED_FAILS
-        # What one of them lacks belongs to a sequence of another length, or the like: that itself is compared, too.
+        # A tensor missing on one side belongs to a sequence of another length or the like; that length is compared,
+        # too.
         expected = {n: x for n, x in expected.items() if n in got}
         doing(model="truth", case=label)
         true = self._true_or_note(case, inputs, expected)
@@ -251,7 +253,7 @@ class Comparison:
         except OutOfRange as error:
             return f"{LEFT_OUT}{error}"
         except sessions.ORT_ERRORS as error:
-            # The kernels of CUDA look at no index: what the CPU refuses runs there, and nobody knows what is right.
+            # CUDA kernels do not check indices: inputs that the CPU rejects run there with undefined results.
             why = f"the original runs, but has no true result: {first_line(error)}"
             if not case.generated:
                 raise UsageError(f"{case.name}: {why}", "Are these its inputs, of sizes that it takes?") from error
@@ -272,8 +274,8 @@ class Comparison:
         like = {name: (x.shape, x.dtype) for name, x in expected.items()}
         rerounded = cache(lambda: self._on_moved_weights(inputs, like))
         if any(x.dtype.kind in "biu" and not np.array_equal(x, got[n]) for n, x in expected.items()):
-            # What is chosen among all but equal ones hangs on how a weight is rounded, and so does all that is computed
-            # from it. Nudged inputs show little of that, and token ids cannot be nudged.
+            # A selection among nearly equal candidates depends on the rounding of weights, and so does everything
+            # computed from it. Perturbed inputs hardly show that, and token ids cannot be perturbed.
             for name, values in rerounded().items():
                 siblings.setdefault(name, []).extend(values)
         for name, value in self.by_twin(inputs).items():
@@ -339,12 +341,13 @@ class Comparison:
         return tolerated(fused, original, *given)
 
     def true_of(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
-        """Return the true outputs, and which of them nobody can be sure of.
+        """Return the reference outputs, and which of them are uncertain.
 
-        Where the original is further from them than it rounds, each operator is looked at again on these inputs. What
-        is far all the same, though they all agree with ONNX Runtime, is rounding that adds up; where some could not be
-        asked about, nobody knows. An operator that float64 turns out to lack, or time or memory, ends float64. Raises
-        what ONNX Runtime raises for inputs on which no operator is defined, OutOfTime where others were judged before.
+        If the original is further from them than rounding explains, every operator is checked again on these inputs. A
+        remaining distance, if all operators agree with ONNX Runtime, is accumulated rounding; if some could not be
+        checked, the output is uncertain. An operator missing in float64, or a lack of time or memory, ends the use of
+        float64. Raises ONNX Runtime's error for inputs on which no operator is defined, and OutOfTime if other cases
+        were judged before.
         """
         if self.truth.kind != "float64":
             return _of_all(expected, self.truth.evaluate(inputs)), set()
@@ -365,12 +368,12 @@ class Comparison:
             wide = self.in_float32(no_float64(error))
             true = _of_all(
                 expected, wide.evaluate(inputs)
-            )  # where that fails, too, the inputs are at fault, and float64 stays for others
+            )  # if float32 fails as well, the inputs are at fault and float64 is used for the others
             self.truth = wide
             return true, set()
 
     def _compare_wide(self, inputs: Arrays, truth: Arrays) -> Mapping[str, npt.NDArray[Any]]:
-        """Return what the fused model gives in float32, compared with the truth; nothing where it is not compared."""
+        """Return the fused model's float32 outputs compared with the reference; empty if they are not compared."""
         if self.wide is None:
             return {}
         try:
@@ -383,7 +386,7 @@ class Comparison:
         return {}
 
     def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
-        """Return what the original gives on nudged inputs, for each output whose own error one run does not tell."""
+        """Return the original's outputs on perturbed inputs, for outputs whose own error one run does not determine."""
         few = [n for n, x in expected.items() if 0 < x.size < FEW_ELEMENTS]
         doubtful = few + [n for n, x in expected.items() if n not in few and not self.truth.wider_than(x.dtype)]
         runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in doubtful}
@@ -403,16 +406,16 @@ class Comparison:
         return runs
 
     def _on_tables(self, count: int) -> Sequence[Callable[[Arrays], Arrays]]:
-        """Return what runs the original with nudged tables, up to so many: opened where a case wants it."""
+        """Return runners of the original with perturbed tables, up to a limit; opened on first use."""
         self._tables += islice(self._more_tables, max(count - len(self._tables), 0))
         return self._tables[:count]
 
     def _shaken(self, inputs: Arrays, expected: Arrays, got: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
-        """Return what the original gives on nudged inputs for the other outputs of a doubtful case.
+        """Return the original's outputs on perturbed inputs for the other outputs of a doubtful case.
 
-        Where whole values differ each case is one: one more run does not tell which of them a rounding decides. Nor
-        does it where the model chooses on the way, and what it made of a choice leaves its budget; tables are nudged
-        there where the inputs cannot be.
+        Where integers differ every case is doubtful: one more run does not tell which of them depend on rounding. The
+        same holds if the model selects by value and an output that depends on the selection exceeds its budget;
+        embedding tables are perturbed if the inputs cannot be.
         """
         torn = self.doubted and self.chooses
         many = [
@@ -431,9 +434,9 @@ class Comparison:
     def _on_moved_weights(
         self, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     ) -> dict[str, list[npt.NDArray[Any]]]:
-        """Return what an original of half precision gives where its weights are rounded otherwise; nothing of others.
+        """Return the outputs of a half-precision original with differently rounded weights; empty for other models.
 
-        `like` holds the shape of each output, without which it is left out, and the type.
+        `like` holds the type and shape of each output; an output of another shape is dropped.
         """
         runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in like}
         for moved in self.wide.moved if self.wide is not None else ():
@@ -445,18 +448,18 @@ class Comparison:
 
 
 def fused_fails(case: Case, error: Exception) -> str:
-    """Return what is told of a case that the original takes and the fused model does not."""
+    """Return the note for a case that the original accepts and the fused model does not."""
     return f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
 
 
 def _replaced(rows: Sequence[OutputRow], again: Sequence[OutputRow], case: int) -> list[OutputRow]:
-    """Return the rows with those of a case as they are `again`."""
+    """Return the rows with those of a case replaced by `again`."""
     kept = [r for r in rows if r.case != case]
     return sorted([*kept, *(replace(r, case=case) for r in again)], key=lambda r: r.case)
 
 
 def _of_all(expected: Arrays, truth: Arrays) -> Arrays:
-    """Return the true value of each of these tensors; of one that the truth lacks, a sequence may be shorter there."""
+    """Return the reference value of each of these tensors; one may be missing if a sequence is shorter there."""
     return {name: truth.get(name, MISSING) for name in expected}
 
 

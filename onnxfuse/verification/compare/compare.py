@@ -1,4 +1,4 @@
-"""Run two models on the same inputs and judge the second by the first's own error against truth."""
+"""Run two models on the same inputs and judge the second by the first's own error against a float64 reference."""
 
 import tempfile
 import time
@@ -63,7 +63,7 @@ from onnxfuse.verification.variants.perturbed import chooses, on_perturbed_table
 from onnxfuse.verification.variants.variant import Arrays
 
 NOTHING_IN = {"SequenceEmpty": LENGTH, "Optional": PRESENT}
-"""Operators that without an input give a value with nothing in it, and what says so."""
+"""Operators whose omitted input yields an empty value, and the message for it."""
 
 
 def compare(
@@ -82,7 +82,7 @@ def compare(
     *,
     extra_cases: bool = True,
 ) -> VerifyReport:
-    """Return the report of `onnxfuse.verification.verify`, which tells what the arguments are."""
+    """Return the report of `onnxfuse.verification.verify`, which documents the arguments."""
     began = time.perf_counter()
     original_model, fused_model = load(original, "original"), load(fused, "fused")
     judging, limits = judging or Judging(), limits or Limits()
@@ -109,14 +109,14 @@ def compare(
         shapes = with_declared(specs, fused_model, shapes) if inputs is None else shapes
         plan = plan_of(specs, inputs, seeds, shapes)
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-            # One copy of the weights each in the end, in the oracle and the sessions: what was read is let go before
-            # the next ones open.
+            # Reference and sessions hold one copy of the weights each in the end: free the models read before opening
+            # the next.
             cuda = sessions.tf32_options(judging.use_tf32, fused_model)
             fused_file = sessions.openable(fused, fused_model, folder)
             in_branches = only_in_bodies(fused_model)
             del fused_model
             file = sessions.openable(original, original_model, folder)
-            # An original that ONNX Runtime does not open is told as that, and not as one without a truth.
+            # An original that ONNX Runtime does not open is reported as such, not as one without a reference.
             doing(model="original", case=None)
             plain = sessions.ort_session(file, providers, cuda=cuda)
             said = shapes or {}
@@ -137,7 +137,7 @@ def compare(
                 wide, why_not_wide = _wide(original, fused, original_model)
             choosing, without_elements = chooses(original_model), _without_elements(original_model)
             del original_model
-            # On two providers the original's own error is the worse one of the two.
+            # With two providers the original's own error is the worse of the two.
             twin = None if elsewhere is None else sessions.ort_session(file, elsewhere, cuda=cuda)
             doing(model="fused", case=None)
             session = sessions.with_kernels(fused_file, elsewhere or providers, cuda, rules)
@@ -175,12 +175,12 @@ def compare(
         else rounding_behind(report, halves=halves and wide is not None)
     )
     if rounding:
-        permitted = replace(judging, rounding=rounding, wide=False)  # What was wide was no problem.
+        permitted = replace(judging, rounding=rounding, wide=False)  # The float32 comparison found no problem.
         again = compare(
             original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
             limits.anew(), rules, extra_cases=extra_cases,
         )  # fmt: skip
-        # Both begin with the same plan; which cases are run beside hangs on the time.
+        # Both start from the same plan; the additional cases depend on the time.
         again_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (again, report))
         as_much = again_ran >= ran
         if again.ok and as_much:
@@ -201,9 +201,9 @@ def _reaching(
     limits: Limits,
     report: VerifyReport,
 ) -> tuple[list[Case], Shapes | None, VerifyReport]:
-    """Return the plan with sizes that the original takes and cases that enter its branches, and what is told of that.
+    """Return the plan with accepted sizes and cases that enter branches, and notes on both.
 
-    `runs`: whether the original takes a case.
+    `runs`: whether the original accepts a case.
     """
     said = shapes or {}
     if inputs is None:
@@ -226,7 +226,7 @@ def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
-    """Return the look at the fusions in float32 of a model of half precision; or why there is none."""
+    """Return the float32 comparison of the fusions of a half-precision model, or why there is none."""
     try:
         return Wide(lambda: load(original, "original"), step_of_half(model), lambda: load(fused, "fused")), ""
     except ModelError as error:
@@ -234,7 +234,7 @@ def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide
 
 
 def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
-    """Return why the truth is not computed in float64, empty where the smallest case and the weights fit."""
+    """Return why the reference is not computed in float64; empty if the smallest case and the weights fit."""
     weights = 8 * parameters(model)
     need = weights + min((peak(model, dict(key), float_bytes=8) for key in {shape_key(c) for c in plan}), default=0)
     return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
@@ -250,9 +250,9 @@ def _beside(
     report: VerifyReport,
     progress: Progress,
 ) -> VerifyReport:
-    """Run what made-up inputs leave out: large sizes and values, and inputs that show more where these show little.
+    """Run additional cases: large sizes and values, and more informative inputs where the default ones show little.
 
-    `said` are the sizes that were asked for, `shapes` those that were found, too.
+    `said` are the sizes requested by the user, `shapes` include those that were searched.
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
     constants = {*large_constants(reload()), *large_constants(reload_fused())}
@@ -264,14 +264,14 @@ def _beside(
 def _concluded(
     comparison: Comparison, specs: Sequence[InputSpec], empty: VerifyReport, in_branches: Collection[str]
 ) -> VerifyReport:
-    """Return the report on all cases. `in_branches` are the fused ops that stand in branches alone.
+    """Return the report on all cases. `in_branches` are the fused ops that occur only in branches.
 
-    Raises UsageError if the original took no case.
+    Raises UsageError if the original accepted no case.
     """
     if not comparison.rows and not comparison.problems:
         raise none_ran(comparison.cases)
     kernels = kernel_rows(comparison.session)
-    # Of a branch that never ran the report tells; what stands in no other place was not to be called.
+    # Branches that never ran are reported as such; ops that occur nowhere else are not required to have been called.
     excused = in_branches if empty.never_ran else ()
     wrong = {r.output for r in comparison.rows if r.verdict == "mismatch"}
     wide = comparison.wide.problems if comparison.wide else {}
@@ -296,7 +296,7 @@ def _concluded(
 def _forms(
     model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
 ) -> list[Callable[[Arrays], Arrays]]:
-    """Return what runs other forms of the original; one that cannot be opened is a run less."""
+    """Return the runners of the original's variants; one that cannot be opened is omitted."""
     found = []
     with suppress(ModelError):
         found += [run for run in [with_types(model, providers, cuda)] if run is not None]
@@ -306,7 +306,7 @@ def _forms(
 
 
 def load(source: Source, name: str) -> onnx.ModelProto:
-    """Return the model behind `source`, which messages call `name`. Raises ModelError."""
+    """Load the model behind `source`, which messages call `name`. Raises ModelError."""
     if isinstance(source, onnx.ModelProto):
         return source
     return io.parse(source, f"the {name} model") if isinstance(source, bytes) else io.load(source)

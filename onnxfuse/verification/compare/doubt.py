@@ -1,11 +1,11 @@
-"""A case that leaves its budget is looked at again before it is called wrong.
+"""Re-examine a case that exceeds its budget before reporting it as wrong.
 
-The outputs of a case may share one cause, and are then few however many they are: the thousand logits of a classifier
-are made of the means of one image. The original's own error in one case is small by luck then; on inputs near by it is
-not. Or the largest error is that of few elements that amplify what is rounded before them: the exp of a box, a score
-whose logit is the difference of two large numbers. So the original is run on nudged inputs, in other forms, and near
-by: the same inputs with every number moved by a percent or so, and some of the ids drawn anew. Each says what its error
-is like *here*; what it is elsewhere, where it may be blunt, widens nothing.
+All outputs of a case may share one cause, and are then few samples however many they are: the thousand logits of a
+classifier are computed from the means of one image. The original's own error in one case may be small by chance; on
+nearby inputs it is not. Or the largest error belongs to few elements that amplify earlier rounding: the exp of a box, a
+score whose logit is the difference of two large numbers. So the original is run on perturbed inputs, as other variants,
+and nearby: the same inputs with every number changed by about a percent, and some of the ids redrawn. Each run shows
+how large its error is *here*; errors elsewhere, where the original may be blunt, widen nothing.
 """
 
 import math
@@ -28,20 +28,20 @@ from onnxfuse.verification.tolerance.output_error import Measure
 Array = npt.NDArray[Any]
 
 NEIGHBORS = 4
-"""Inputs near by: that the original's own error is small by luck in all five is rare."""
+"""Number of nearby inputs: that the original's own error is small by chance on all five is rare."""
 NEAR = 2.0**-6
-"""By how much of itself a number is moved: thousands of rounding steps, and no other conditioning."""
+"""Relative change of a number: thousands of rounding steps, without changing the conditioning."""
 REDRAWN = 0.25
-"""Share of the ids that are drawn anew."""
+"""Share of the ids that are redrawn."""
 NO_LUCK = 100.0
-"""An error this many times the budget needs no second look: an own error below a hundredth of its spread is rare. Where
-a model chooses among numbers, no error is too large for a choice that a rounding made."""
+"""An error this many times the budget needs no re-examination: an own error below a hundredth of its spread is rare.
+For a model that selects by value no error is too large, because a rounding may change the selection."""
 
 
 def settle(comparison: Comparison, case_of: Callable[[int], Case], specs: Sequence[InputSpec], show: Progress) -> None:
-    """Run the doubtful cases again, the worst first, and widen their budgets by what the original does near by.
+    """Rerun the doubtful cases, the worst first, and widen their budgets by the original's error nearby.
 
-    An output that is wrong beyond doubt in one case is not looked at in the others. `case_of` returns the inputs of a
+    An output that is wrong beyond doubt in one case is not re-examined in the others. `case_of` returns the inputs of a
     position in `comparison.cases`.
     """
     beyond = math.inf if comparison.chooses else NO_LUCK
@@ -64,7 +64,8 @@ def settle(comparison: Comparison, case_of: Callable[[int], Case], specs: Sequen
 
 
 def _doubted(rows: Sequence[OutputRow], beyond: float) -> list[int]:
-    """Return the cases in which an output is out of its budget, the worst first; none where one is `beyond` it."""
+    """Return the cases in which an output exceeds its budget, the worst first; none if one exceeds it by the factor
+    `beyond`."""
     worst: dict[int, float] = {}
     for row in rows:
         if row.tolerance is None and row.measure.fault:
@@ -90,14 +91,14 @@ def near_by(
 
 
 def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measure]:
-    """Return how far the original is from the truth by itself; nothing where it has no result or the truth has none."""
+    """Return the original's own error; empty if it or the reference has no result."""
     try:
         expected = sessions.tensors(comparison.plain, inputs)
         truth, _ = comparison.true_of(inputs, expected)
     except OutOfTime:
         return {}
     except sessions.ORT_ERRORS:
-        return {}  # one neighbor less: near the edge of what it takes the original refuses inputs
+        return {}  # one neighbor less: near the edge of its domain the original rejects inputs
     more = [comparison.by_twin(inputs)]
     more += [comparison.rounded(inputs)] if comparison.rounded is not None else []
     return {
@@ -117,9 +118,9 @@ def _widen(comparison: Comparison, case: int, near: Sequence[Mapping[str, Measur
 
 
 def neighbor(inputs: Mapping[str, Array], specs: Sequence[InputSpec], seed: int) -> dict[str, Array] | None:
-    """Return inputs near these: numbers moved by up to NEAR, whole ones by up to 1, some ids drawn anew.
+    """Return nearby inputs: floats changed by up to NEAR, integers by up to 1, some ids redrawn.
 
-    Masks and sizes stay. None where nothing moves.
+    Masks and sizes are unchanged. None if nothing changes.
     """
     rng = np.random.default_rng(seed)
     by_name = {s.name: s for s in specs}

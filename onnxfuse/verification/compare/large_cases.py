@@ -1,7 +1,8 @@
-"""Large sizes and large values: what serves many, and what other kernels are planned for, beside the small cases.
+"""Cases with large sizes and large values: what servers run, and where other kernels are chosen, in addition to small
+cases.
 
-Each kind of dynamic dimension is run once with a size that people serve, and the numbers once with magnitudes up to
-the range of their type, as large as the original takes them and as the time allows. What was left out is told.
+Each kind of dynamic dimension is run once at a realistic serving size, and the numbers once with magnitudes up to the
+range of their type, as large as the original accepts and the time allows. Omissions are reported.
 """
 
 import math
@@ -26,25 +27,25 @@ LADDERS: Mapping[str, tuple[int, ...]] = {
     "sequence": (1024, 512, 257, 128, 65, 33, 20),
     "image": (640, 416, 256, 224, 160, 128),
 }
-"""Sizes by kind of dimension, tried from the largest on: a batch with a rest beside tiles of 64; lengths up to what
-position tables end at; images of detectors and classifiers."""
+"""Sizes per kind of dimension, tried from the largest: a batch with a remainder to tiles of 64; lengths up to the usual
+ends of position tables; images of detectors and classifiers."""
 SHARE, LEAST = 0.5, 0.01
-"""All of this may take so much of the time of the small cases, or of the time that is there at all, if that is more."""
+"""Time for these cases, as a share of the small cases' time, or of the time limit if that is more."""
 REFUSED = "the original refuses it"
-"""Why a size was not run that ONNX Runtime does not take."""
+"""Why a size was not run that ONNX Runtime rejects."""
 CONSTANTS_TOLD = 4
-"""Large constants that are named where no values near them were run."""
+"""Large constants named in the report if no values near them were run."""
 TIMES, BRIEF = 5, 0.1
-"""Runs of the original that tell how long it takes, and the seconds after which no more are made."""
+"""Timed runs of the original, and the seconds after which no more are made."""
 HARDLY = 2.0
-"""What is hardly larger than the largest small case costs about as much, and is run whatever the others took."""
+"""A case that is hardly larger than the largest small one costs about as much, and is run whatever the others took."""
 ROOM, ROOM_HALF = 2.0**8, 4.0
-"""Every value of the truth stays below the type's largest by this factor: another order of the same operations may
-multiply first what the original divides first."""
+"""Every value of the reference stays below the type's maximum by this factor: a different operation order may multiply
+first where the original divides first."""
 
 
 class LargeCases:
-    """The large cases of one verification, and what of them was not run."""
+    """The large cases of one verification, and which of them were not run."""
 
     def __init__(self, comparison: Comparison, specs: Sequence[InputSpec], seed: int, show: Progress) -> None:
         self.comparison, self.specs, self.seed, self.show = comparison, specs, seed, show
@@ -53,13 +54,14 @@ class LargeCases:
         seconds = sum(c.seconds for c in self.small)
         self.left = max(SHARE * seconds, LEAST * comparison.limits.seconds)
         self.share = self.left
-        """What the next of them may take of it."""
+        """Share of the time left for the next case."""
         self.not_run: list[str] = []
         self._base = max(self.small, key=lambda c: _elements(c.shapes), default=None)
         self._plain, self._per_plain = self._timed_base()
 
     def run(self, said: Shapes, shapes: Shapes, constants: Sequence[float] = ()) -> tuple[str, ...]:
-        """Run them; return what was not, and why. `said` are the sizes that were asked for, `shapes` all known ones.
+        """Run the cases; return which were not run, and why. `said` are the sizes requested by the user, `shapes` all
+        known ones.
 
         `constants` are the large ones of the model.
         """
@@ -71,15 +73,15 @@ class LargeCases:
                 self._size(kind, [n for n, k in names.items() if k == kind], shapes)
             self.share = self.left
             judging = self.comparison.judging
-            # Tolerances are of values as the user knows them. Where a session may round factors, a softmax of large
-            # scores is a choice that the rounding makes.
+            # User tolerances apply to values that the user knows. If a session may use TF32, a softmax of large scores
+            # is a selection that depends on rounding.
             if not judging.tolerances.rtol and not judging.tolerances.atol and not judging.rounding:
                 self._values()
                 self._bounds(constants)
         return tuple(self.not_run)
 
     def _size(self, kind: str, names: Sequence[str], shapes: Shapes) -> None:
-        """Run one case in which every dimension of a kind is large, the others as small as there are."""
+        """Run one case in which all dimensions of a kind are large and the others as small as possible."""
         sets = [dimensions(self.specs, c.shapes) for c in self.small]
         usual = max(one[n] for one in sets for n in names)
         others = min(sets, key=lambda one: _small(one, self.kinds, names))
@@ -89,7 +91,7 @@ class LargeCases:
             case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
             longer = size / max(others[n] for n in names) if kind == "sequence" else 1.0
             why = self._try(case, longer)
-            # The state of a recurrent model has the batch of its input, under another name.
+            # The state of a recurrent model has the same batch as its input, under another name.
             if why == REFUSED and (tied := _tied(sets, names)):
                 chosen |= dict.fromkeys(tied, size)
                 case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
@@ -100,7 +102,7 @@ class LargeCases:
             self.not_run.append(f"no {kind} above {usual} ({', '.join(names)}): {why}")
 
     def _values(self) -> None:
-        """Run one case of large numbers, the largest with which the original is as right as in the small cases."""
+        """Run one case of large numbers, the largest for which the original is as accurate as in the small cases."""
         tops = large_tops(self.specs)
         good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
         if not tops or not good:
@@ -140,7 +142,7 @@ class LargeCases:
         return all(np.isfinite(x.astype(np.float64)).all() for n, x in found.items() if n in names)
 
     def _try(self, case: Case, longer: float, bound: float = math.inf, good: set[str] | None = None) -> str:
-        """Run a case if it is cheap enough; return why it was not. `longer`: by how much a sequence is."""
+        """Run a case if it is cheap enough; return why it was not run. `longer`: growth factor of the sequences."""
         self.show(f"{case.name} {shapes_text(case)}", 0, 1)
         assert self._base is not None
         larger = max(_elements(case.shapes) / _elements(self._base.shapes), 1.0)
@@ -171,14 +173,14 @@ class LargeCases:
         return REFUSED if why.startswith(REFUSED) else why.removeprefix(LEFT_OUT)
 
     def _timed_base(self) -> tuple[float, float]:
-        """Return the seconds of the original alone in the largest small case, and how many times that the case took."""
+        """Return the original's seconds in the largest small case, and the ratio of that whole case to it."""
         if self._base is None or self._base.made is None:
             return 0.0, 0.0
         seconds = self._alone(self._base.made)
         return seconds, self._base.seconds / seconds
 
     def _alone(self, case: Case) -> float:
-        """Return the seconds of the original alone, the least of some short runs: other work is not to decide."""
+        """Return the original's own run time in seconds, the minimum over some short runs, to exclude other load."""
         inputs = case.make()
         spent: list[float] = []
         while not spent or (len(spent) < TIMES and sum(spent) < BRIEF):
@@ -200,7 +202,7 @@ def dimensions(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]
 
 
 def sizes_run(specs: Sequence[InputSpec], ran: Sequence[Mapping[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Return the values of each dynamic dimension in the cases that were run, in order of size."""
+    """Return the values of each dynamic dimension in the cases that were run, in ascending order."""
     found: dict[str, set[int]] = {}
     for shapes in ran:
         for name, size in dimensions(specs, shapes).items():
@@ -209,14 +211,15 @@ def sizes_run(specs: Sequence[InputSpec], ran: Sequence[Mapping[str, tuple[int, 
 
 
 def _small(sizes: Mapping[str, int], kinds: Mapping[str, str], without: Sequence[str] = ()) -> tuple[bool, bool, int]:
-    """Return how small a set of sizes is, but for some: those without elements come last, before them lengths of 1."""
+    """Return a sort key by size except for some dimensions: sets without elements come last, sequences of length 1
+    before them."""
     others = {name: size for name, size in sizes.items() if name not in without}
     one = any(size == 1 and kinds.get(name) != "batch" for name, size in others.items())
     return 0 in others.values(), one, math.prod(others.values())
 
 
 def _tied(sets: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[str]:
-    """Return the other dimensions that had the size of one of these in every case."""
+    """Return the other dimensions that had the same size as one of these in every case."""
     return [
         other
         for other in (sets[0] if sets else ())

@@ -1,4 +1,4 @@
-"""Verify a file in lower precision: each output held against the truth by the contract for it (`lower_precision`)."""
+"""Verify a file in lower precision: judge each output against the reference by its contract (`lower_precision`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def verified(
     progress: Progress,
     top_k: Sequence[int] | None,
 ) -> VerifyReport:
-    """Return the report on `fused`, which says that it is in lower precision. Raises UsageError, ModelError."""
+    """Return the report on `fused`, a file in lower precision. Raises UsageError, ModelError."""
     began = time.perf_counter()
     problems = tuple(interface_problems(original, fused, lower=True))
     report = VerifyReport(providers[0], "", "", "", (), (), (), problems, 0.0, contract=lowered)
@@ -131,7 +131,7 @@ def verified(
         if not rows and not failures:
             raise none_ran(cases)
     kernels = kernel_rows(session) if session is not None else ()
-    # Of a branch that never ran the report tells; what stands in no other place was not to be called.
+    # Branches that never ran are reported as such; ops that occur nowhere else are not required to have been called.
     idle = launch_problems(kernels, only_in_bodies(fused) if never else ()) if providers[0] == sessions.CUDA else ()
     return replace(
         report, truth=oracle.kind, truth_how=oracle.how, truth_why=oracle.why, cases=tuple(cases), rows=tuple(rows),
@@ -141,7 +141,7 @@ def verified(
 
 
 def _largest(truth: npt.NDArray[Any]) -> float:
-    """Return the largest finite value of an output; 0 where it has none, or no numbers."""
+    """Return the largest finite value of an output; 0 if there is none, or if it is not numeric."""
     if truth.dtype.kind not in "biufV":
         return 0.0
     magnitudes = np.abs(truth.astype(np.float64))
@@ -151,7 +151,8 @@ def _largest(truth: npt.NDArray[Any]) -> float:
 def _plan(
     original: onnx.ModelProto, inputs: Sequence[RealInputs] | None, seeds: Sequence[int], shapes: Shapes | None
 ) -> list[Case]:
-    """Return the cases: real inputs, or made-up ones in the range of float16, of sizes that the original takes."""
+    """Return the cases: real inputs, or inputs generated in the range of float16, at sizes that the original
+    accepts."""
     if inputs is None and not shapes:
         usual = default_cases(original, None, [sessions.CPU], "verify", half=True)
         shapes = dict(usual[0].shapes)
@@ -164,7 +165,7 @@ def _plan(
 def lower_run(
     fused: onnx.ModelProto, providers: Sequence[str], folder: str, rules: Sequence[Any] = ()
 ) -> tuple[Run, Any]:
-    """Return what runs a model in lower precision, and its session; None for a type that the CPU has no kernels for."""
+    """Return the runner of a model in lower precision, and its session; None for a type without CPU kernels."""
     if providers[0] == sessions.CPU and _holds(fused, TensorProto.BFLOAT16):
         return rounded_run(fused), None
     session = sessions.with_kernels(sessions.openable(fused, fused, folder), providers, rules=rules)
@@ -179,7 +180,7 @@ def _holds(model: onnx.ModelProto, type_: int) -> bool:
 
 
 def as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
-    """Return the inputs in the types that the file declares."""
+    """Convert the inputs to the types that the file declares."""
     types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
     low = {TYPES[n] for n in ("float16", "bfloat16")}
     return {
@@ -198,7 +199,7 @@ def _late(cases: Sequence[CaseRow], limits: Limits) -> str:
 def _true(
     truth: Float64Reference, feeds: dict[str, npt.NDArray[Any]], original: onnx.ModelProto
 ) -> tuple[Arrays, Float64Reference]:
-    """Return the true outputs, in float32 from now on where float64 is not possible."""
+    """Return the reference outputs, in float32 from now on if float64 is not possible."""
     try:
         return truth.evaluate(feeds), truth
     except REFERENCE_GAPS as error:

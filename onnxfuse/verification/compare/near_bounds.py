@@ -1,7 +1,7 @@
-"""Inputs near the large constants of a model: a bound or a shift beyond the usual numbers shows there alone.
+"""Inputs near the large constants of a model: a bound or shift beyond the usual range of values only matters there.
 
-Sigmoid(x - 5000) is 0 or 1 in every other case, and Clip up to 2000 does nothing: numbers of all magnitudes hardly meet
-the few that tell. So one case has numbers around each constant of one element, near it and a few units from it.
+Sigmoid(x - 5000) is 0 or 1 in every other case, and Clip up to 2000 is the identity: numbers of all magnitudes hardly
+meet the informative ones. So one case has numbers around each scalar constant, near it and some units away.
 """
 
 import math
@@ -15,15 +15,15 @@ from onnxfuse.model.nested import nodes_of
 from onnxfuse.verification.inputs.inputs import Array, Case
 
 LEAST, MOST = 2.0**9, 2.0**40
-"""Magnitudes of constants near which the usual numbers hardly are; what is larger is a mask and stands for infinity."""
+"""Range of constants that the usual numbers hardly reach; a larger one is a mask constant that stands for infinity."""
 SPREADS = (0.5, 4.0, 32.0)
-"""Standard deviations around a constant: what saturates tells within a few units of it."""
+"""Standard deviations around a constant: saturating functions vary within some units of it."""
 KEPT = 0.25
-"""Share of the numbers that stay as they are."""
+"""Share of the numbers that are unchanged."""
 
 
 def large_constants(model: onnx.ModelProto) -> tuple[float, ...]:
-    """Return the constants of one element of such a magnitude, those of bodies and attributes included."""
+    """Return the scalar constants of such a magnitude, including those in bodies and attributes."""
     tensors = [*model.graph.initializer]
     found = set[float]()
     for node in nodes_of(model.graph):
@@ -40,7 +40,7 @@ def large_constants(model: onnx.ModelProto) -> tuple[float, ...]:
 
 
 def near(base: Case, constants: Sequence[float]) -> Case:
-    """Return the case whose floats lie around the constants, of either sign."""
+    """Return the case with its floats drawn around the constants, of either sign."""
     return Case("bounds", base.seed, base.shapes, partial(_made, base, tuple(constants)))
 
 

@@ -1,4 +1,4 @@
-"""Cases beside the planned ones: one is kept where it tells something, and leaves no trace where it does not."""
+"""Speculative cases: run a case and record it only if its result is informative."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,20 +9,20 @@ from onnxfuse.verification.inputs.inputs import Case
 from onnxfuse.verification.report.rows import OutputRow
 
 NO_NEWS = "it tells nothing more"
-"""Why a case is not kept whose rows are not worth having."""
+"""Why a case is not recorded whose rows add no information."""
 
 Keep = Callable[[Sequence[OutputRow]], bool]
 
 
 def try_one(comparison: Comparison, case: Case, seconds: float, keep: Keep, bound: float = math.inf) -> str:
-    """Run a case, in so many seconds at most; return why it was not kept, empty where it was.
+    """Run a case within a time limit; return why it was not recorded, empty if it was.
 
-    `keep` says whether its rows are worth having. No value of the truth may leave `bound`.
+    `keep` decides whether its rows are worth recording. No value of the reference may exceed `bound`.
     """
     rows, exact, truth, limits = len(comparison.rows), len(comparison.exact), comparison.truth, comparison.limits
     found = [] if comparison.wide is None else [*comparison.wide.found]
     comparison.limits = Limits(min(seconds, limits.seconds - limits.spent), limits.memory)
-    longest, comparison.longest = comparison.longest, 0.0  # how long it takes is for the caller to know
+    longest, comparison.longest = comparison.longest, 0.0  # its duration is accounted for by the caller
     with truth.within(bound):
         comparison.run(case)
     comparison.limits, comparison.longest = limits, max(longest, comparison.longest)

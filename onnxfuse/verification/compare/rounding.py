@@ -1,4 +1,4 @@
-"""Which rounding, that a run of the original does not show, may be behind an error that is out of the budget."""
+"""Additional rounding that may explain an error beyond the budget although runs of the original do not show it."""
 
 from typing import Literal
 
@@ -6,19 +6,20 @@ from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
 
 Rounding = Literal["", "tf32", "half"]
-"""The factors of float32 products rounded to TF32; every value of a half type rounded to it behind its node."""
+"""`tf32`: factors of float32 products rounded to TF32; `half`: every half-precision value rounded after its node."""
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-"""Types of outputs that a rounding moves."""
+"""Types of outputs that rounding changes."""
 
 
 def rounding_behind(report: VerifyReport, *, halves: bool) -> Rounding:
-    """Return by which rounding the original may be as far from the truth as what is wrong; empty where by none.
+    """Return the rounding under which the original may be as far from the reference as the failing outputs; empty if
+    none.
 
-    On CUDA sessions may round the factors of float32 products to TF32: which algorithm the libraries take for the
-    original is their choice, what they may round is the session's. On the CPU ONNX Runtime keeps float32 between the
-    operators of a half type that it has no kernels for, and so rounds less than these are defined to: `halves` says
-    whether the original holds such types.
+    On CUDA, sessions may round the factors of float32 products to TF32: the libraries choose the algorithm for the
+    original, but the session permits the rounding. On the CPU, ONNX Runtime keeps float32 between half-precision
+    operators without kernels, and so rounds less than these are defined to: `halves` says whether the original holds
+    such types.
     """
     wrong = [r for r in report.rows if r.verdict in ("mismatch", "undecided") and not r.measure.empty]
     if report.problems or not wrong or any(r.tolerance is not None or r.measure.broken for r in wrong):

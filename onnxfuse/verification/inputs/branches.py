@@ -1,9 +1,8 @@
-"""Which bodies of If, Loop and Scan a run enters, and inputs that reach the others.
+"""Track which bodies of If, Loop and Scan a run enters, and generate inputs that reach the others.
 
-ONNX Runtime's profiler tells of every node that ran. The nodes of the bodies get names of our own in a copy that is run
-as it stands, without optimization. Inputs for a body that nothing reached: each selector, an input of one element,
-takes the constants that the model compares with, their neighbours, 0, 1 and more, both booleans; data are zeroed or
-made of one sign.
+ONNX Runtime's profiler reports every node that ran. Nodes in bodies get unique names in a copy that runs without
+optimization. For a body that was not reached, each selector (an input of one element) is set to the constants that the
+model compares with, their neighbors, 0, 1 and more, or both booleans; data inputs are zeroed or made of one sign.
 """
 
 import itertools
@@ -27,11 +26,11 @@ from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, sizes_of
 from onnxfuse.verification.run import sessions
 
 COMPARISONS = named(Trait.COMPARISON) | {"Mod", "Where"}
-"""Operators whose constants say which values make a difference."""
+"""Operators whose constants are likely thresholds."""
 COUNTS = (0, 1, 2, 7)
-"""Values of a selector beside them: no turn of a Loop, one, several."""
+"""Additional values of a selector: a Loop of no, one or several iterations."""
 ATTEMPTS = 64
-"""Sets of inputs that are tried at most."""
+"""Largest number of input sets that are tried."""
 
 
 def _negative(x: Array) -> Array:
@@ -43,28 +42,28 @@ SIGNS: Mapping[str, Callable[[Array], Array]] = {
     "positive": np.abs,
     "negative": _negative,
 }
-"""What is done to all numbers that are no selectors."""
+"""Transformations of all inputs that are not selectors."""
 Change = Callable[[Case], Case]
-"""Makes another case of one, of the same sizes."""
+"""Derives a case of the same sizes from another."""
 NAME = "onnxfuse body {} node {}"
 
 
 @dataclass(frozen=True)
 class Body:
-    """A body of a control-flow node in the main graph or in another body."""
+    """A body of a control-flow node, in the main graph or nested."""
 
     name: str
-    """Its attribute and its node: "then_branch of If 'select'"."""
+    """Attribute and node: "then_branch of If 'select'"."""
     nodes: int
 
     @property
     def text(self) -> str:
-        """The body in words."""
+        """Describe the body in words."""
         return f"{self.name} ({plural(self.nodes, 'node')})"
 
 
 def only_in_bodies(model: ModelProto) -> frozenset[str]:
-    """Return the fused ops that stand in bodies of If, Loop and Scan, and nowhere else."""
+    """Return the fused ops that occur only in bodies of If, Loop and Scan."""
     above = {n.op_type for nodes in (model.graph.node, *(f.node for f in model.functions)) for n in nodes}
     return frozenset(node_counts(model)) - above
 
@@ -81,14 +80,14 @@ class Bodies:
 
     @property
     def never(self) -> tuple[Body, ...]:
-        """The bodies that no run has entered, the largest first."""
+        """The bodies that no run has entered, largest first."""
         return tuple(sorted((b for n, b in enumerate(self.every) if n not in self.ran), key=lambda b: -b.nodes))
 
     def run(self, cases: Sequence[Case]) -> int | None:
-        """Run the model on these cases and return how many bodies were entered that were not before.
+        """Run the model on these cases and return how many bodies were newly entered.
 
-        A case that is refused enters none, wherever it got to; None where all are. Raises ModelError where ONNX Runtime
-        cannot open the model on the CPU as it stands.
+        A case that is rejected enters none, wherever it stopped; None if all are rejected. Raises ModelError if ONNX
+        Runtime cannot open the model on the CPU without optimization.
         """
         taken, entered = self._profiled(cases)
         if len(taken) < len(cases):
@@ -98,7 +97,7 @@ class Bodies:
         return fresh if taken else None
 
     def _profiled(self, cases: Sequence[Case]) -> tuple[list[Case], set[int]]:
-        """Return which of the cases the model takes, and the bodies that all of them have entered."""
+        """Return which of the cases the model accepts, and the bodies that they entered together."""
         taken = []
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             file = sessions.openable(self._model, self._model, folder)
@@ -123,10 +122,10 @@ def reaching(
     resized: Callable[[Change], Case | None],
     ended: Callable[[], bool],
 ) -> list[Case]:
-    """Return cases that enter bodies which `bodies` has not seen run, made of `base`, until `ended`.
+    """Return cases, derived from `base`, that enter bodies not yet run, until `ended` returns True.
 
-    `resized` returns a case of other sizes with which the model takes the change, where it does not take it in `base`:
-    another branch may want longer windows.
+    `resized` returns a case of other sizes with which the model accepts a change that it rejects in `base`: another
+    branch may need longer windows.
     """
     found: list[Case] = []
     for change in itertools.islice(_changes(model, specs, base), ATTEMPTS):
@@ -160,7 +159,7 @@ def _branch(values: Mapping[str, float], sign: str, base: Case) -> Case:
 
 
 def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Array]:
-    """Return the inputs of `base` with these values in place of selectors, and the others changed by `sign`."""
+    """Return the inputs of `base` with these selector values, and the others transformed by `sign`."""
     arrays = base.make()
     for name, value in values.items():
         arrays[name] = np.full_like(arrays[name], value)
@@ -170,7 +169,7 @@ def _changed(base: Case, values: Mapping[str, float], sign: str) -> dict[str, Ar
 
 
 def selector_values(spec: InputSpec, compared: Sequence[float], sizes: Mapping[str, int]) -> list[float]:
-    """Return the values that are tried for a selector, those that its type and its role allow."""
+    """Return the values tried for a selector, as far as its type and role allow."""
     if spec.array_type.kind == "b":
         return [0, 1]
     near = [v + d for v in compared for d in (0, -1, 1)]
@@ -184,7 +183,7 @@ def selector_values(spec: InputSpec, compared: Sequence[float], sizes: Mapping[s
 
 
 def compared_constants(graph: GraphProto) -> set[float]:
-    """Return the constants of one element that comparisons read, those in bodies included."""
+    """Return the scalar constants that comparisons read, including those in bodies."""
     constants: dict[str, float] = {}
     read: list[str] = []
 
@@ -213,14 +212,14 @@ def compared_constants(graph: GraphProto) -> set[float]:
 
 
 def _marked(graph: GraphProto, numbers: Iterator[int]) -> Iterator[Body]:
-    """Name the nodes in the bodies of a graph, in place; yield the bodies in the order of their numbers."""
+    """Give the nodes in the bodies of a graph unique names, in place; yield the bodies in index order."""
     for node in graph.node:
         for attribute, body in _graphs(node):
             own = f"{attribute} of {node.op_type} '{node.name or next(iter(node.output), '')}'"
             working = sum(n.op_type != "Constant" for n in body.node)
             if working:
                 number = next(numbers)
-                # Inner bodies are called by the names that the model gave their nodes: they are told of first.
+                # Nested bodies are reported by the original names of their nodes: yield them first.
                 inner = list(_marked(body, numbers))
                 for n, one in enumerate(body.node):
                     one.name = NAME.format(number, n)

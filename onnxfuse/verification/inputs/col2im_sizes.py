@@ -1,6 +1,8 @@
-"""Images and blocks with which Col2Im runs: of as many places as there are columns, of as many taps as rows divide by.
+"""Solve for image and block shapes that are valid for Col2Im.
 
-Both hang on each other and on the extents of the columns, and either may be an input: they are solved for together.
+The number of block positions must equal the number of columns, and the number of taps must divide the number of rows.
+Image and block depend on each other and on the column extents, and either may be an input, so they are solved for
+together.
 """
 
 import itertools
@@ -11,30 +13,30 @@ from dataclasses import dataclass
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site
 
 TAPS = (2, 1, 3, 4)
-"""Extents of a block, those first that are made up before the others: of one tap nothing is added up."""
+"""Block extents in order of preference: with a single tap nothing is accumulated."""
 RANK = 2
-"""Axes of an image of which nothing is known."""
+"""Assumed number of spatial axes."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """One Col2Im: what of it is known."""
+    """The known parameters of one Col2Im."""
 
     wants: int
-    """The input that is to be made up: 1 the image, 2 the block."""
+    """The input to generate: 1 the image, 2 the block."""
     rows: CountedExtent
     """Channels times taps."""
     count: CountedExtent
-    """How many columns there are."""
+    """Number of columns."""
     image: tuple[int, ...]
-    """Empty where it is an input, too; as the block."""
+    """Image shape; empty if it is an input, too. The block likewise."""
     block: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
     strides: tuple[int, ...]
 
     def __call__(self, sizes: Mapping[str, int], shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what the input takes where dimensions have these sizes: ones where nothing fits."""
+        """Return the input's value for these dimension sizes: ones if nothing is valid."""
         rank = len(self.image or self.block) or (shape[0] if shape else RANK)
         rows, count = self.rows.at(sizes), self.count.at(sizes)
         for block in self.blocks(rank):
@@ -46,25 +48,25 @@ class Columns:
         return (1,) * rank
 
     def blocks(self, rank: int) -> Iterator[tuple[int, ...]]:
-        """Yield the blocks that are tried."""
+        """Yield candidate blocks."""
         yield from [self.block] if self.block else itertools.product(TAPS, repeat=rank)
 
     def places(self, image: Sequence[int], block: Sequence[int]) -> list[int]:
-        """Return how often a block stands along each axis of an image."""
+        """Return the number of block positions along each axis of an image."""
         return [
             (size + pad - span) // stride + 1
             for size, (pad, span, stride) in zip(image, self._axes(block), strict=True)
         ]
 
     def _axes(self, block: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Return for each axis the padding at both ends, what a block spans, and the stride."""
+        """Return for each axis the total padding, the extent of the dilated block, and the stride."""
         rank = len(block)
         dilations, strides = self.dilations or (1,) * rank, self.strides or (1,) * rank
         pads = self.pads or (0,) * 2 * rank
         return [(pads[n] + pads[n + rank], d * (block[n] - 1) + 1, strides[n]) for n, d in enumerate(dilations)]
 
     def _image(self, block: Sequence[int], count: int) -> tuple[int, ...] | None:
-        """Return an image with so many places, the nearest to a square; None where there is none."""
+        """Return an image with that many positions, as square as possible; None if there is none."""
         if self.image:
             places = self.places(self.image, block)
             return self.image if min(places) > 0 and math.prod(places) == count else None
@@ -80,7 +82,7 @@ class Columns:
 
 
 def _factorized(number: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to write a number as a product of so many."""
+    """Yield the factorizations of an integer into so many factors."""
     if parts == 1:
         yield (number,)
         return
@@ -97,17 +99,17 @@ def _of(site: Site, wants: int) -> Columns:
 
 
 def image(site: Site) -> InputValues:
-    """Return what the image of Col2Im takes."""
+    """Return the valid image of Col2Im."""
     return InputValues("fitted", fitted=_of(site, 1))
 
 
 def block(site: Site) -> InputValues:
-    """Return what the block of Col2Im takes."""
+    """Return the valid block of Col2Im."""
     return InputValues("fitted", fitted=_of(site, 2))
 
 
 def demanded(site: Site) -> Iterator[dict[str, int]]:
-    """Yield sizes of the named dimensions of the columns with which Col2Im runs, what is constant of it as it is."""
+    """Yield sizes of the columns' named dimensions for which Col2Im is valid, given its constant inputs."""
     made = _of(site, 0)
     shape = site.shape(0) or ()
     if len(shape) != 3 or not (made.image or made.block):

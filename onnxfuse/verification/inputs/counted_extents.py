@@ -1,4 +1,4 @@
-"""Extents that a case knows and a model need not, and the numbers that an input takes where they have their sizes."""
+"""Symbolic extents whose sizes a case fixes, and the integer values that an input accepts at those sizes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ from onnxfuse.shapes.types import Dim, ValueType, factors, whole
 
 @dataclass(frozen=True)
 class CountedExtent:
-    """A sum of extents, products of them, and a number."""
+    """A sum of products of extents, and a constant."""
 
     terms: tuple[tuple[int, tuple[Dim, ...]], ...] = ()
-    """Each a number times extents."""
+    """Each a coefficient and its extents."""
     plus: int = 0
 
     def __add__(self, other: "CountedExtent | int") -> "CountedExtent":
@@ -28,11 +28,11 @@ class CountedExtent:
         return self + CountedExtent(tuple((-n, dims) for n, dims in less.terms), -less.plus)
 
     def times(self, number: int) -> "CountedExtent":
-        """Return it so many times."""
+        """Return this multiplied by an integer."""
         return CountedExtent(tuple((n * number, dims) for n, dims in self.terms), self.plus * number)
 
     def at(self, sizes: Mapping[str, int]) -> int | None:
-        """Return the number where dimensions have these sizes; None where one of them is not known."""
+        """Return the value for these dimension sizes; None if one of them is unknown."""
         total = self.plus
         for number, dims in self.terms:
             known = [_size(d, sizes) for d in dims]
@@ -51,51 +51,51 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
 
 @dataclass(frozen=True)
 class Span:
-    """Whole numbers from `low` to `high`, both of them valid."""
+    """Integers from `low` to `high`, inclusive."""
 
     low: CountedExtent
     high: CountedExtent
 
     def at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Return both ends where dimensions have these sizes; what is not known leaves the smallest number."""
+        """Return both ends for these dimension sizes; an unknown end falls back to the smallest valid integer."""
         low = self.low.at(sizes) or 0
         high = self.high.at(sizes)
         return low, low if high is None else max(low, high)
 
 
 Fitted = Callable[[Mapping[str, int], tuple[int, ...]], tuple[int, ...]]
-"""Computes the numbers from the sizes of the dimensions and the shape of the input."""
+"""Computes the values from the dimension sizes and the input's shape."""
 
 
 @dataclass(frozen=True)
 class InputValues:
-    """What an input takes."""
+    """The values that an input accepts."""
 
     kind: str
-    """`within`: numbers of every span. `each`: a number of the span of its own, the last element that of the last span.
-    `axes`: different ones out of `choices`. `parts`: numbers that add up to the last of the first span. `target`: the
-    shape of a Reshape. `mask`: zeros and ones. `fitted`: what `fitted` computes."""
+    """`within`: integers in every span. `each`: a span per element, aligned at the last element. `axes`: distinct
+    integers out of `choices`. `parts`: integers that sum to the end of the first span. `target`: a Reshape target.
+    `mask`: zeros and ones. `fitted`: computed by `fitted`."""
     spans: tuple[Span, ...] = ()
     choices: tuple[int, ...] = ()
     real: bool = False
-    """Whether what lies between two whole numbers is valid, too."""
+    """Whether values between two integers are valid, too."""
     fitted: Fitted | None = None
 
 
 @dataclass(frozen=True)
 class Site:
-    """A node that reads the input, and what is known where it stands."""
+    """A node that reads the input, with what is known at that node."""
 
     node: NodeProto
     position: int
     types: Mapping[str, ValueType]
     numbers: Mapping[str, int]
-    """Constants of one whole number."""
+    """Scalar integer constants."""
     vectors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Constants of a few of them."""
+    """Short integer vector constants."""
 
     def constant(self, position: int) -> tuple[int, ...]:
-        """Return the whole numbers of an input that is constant; none of another."""
+        """Return the integers of a constant input; empty for any other."""
         return self.vectors.get(self.node.input[position], ()) if self.has(position) else ()
 
     def has(self, position: int) -> bool:
@@ -103,12 +103,12 @@ class Site:
         return position < len(self.node.input) and bool(self.node.input[position])
 
     def shape(self, position: int) -> tuple[Dim, ...] | None:
-        """Return the shape of an input, None where it is not known."""
+        """Return the shape of an input; None if unknown."""
         found = self.types.get(self.node.input[position]) if self.has(position) else None
         return None if found is None else found.shape
 
     def extent(self, position: int, axis: int) -> CountedExtent:
-        """Return the extent of an axis of an input; of one that is not known nothing can be computed."""
+        """Return the extent of an axis of an input; nothing can be computed from an unknown one."""
         shape = self.shape(position)
         known = shape is not None and -len(shape) <= axis < len(shape)
         return CountedExtent(((1, (shape[axis] if shape is not None and known else None,)),))

@@ -1,4 +1,4 @@
-"""Numbers for inputs that count, point or give a size, as their role has them."""
+"""Generate values for inputs that are counts, indices or sizes, according to their role."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ Generator = np.random.Generator
 def counted_values(
     rng: Generator, role: Role, shape: tuple[int, ...], sizes: Mapping[str, int], *, edge: bool = False
 ) -> Array:
-    """Return numbers of a role where dimensions have these sizes; with `edge` half of them are the first and last."""
+    """Return values of a role for these dimension sizes; with `edge` half of them are the first and the last valid
+    value."""
     if role.kind == "axes":
         return _different(rng, role.choices, shape)
     if role.kind == "parts":
@@ -35,9 +36,9 @@ def counted_values(
 
 
 def _each(rng: Generator, ends: list[tuple[int, int]], shape: tuple[int, ...], *, real: bool) -> Array:
-    """Return a number of a range of its own for each element of the last axis, the last ranges for the last elements.
+    """Return values from one range per element of the last axis, aligned at the end.
 
-    What there is more of than ranges stands in front, and is 1.
+    Leading elements without a range are 1.
     """
     wide = shape or (1,)
     count = wide[-1]
@@ -48,14 +49,14 @@ def _each(rng: Generator, ends: list[tuple[int, int]], shape: tuple[int, ...], *
 
 
 def _different(rng: Generator, choices: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return different numbers; the same again where there are more than choices."""
+    """Return distinct values; repeated if more are needed than there are choices."""
     count = math.prod(shape)
     order = rng.permutation(np.array(choices, np.int64))
     return np.resize(order, count).reshape(shape)
 
 
 def _parts(rng: Generator, total: int, shape: tuple[int, ...]) -> Array:
-    """Return parts of a number that add up to it, each of them at least 1 where it has as many."""
+    """Return positive parts that sum to an integer, as far as it is large enough."""
     count = math.prod(shape)
     if not count:
         return np.zeros(shape, np.int64)
@@ -65,7 +66,7 @@ def _parts(rng: Generator, total: int, shape: tuple[int, ...]) -> Array:
 
 
 def _target(rng: Generator, shape: tuple[int, ...]) -> Array:
-    """Return a target of a Reshape that suits any number of elements: one axis takes them all."""
+    """Return a Reshape target that is valid for any number of elements: one axis takes them all."""
     target = np.ones(shape, np.int64)
     if target.size:
         target.reshape(-1)[rng.integers(0, target.size)] = -1

@@ -1,7 +1,7 @@
-"""Inputs of operators that count, point or give a size: which whole numbers each of them takes.
+"""Valid values of operator inputs that are counts, indices or sizes.
 
-`ENTRIES` has an entry per operator and input; `PLAIN` names the integer inputs of ONNX's operators that are data. The
-numbers hang on extents, which a case knows and a model need not: an `Extent` is what is to be computed then.
+`ENTRIES` has an entry per operator and input; `PLAIN` lists the integer inputs of ONNX's operators that are data. The
+values depend on extents that only a case fixes: an `Extent` expresses what to compute then.
 """
 
 import math
@@ -17,7 +17,7 @@ MICROSOFT = "com.microsoft"
 
 Entry = Callable[[Site], InputValues | None]
 Axis = int | tuple[str, int]
-"""An axis, or the attribute that says which, and its default."""
+"""An axis, or the attribute that holds it, and its default."""
 
 
 def _axis(site: Site, axis: Axis) -> int:
@@ -30,22 +30,22 @@ def _span(low: CountedExtent | int, high: CountedExtent | int) -> Span:
 
 
 def between(low: int, high: int, *, real: bool = False) -> Entry:
-    """Numbers of one range, whatever the shapes are."""
+    """Integers of one range, independent of shapes."""
     return lambda _: InputValues("within", (_span(low, high),), real=real)
 
 
 def rows(of: int, axis: Axis) -> Entry:
-    """Row numbers of input `of` along an axis."""
+    """Indices along an axis of input `of`."""
     return lambda site: InputValues("within", (_span(0, site.extent(of, _axis(site, axis)) - 1),))
 
 
 def length(of: int, axis: Axis, least: int = 1) -> Entry:
-    """How many of the entries along an axis of input `of` there are."""
+    """A length up to the extent of an axis of input `of`."""
     return lambda site: InputValues("within", (_span(least, site.extent(of, _axis(site, axis))),))
 
 
 def exactly(of: int, axis: Axis) -> Entry:
-    """The extent of an axis of input `of`, and nothing else."""
+    """Exactly the extent of an axis of input `of`."""
 
     def entry(site: Site) -> InputValues:
         extent = site.extent(of, _axis(site, axis))
@@ -55,7 +55,7 @@ def exactly(of: int, axis: Axis) -> Entry:
 
 
 def room(of: int, axis: Axis, what: int, along: Axis) -> Entry:
-    """Where in an axis of input `of` what lies along an axis of input `what` may begin."""
+    """Start offsets in an axis of input `of` such that an axis of input `what` fits."""
 
     def entry(site: Site) -> InputValues:
         return InputValues(
@@ -66,7 +66,7 @@ def room(of: int, axis: Axis, what: int, along: Axis) -> Entry:
 
 
 def tuples(first: int | str) -> Entry:
-    """Tuples of row numbers of input 0, from the axis `first` on or the one that this attribute says."""
+    """Index tuples into input 0, from the axis `first` on or the one in this attribute."""
 
     def entry(site: Site) -> InputValues | None:
         start = first if isinstance(first, int) else int(site.attribute(first, 0))
@@ -81,7 +81,7 @@ def tuples(first: int | str) -> Entry:
 
 
 def axes(of: int, more: int = 0, but_last: int = 0) -> Entry:
-    """Axes of input `of`, each once; of what has `more` of them, without the last ones."""
+    """Distinct axes of input `of`; if the result has `more` of them, without the last ones."""
 
     def entry(site: Site) -> InputValues:
         shape, own = site.shape(of), site.shape(site.position)
@@ -93,13 +93,13 @@ def axes(of: int, more: int = 0, but_last: int = 0) -> Entry:
 
 
 def _squeezed(site: Site) -> InputValues:
-    """Axes of one entry."""
+    """Axes of extent 1."""
     shape = site.shape(0) or ()
     return InputValues("axes", choices=tuple(a for a, d in enumerate(shape) if d == 1) or (0,))
 
 
 def parts(of: int, axis: Axis) -> Entry:
-    """Parts of the extent of an axis; one number is how large each of them is."""
+    """Parts that sum to the extent of an axis; a single integer is the size of each part."""
 
     def entry(site: Site) -> InputValues:
         extent = site.extent(of, _axis(site, axis))
@@ -110,7 +110,7 @@ def parts(of: int, axis: Axis) -> Entry:
 
 
 def by_rank(entries: Mapping[int, Entry], other: Entry) -> Entry:
-    """What hangs on the rank of the input itself."""
+    """Values that depend on the rank of the input itself."""
 
     def entry(site: Site) -> InputValues | None:
         shape = site.shape(site.position)
@@ -120,7 +120,7 @@ def by_rank(entries: Mapping[int, Entry], other: Entry) -> Entry:
 
 
 def where(position: int, entry: Entry, other: Entry) -> Entry:
-    """`entry` where the node has the input at `position`."""
+    """`entry` if the node has the input at `position`."""
     return lambda site: (entry if site.has(position) else other)(site)
 
 
@@ -130,20 +130,20 @@ def mask(_: Site) -> InputValues:
 
 
 def _depth(site: Site) -> InputValues | None:
-    """Indices of OneHot, where its depth is a constant."""
+    """Indices of OneHot, if its depth is constant."""
     depth = site.numbers.get(site.node.input[1])
     return None if depth is None else InputValues("within", (_span(0, CountedExtent(((depth, ()),), -1)),))
 
 
 def _expanded(site: Site) -> InputValues:
-    """A shape to which input 0 can be repeated."""
+    """A shape to which input 0 can be broadcast."""
     shape = site.shape(0) or ()
     spans = [_span(1, 3) if d == 1 else _span(site.extent(0, a), site.extent(0, a)) for a, d in enumerate(shape)]
     return InputValues("each", (_span(1, 3), *spans))
 
 
 def resized(times: int) -> Entry:
-    """Sizes of the axes of a Resize, or with `times` 0 their factors: batch and channels stay."""
+    """Sizes of a Resize, or its factors with `times` 0: batch and channels are unchanged."""
 
     def entry(site: Site) -> InputValues:
         chosen = [int(a) for a in site.attribute("axes", range(len(site.shape(0) or ())))]
@@ -158,7 +158,7 @@ def resized(times: int) -> Entry:
 
 
 def _roi_or_scales(site: Site) -> InputValues:
-    """Input 1 of Resize: the factors in opset 10, a region in [0, 1] from 11 on."""
+    """Input 1 of Resize: factors in opset 10, a region in [0, 1] from opset 11 on."""
     if len(site.node.input) == 2:
         return resized(0)(site) or InputValues("mask")
     rank = len(site.shape(0) or ())
@@ -166,13 +166,13 @@ def _roi_or_scales(site: Site) -> InputValues:
 
 
 def _region(site: Site) -> InputValues:
-    """Boxes inside the image: a corner near its first pixel, and one behind that."""
+    """Boxes inside the image: a corner near its first pixel, and a later one."""
     far = [_span(1, site.extent(0, a)) for a in (-1, -2)]
     return InputValues("each", (_span(0, 1), _span(0, 1), *far), real=True)
 
 
 def _grid(site: Site) -> InputValues:
-    """The size of AffineGrid: its batch is that of the matrices."""
+    """The size of AffineGrid, whose batch is that of the matrices."""
     matrix = site.shape(0) or (None, 2, 3)
     return InputValues(
         "each", (_span(site.extent(0, 0), site.extent(0, 0)), *[_span(1, 4)] * (3 if matrix[1] == 2 else 4))
@@ -180,18 +180,18 @@ def _grid(site: Site) -> InputValues:
 
 
 def _padding(site: Site) -> InputValues:
-    """Widths; a mirror shows less than there is."""
+    """Padding widths; reflect padding allows fewer than there are elements."""
     return InputValues("within", (_span(0, 2 if site.attribute("mode", b"constant") == b"constant" else 1),))
 
 
 def _zero_point(site: Site) -> InputValues | None:
-    """Nothing else than 0 beside products in int32."""
+    """Zero points other than 0 are invalid for products in int32."""
     found = site.types.get(site.node.input[site.position])
     return InputValues("within", (_span(0, 0),)) if found is not None and found.dtype == TensorProto.INT32 else None
 
 
 def _unpooled(site: Site) -> Sequence[CountedExtent]:
-    """Return what MaxUnpool makes of each spatial axis."""
+    """Return the output extent of each spatial axis of MaxUnpool."""
     kernel = site.attribute("kernel_shape", ())
     strides = site.attribute("strides", [1] * len(kernel))
     pads = site.attribute("pads", [0] * 2 * len(kernel))
@@ -202,7 +202,7 @@ def _unpooled(site: Site) -> Sequence[CountedExtent]:
 
 
 def _places(site: Site) -> InputValues:
-    """Places in all that MaxUnpool makes, where that is not padded; else in what it reads, which is no more."""
+    """Indices into MaxUnpool's output if it is unpadded; else into its input, which is not larger."""
     shape = site.shape(0) or (None,)
     kernel, pads = site.attribute("kernel_shape", ()), site.attribute("pads", ())
     strides = site.attribute("strides", [1] * len(kernel))
@@ -211,13 +211,13 @@ def _places(site: Site) -> InputValues:
 
 
 def _unpooled_shape(site: Site) -> InputValues:
-    """The shape of MaxUnpool's output."""
+    """The output shape of MaxUnpool."""
     every = [site.extent(0, 0), site.extent(0, 1), *_unpooled(site)]
     return InputValues("each", tuple(_span(e, e) for e in every))
 
 
 def _steps(site: Site) -> InputValues | None:
-    """How many entries of each row Scan of opset 8 is to read; from opset 9 on it has no such input."""
+    """The sequence length of each row in Scan of opset 8; from opset 9 on there is no such input."""
     body = site.attribute("body", None)
     if body is None or len(body.input) != len(site.node.input) - 1:
         return None
@@ -225,20 +225,20 @@ def _steps(site: Site) -> InputValues | None:
 
 
 def _groups(site: Site) -> InputValues:
-    """Blocks of a row of MatMulNBits."""
+    """Blocks per row of MatMulNBits."""
     return InputValues(
         "within", (_span(0, -(-int(site.attribute("K", 1)) // int(site.attribute("block_size", 1))) - 1),)
     )
 
 
 def _cached(site: Site) -> tuple[CountedExtent, CountedExtent]:
-    """Return how many tokens GroupQueryAttention is given, and how many there are with those of its cache."""
+    """Return the number of new tokens of GroupQueryAttention, and the total including its KV cache."""
     fresh = site.extent(0, 1)
     return fresh, fresh + site.extent(3, 2) if site.has(3) else fresh
 
 
 def _total_length(site: Site) -> InputValues:
-    """All tokens of GroupQueryAttention, no more than its table of angles has rows."""
+    """The total length of GroupQueryAttention, at most the rows of its rotary table."""
     _, total = _cached(site)
     spans = [_span(total, total)]
     if site.has(7):
@@ -256,9 +256,9 @@ def _last_tokens(site: Site) -> InputValues:
 
 
 SIZE = between(1, 4)
-"""How many: small, so that what is made of it fits any memory."""
+"""A generic count: small, so that the result fits any memory."""
 FIRST = between(0, 0)
-"""The first of a sequence, of which nobody knows how long it is."""
+"""The first of a sequence of unknown length."""
 FLAG = between(0, 1)
 
 ENTRIES: Mapping[tuple[str, str], Mapping[int, Entry]] = {
@@ -352,11 +352,11 @@ ENTRIES: Mapping[tuple[str, str], Mapping[int, Entry]] = {
     (MICROSOFT, "Trilu"): {1: between(-2, 2)},
     (MICROSOFT, "WordConvEmbedding"): {0: rows(3, 0)},
 }  # fmt: skip
-"""For each operator, by the position of an input, what that takes."""
+"""By operator and input position, the values that the input accepts."""
 
 PLAIN: Mapping[tuple[str, str], str] = {
     ("", "BitShift"): "X", ("", "BitwiseAnd"): "A B", ("", "BitwiseNot"): "X", ("", "BitwiseOr"): "A B",
     ("", "BitwiseXor"): "A B", ("", "DequantizeLinear"): "x", ("", "Equal"): "A B", ("", "QLinearConv"): "B",
     ("", "TfIdfVectorizer"): "X", ("ai.onnx.ml", "CategoryMapper"): "X", ("ai.onnx.ml", "LabelEncoder"): "X",
 }  # fmt: skip
-"""Inputs of ONNX's operators that take integers and no floats, and are data: any number is valid."""
+"""Integer-only inputs of ONNX's operators that are data: any value is valid."""

@@ -1,4 +1,4 @@
-"""Real inputs from files, and made-up ones into files: NumPy's, JSON, or ONNX's own `test_data_set_*` folders."""
+"""Read real inputs from files and write generated ones: NumPy, JSON, or ONNX's `test_data_set_*` folders."""
 
 import contextlib
 import re
@@ -29,7 +29,7 @@ FORMS = (
 
 
 def load_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
-    """Return a case per set of inputs in `path`, each checked against `specs`. Raises UsageError."""
+    """Return a case per set of inputs in `path`, each validated against `specs`. Raises UsageError."""
     path = Path(path)
     if path.is_file():
         readers = {".npy": _read_npy, ".pb": _read_pb}
@@ -50,16 +50,16 @@ def load_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
 
 
 def save_cases(path: Path, plan: Sequence[Case]) -> None:
-    """Write the inputs of the cases so that `given_cases` reads them again, one case at a time.
+    """Write the inputs of the cases in a form that `given_cases` reads, one case at a time.
 
-    A path that ends in .npz takes a single case; any other is a folder of test_data_set_*, each of which is there whole
-    or not at all. Raises UsageError, and ModelError where nothing can be written: what is new is gone then.
+    A path ending in .npz takes a single case; any other is a folder of test_data_set_*, each written completely or not
+    at all. Raises UsageError, and ModelError if nothing can be written: new files are removed then.
     """
     if path.suffix == ".npz" and len(plan) != 1:
         raise UsageError(f"{path}: a .npz holds one set of inputs, there are {len(plan)}", "Give a folder.")
     if path.suffix == ".npz":
         with as_model_error(path), replacing(path) as file:
-            # NumPy's own writer of archives has no name for bfloat16, and stores its bytes.
+            # NumPy's archive writer has no name for bfloat16, and stores its bytes.
             np.savez(file, **plan[0].make())  # type: ignore[arg-type]  # an input may be called as an option is
         return
     with contextlib.ExitStack() as folders:
@@ -76,7 +76,7 @@ def save_cases(path: Path, plan: Sequence[Case]) -> None:
 
 
 def case_of(name: str, inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> Case:
-    """Return the case of `inputs`, checked: names, element types, ranks, fixed extents, dimension names."""
+    """Return the case of `inputs` after validation: names, element types, ranks, fixed extents, dimension names."""
     wanted = {s.name: s for s in specs}
     missing, extra = wanted.keys() - inputs.keys(), inputs.keys() - wanted.keys()
     if missing or extra:
@@ -127,7 +127,7 @@ def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
 
 
 def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -> dict[str, Array]:
-    """Return the array in `path`, for the input `name` or the only one that there is."""
+    """Return the array in `path`, for the input `name` or for the only input."""
     name = _only(path, specs) if name is None else name
     try:
         array = np.load(path, allow_pickle=False)
@@ -140,7 +140,7 @@ def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -
 
 
 def _as_the_model_has_it(x: Array, dtype: np.dtype[Any] | None) -> Array:
-    """Return what NumPy stores in a form of its own: bfloat16 as raw bytes, strings by their longest."""
+    """Convert NumPy's own representations to the model's: bfloat16 from raw bytes, strings from fixed-width ones."""
     if x.dtype.kind == "V" and dtype is not None:
         return x.view(dtype)
     return x.astype(object) if x.dtype.kind == "U" else x
@@ -154,7 +154,7 @@ def _read_pb(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
 def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Array]]:
     """Return the sets of inputs in `path`: an object of lists by input name, or a list of such objects.
 
-    JSON has no element types: numbers become what the model wants, as long as that loses nothing but digits of a float.
+    JSON has no element types: numbers are converted to the model's type, provided that only float digits are lost.
     """
     try:
         found = read_json(read_text(path))

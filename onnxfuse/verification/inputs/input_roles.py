@@ -1,4 +1,4 @@
-"""What an input is used for, read from the graph: numbers that count or point, a mask, or plain ones."""
+"""Infer the role of each graph input from its uses: count, index, size, mask, or plain data."""
 
 import math
 from collections import defaultdict
@@ -22,58 +22,58 @@ CARRIERS = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Expand", "Slice", "Concat", "Tile",
      "Split", "Max", "Min", "Abs", "Gather", "GatherElements", "GatherND"}
 )  # fmt: skip
-"""Operators that hand their first input's values on."""
+"""Operators that forward the values of their first input."""
 
 OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
-"""Domains whose operators are known here by their names; another one's Add is not known to add."""
+"""Domains whose operators are known by name; an Add of another domain is not known to add."""
 
 SHIFTERS = {"Add": 1, "Sub": -1}
-"""Operators that hand values on moved by the other operand, where that is a constant, and its sign."""
+"""Operators that forward values shifted by a constant second operand, and the sign of the shift."""
 
 SUM = "ReduceSum"
-"""The operator that makes lengths of a mask."""
+"""The operator that turns a mask into lengths."""
 
 ALIGNED = named(Trait.VIEW) | {"Cast", "Abs"}
-"""Those of them that leave every value where it is among the others."""
+"""Those that preserve the position of every element."""
 
 COMPARISONS = named(Trait.COMPARISON)
 
 TESTERS = frozenset({"Not", "And", "Or", "Xor", "Where", "If"})
-"""Operators that ask yes or no of a value, as comparisons with 0, 1 or what is computed do."""
+"""Operators that test a value, equivalent to comparisons with 0, 1 or a computed value."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL)
 
 
 @dataclass(frozen=True)
 class Role:
-    """How the values of an input are read."""
+    """How the values of an input are used."""
 
     kind: str
-    """`number`, for anything; `mask`; or a kind of `Numbers`."""
+    """`number` for any value, `mask`, or a kind of `Numbers`."""
     spans: tuple[Span, ...] = ()
-    """Of `within`: the values lie in all of them. Else as `Numbers` has them."""
+    """For `within`: the values must lie in all of them. Otherwise as in `Numbers`."""
     choices: tuple[int, ...] = ()
-    """Of `number`: constants that the values are compared with. Else as `Numbers` has them."""
+    """For `number`: constants that the values are compared with. Otherwise as in `Numbers`."""
     real: bool = False
     fitted: Fitted | None = None
-    """Of `fitted`: what computes them."""
+    """For `fitted`: the function that computes them."""
 
     @property
     def points(self) -> bool:
-        """Whether what is beyond some extent is refused."""
+        """Whether values beyond some extent are rejected."""
         return self.kind == "within" and any(s.high.terms for s in self.spans)
 
     def ends(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the least and the largest number that is valid where dimensions have these sizes; None for any.
+        """Return the least and greatest valid value for these dimension sizes; None if any value is valid.
 
-        A span of which nothing is known is one only where there is no other.
+        An unknown span is used only if there is no other.
         """
         if self.kind != "within":
             return None
         known = [s for s in self.spans if s.high.at(sizes) is not None] or self.spans
         lows, highs = zip(*(s.at(sizes) for s in known), strict=True)
         high = min(highs)
-        # Where two do not meet, the smaller numbers are the safe ones: what is beyond a table is refused.
+        # If two spans do not intersect, the smaller values are the safe ones: indices beyond a table are rejected.
         low = min(max(lows), max(high, min(lows)))
         return low, max(low, high)
 
@@ -83,15 +83,15 @@ class _Use:
     node: NodeProto
     position: int
     shift: int = 0
-    """What was added to the value before."""
+    """The constant added to the value before this use."""
     aligned: bool = True
-    """Whether the node reads the whole value, element by element, and nothing beside it."""
+    """Whether the node reads the whole value element by element."""
     summed: bool = False
-    """Whether the node reads sums of the values: lengths, where the values are a mask."""
+    """Whether the node reads sums of the values: lengths, if the values are a mask."""
 
 
 def roles(model: onnx.ModelProto) -> dict[str, Role]:
-    """Return the role of each graph input, by name. Follows values into subgraphs and local functions."""
+    """Return the role of each graph input by name. Follows values into subgraphs and local functions."""
     named = shell(model)
     for value in named.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -110,24 +110,24 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
 
 
 def unnamed(name: str, axis: int) -> str:
-    """Return what a dimension of an input is called that has no name."""
+    """Return the generated name of an unnamed input dimension."""
     return f"{name}[{axis}]"
 
 
 @dataclass(frozen=True)
 class _Scope:
-    """A graph or the body of a function."""
+    """A graph or a function body."""
 
     readers: dict[str, list[_Use]]
     types: dict[str, ValueType]
     functions: dict[Key, FunctionProto]
-    """Those of the model."""
+    """The functions of the model."""
     numbers: dict[str, int]
-    """Constants of one whole number."""
+    """Scalar integer constants."""
     vectors: dict[str, tuple[int, ...]]
-    """Constants of a few of them."""
+    """Short integer vector constants."""
     ranges: Ranges
-    """Consecutive whole numbers, in all graphs of the model."""
+    """Ranges of consecutive integers, in all graphs of the model."""
 
 
 def _role(name: str, graph: _Scope) -> Role:
@@ -167,7 +167,7 @@ def _role(name: str, graph: _Scope) -> Role:
 
 
 def _moved(span: Span, shift: int) -> Span:
-    """Return the numbers to which `shift` is added before; they are not negative where those are not."""
+    """Return the values such that adding `shift` yields these; non-negative if these are."""
     low = span.low - shift
     if not low.terms and span.low.plus >= 0:
         low = CountedExtent((), max(0, low.plus))
@@ -175,7 +175,7 @@ def _moved(span: Span, shift: int) -> Span:
 
 
 def _one_hot(use: _Use, known: Ranges) -> Span | None:
-    """Return the range that the value is compared with for equality; None where it is with none."""
+    """Return the range that the value is compared with for equality; None if there is none."""
     if use.node.op_type != "Equal" or use.node.domain or use.node.input[1 - use.position] not in known:
         return None
     first, end = known[use.node.input[1 - use.position]]
@@ -183,11 +183,11 @@ def _one_hot(use: _Use, known: Ranges) -> Span | None:
 
 
 PART_OF_A_SIZE = Span(CountedExtent((), 1), CountedExtent((), 4))
-"""What is joined with other numbers to a shape."""
+"""A value that is concatenated with others into a shape."""
 
 
 def _numbers_of(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> InputValues | None:
-    """Return what the operator takes there; None where it is data to it, or nothing is known."""
+    """Return the values that the operator accepts at that input; None if it is data, or unknown."""
     domain = "" if use.node.domain == "ai.onnx" else use.node.domain
     entry = ENTRIES.get((domain, use.node.op_type), {}).get(use.position)
     return None if entry is None else entry(Site(use.node, use.position, types, graph.numbers, graph.vectors))
@@ -196,10 +196,10 @@ def _numbers_of(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> Inp
 def _uses(
     name: str, scope: _Scope, moved: int = 0, *, aligned: bool = True, summed: bool = False
 ) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
-    """Yield every use of the value and of what only carries its values on, with the types known where it stands.
+    """Yield every use of the value, also through operators that forward it, with the types known there.
 
-    `moved` is what has been added to the value so far; `aligned` says whether its elements stand as they came, `summed`
-    whether they are sums of these.
+    `moved` is the total shift so far; `aligned` says whether elements are at their original positions, `summed` whether
+    they have been summed.
     """
     pending, seen = [(name, moved, aligned, summed)], {name}
     while pending:
@@ -227,7 +227,7 @@ def _uses(
 
 
 def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
-    """Return what the operator adds to the values that it hands on; None where it does not hand them on."""
+    """Return the shift that the operator applies to a value it forwards; None if it does not forward it."""
     node = use.node
     if node.op_type == SUM and use.position == 0:
         return 0
@@ -242,16 +242,16 @@ def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
 
 
 def _numbers(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the whole numbers among the constants of the main graph: those of one element."""
+    """Return the scalar integer constants of the main graph."""
     return {n: x[0] for n, x in _vectors(model).items() if len(x) == 1}
 
 
 FEW = 8
-"""Elements of a constant up to which it may say extents."""
+"""Largest element count of a constant that may hold extents."""
 
 
 def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """Return the constants of the main graph that hold a few whole numbers."""
+    """Return the constants of the main graph that are short integer vectors."""
     tensors = {t.name: t for t in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
@@ -266,7 +266,7 @@ def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def sites(model: onnx.ModelProto, operator: str) -> Iterator[Site]:
-    """Yield the nodes of an operator of ONNX in the main graph, with what is known where they stand."""
+    """Yield the nodes of a standard ONNX operator in the main graph, with what is known at each."""
     typed = infer(shell(model))
     types, numbers, vectors = value_types(typed.graph), _numbers(model), _vectors(model)
     yield from (Site(n, 0, types, numbers, vectors) for n in typed.graph.node if n.op_type == operator and not n.domain)
@@ -284,7 +284,7 @@ def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
 
 
 def _compared(use: _Use, numbers: Mapping[str, int]) -> int | None:
-    """Return the constant that the value is compared with; None where it is with none."""
+    """Return the constant that the value is compared with; None if there is none."""
     return numbers.get(use.node.input[1 - use.position]) if use.node.op_type in COMPARISONS else None
 
 

@@ -1,6 +1,6 @@
-"""Inputs to compare two models on: seeded, signed, of wide range and at the edges, of several shapes; or real ones.
+"""Generate inputs on which two models are compared: seeded, signed, wide-range and edge values, in several shapes.
 
-Uniform numbers in [0, 1) are never used: they cannot tell Relu from Identity.
+Uniform numbers in [0, 1) are never used: they cannot distinguish Relu from Identity.
 """
 
 import math
@@ -27,32 +27,32 @@ Array = npt.NDArray[Any]
 Shapes = Mapping[str, Sequence[int]]
 
 KINDS = ("normal", "small", "wide", "edge")
-"""normal: the standard normal distribution. small: the same by 2^-8, where an epsilon under a root shows.
-wide: either sign, magnitudes evenly spread over their logarithm. edge: zeros of both signs, ones, corners of
-activations, the smallest normal and denormal numbers, and a row of zeros, among normal ones.
-Beside them, once: large, magnitudes up to the type's range, as far as the original takes them."""
+"""normal: the standard normal distribution. small: the same times 2^-8, where an epsilon under a root matters. wide:
+either sign, log-uniform magnitudes. edge: zeros of both signs, ones, corners of activations, the smallest normal and
+denormal numbers, and a row of zeros, among normal ones. Additionally, once: large, magnitudes up to the type's range,
+as far as the original accepts them."""
 
 WIDE_EXPONENTS = {2: (-12, 5), 4: (-20, 10), 8: (-20, 10)}
-"""Exponents of two of the wide kind by bytes per element: squares summed over thousands still fit the type, mostly."""
+"""Exponents of two of the wide kind by bytes per element: squares summed over thousands mostly still fit the type."""
 
 LARGE_FROM = 8
-"""Exponent of two from which on the magnitudes of large inputs are spread, up to one that the model takes."""
+"""Smallest exponent of two of large inputs; the largest is what the model accepts."""
 
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 6.0, -6.0)
-"""Zeros, ones, and the corners of HardSigmoid, HardSwish and Relu6; the tiny numbers of the type are added."""
+"""Zeros, ones, and the corners of HardSigmoid, HardSwish and Relu6; the type's tiny numbers are added."""
 
 BATCH_SIZES, SEQUENCE_SIZES, IMAGE_SIZES = (1, 3, 8), (16, 7, 1), (64, 33, 96)
-"""Values of a dynamic dimension that nothing is said about: at axis 0, elsewhere, from axis 2 of rank 4."""
+"""Default sizes of a dynamic dimension: at axis 0, elsewhere, and from axis 2 on in rank 4."""
 VOLUME_SIZES = (32, 17, 24)
-"""The same from axis 2 of rank 5 and more: 8 volumes of 96 along each edge are 7 million places, and in float64 a
-convolution of them from 8 channels to 8 takes a minute."""
+"""The same from axis 2 on in rank 5 and above: 8 volumes of 96 along each edge have 7 million positions, for which a
+float64 convolution from 8 to 8 channels takes a minute."""
 
 Generator = np.random.Generator
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One graph input: what has to be fed."""
+    """A graph input to be fed."""
 
     name: str
     dtype: int
@@ -62,16 +62,16 @@ class InputSpec:
 
     @property
     def array_type(self) -> np.dtype[Any]:
-        """NumPy's name for the element type."""
+        """NumPy name of the element type."""
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs, made when `make` is called so that only one is held at a time; picklable if generated."""
+    """One set of inputs, created when `make` is called so that only one is in memory; picklable if generated."""
 
     name: str
-    """The kind, or where real inputs come from."""
+    """The kind, or the origin of real inputs."""
     seed: int | None
     """None for real inputs."""
     shapes: Mapping[str, tuple[int, ...]]
@@ -79,12 +79,12 @@ class Case:
 
     @property
     def generated(self) -> bool:
-        """Whether the inputs were made up here."""
+        """Whether the inputs were generated."""
         return self.seed is not None
 
 
 def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
-    """Return what has to be fed to `model`, in graph-input order; inputs with an initializer need nothing.
+    """Return the inputs to feed to `model`, in graph-input order, without those that have an initializer.
 
     Raises UsageError for an input that is not a tensor of known rank.
     """
@@ -104,14 +104,14 @@ def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
 
 
 def cases(specs: Sequence[InputSpec], seeds: Sequence[int], shapes: Shapes | None = None) -> list[Case]:
-    """Return the cases of one verification: per seed each kind, and each set of shapes at least once as `normal`.
+    """Return the cases of one verification: each kind per seed, and each set of shapes at least once as `normal`.
 
-    `shapes` gives a dimension name the values it takes in turn, or an input name its shape. Raises UsageError.
+    `shapes` maps a dimension name to the values it takes in turn, or an input name to its shape. Raises UsageError.
     """
     sets = shape_sets(specs, shapes or {})
     plan = []
     for seed in seeds:
-        # At least two normal cases: the original's own error in one case can be small by luck.
+        # At least two normal cases: the original's own error in one case can be small by chance.
         normal = [("normal", n) for n in range(max(len(sets), 2))]
         rest = [(kind, n) for n, kind in enumerate(KINDS[1:])]
         plan += [(seed, kind, repeat, sets[repeat % len(sets)]) for kind, repeat in normal + rest]
@@ -119,9 +119,9 @@ def cases(specs: Sequence[InputSpec], seeds: Sequence[int], shapes: Shapes | Non
 
 
 def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
-    """Return exponents of two up to which the numbers in inputs are made large in turn, the largest first.
+    """Return exponents of two to which inputs are scaled up in turn, the largest first.
 
-    Beyond what the kinds hold, up to near the range of the widest number; empty where nothing can be larger.
+    Beyond those of the kinds, up to near the range of the widest type; empty if no value can be larger.
     """
     tops = [_top(s) for s in specs if _grows(s)]
     usual = min((WIDE_EXPONENTS.get(s.array_type.itemsize, (0, 10))[1] for s in specs if _grows(s)), default=0)
@@ -133,12 +133,12 @@ def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
 
 
 def large_case(specs: Sequence[InputSpec], seed: int, shapes: Mapping[str, tuple[int, ...]], top: int) -> Case:
-    """Return the case whose numbers have magnitudes up to 2^top, of these shapes by input."""
+    """Return the case whose values have magnitudes up to 2^top, in these shapes by input."""
     return Case("large", seed, shapes, partial(_made, tuple(specs), shapes, "large", top, seed))
 
 
 def _grows(spec: InputSpec) -> bool:
-    """Return whether an input holds numbers that can be larger than the usual ones: bytes are of their full range."""
+    """Return whether an input can hold larger values than the usual ones: bytes already use their full range."""
     kind, size = spec.array_type.kind, spec.array_type.itemsize
     return spec.dtype != TensorProto.BOOL and (
         kind in "fV" or (kind in "iu" and size > 1 and spec.role.kind == "number")
@@ -153,7 +153,7 @@ def _top(spec: InputSpec) -> int:
 
 
 def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tuple[int, ...]]]:
-    """Return the sets of input shapes to run: one number per dimension name within a set, all names varied together."""
+    """Return the sets of input shapes to run: one size per dimension name within a set, all names varied together."""
     fixed, values = _read_shapes(specs, shapes)
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
@@ -175,9 +175,9 @@ def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tup
 
 
 def with_declared(specs: Sequence[InputSpec], fused: onnx.ModelProto, shapes: Shapes | None) -> Shapes:
-    """Return `shapes` with what `fused` declares of open dimensions that they say nothing about.
+    """Return `shapes` with the sizes that `fused` declares for dynamic dimensions not in it.
 
-    A file that was made for some sizes of the original takes no others.
+    A file that was specialized to some sizes of the original accepts no others.
     """
     types = value_types(fused.graph)
     declared: dict[str, Sequence[int]] = {}
@@ -191,7 +191,7 @@ def with_declared(specs: Sequence[InputSpec], fused: onnx.ModelProto, shapes: Sh
 
 
 def nudge(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
-    """Return `inputs` with every other normal float moved by one rounding step; None where there is nothing to move."""
+    """Return `inputs` with every other normal float perturbed by one ulp; None if there is no such float."""
     rng = np.random.default_rng(seed)
     moved = {}
     for name, x in inputs.items():
@@ -217,7 +217,7 @@ def _made(
 
 
 def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes of the dynamic dimensions, by name, where inputs have these shapes."""
+    """Return the sizes of the dynamic dimensions by name, for inputs of these shapes."""
     named = [
         (dimension(s, a, d), size)
         for s in specs
@@ -230,7 +230,7 @@ def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) 
 def _values(
     spec: InputSpec, shape: tuple[int, ...], kind: str, repeat: int, seed: int, sizes: Mapping[str, int]
 ) -> Array:
-    # The stream depends on the name and not on the position: an input added in front changes no other.
+    # The random stream depends on the name, not on the position: an input inserted in front changes no other.
     rng = np.random.default_rng([seed, repeat, zlib.crc32(kind.encode()), zlib.crc32(spec.name.encode())])
     dtype = spec.array_type
     if spec.role.kind not in ("number", "mask") and dtype.kind in "iufV":
@@ -256,7 +256,7 @@ def _values(
 
 
 def _large_integers(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], top: int) -> Array:
-    """Return integers below 2^top of any magnitude from 2^LARGE_FROM on, odd ones among them, of both signs."""
+    """Return integers below 2^top of magnitudes from 2^LARGE_FROM on, including odd ones, of both signs."""
     bits = rng.integers(LARGE_FROM, max(top, LARGE_FROM), shape, endpoint=True).astype(np.uint64)
     half = np.left_shift(np.uint64(1), bits - np.uint64(1))
     found = rng.integers(half, half + (half - np.uint64(1)), dtype=np.uint64, endpoint=True).astype(dtype)
@@ -294,7 +294,7 @@ def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str
 
 
 def _mask(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
-    """Return 0 and 1, at least one 1 per row: rows of some length as tokenizers pad them; random where kind is wide."""
+    """Return zeros and ones with at least one 1 per row: padded rows as from tokenizers; random for kind `wide`."""
     if not shape or 0 in shape:
         return np.ones(shape, np.int64)
     columns = shape[-1]
@@ -307,13 +307,13 @@ def _mask(rng: Generator, shape: tuple[int, ...], kind: str) -> Array:
 
 
 def _read_shapes(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[dict[str, int], dict[str, Sequence[int]]]:
-    """Return the dimensions that one number is given for by an input's shape, and the values of the others."""
+    """Return the dimensions fixed by an input's shape, and the values of the others."""
     inputs = {s.name: s for s in specs}
     names = {dimension(s, a, d) for s in specs for a, d in enumerate(s.shape)} - {None}
     fixed: dict[str, int] = {}
     values: dict[str, Sequence[int]] = {}
     for key, numbers in shapes.items():
-        # An input without axes has a shape without numbers.
+        # A scalar input has an empty shape.
         if any(n < 0 for n in numbers) or (not numbers and key not in inputs):
             raise UsageError(f"shape {key}={_x(numbers)}: sizes are whole numbers from 0", "For example batch=1,7.")
         if key in inputs:
@@ -341,7 +341,7 @@ def _fix(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None
 
 
 def dimension(spec: InputSpec, axis: int, dim: Dim) -> str | None:
-    """Return the name of a dynamic dimension, one of our own where it has none; None for a fixed one."""
+    """Return the name of a dynamic dimension, generated if it has none; None for a fixed one."""
     if isinstance(dim, int):
         return None
     return dim if dim is not None else unnamed(spec.name, axis)

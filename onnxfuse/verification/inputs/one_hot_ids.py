@@ -1,6 +1,7 @@
-"""Ids that are made one-hot by comparison: Equal of an input with 0, 1, 2, ..., as JAX and TensorFlow write it.
+"""Detect ids that are one-hot encoded by comparison: Equal of an input with 0, 1, 2, ..., as JAX and TensorFlow export
+it.
 
-What the comparison makes is multiplied by a table: the input selects its rows as the input of a Gather does.
+The result is multiplied by a table, so the input indexes its rows as the input of a Gather does.
 """
 
 import math
@@ -14,17 +15,17 @@ from onnxfuse.model.nested import nodes_of
 from onnxfuse.ops import Trait, named
 
 MOST = 1 << 24
-"""Elements of a constant beyond which it is not looked at."""
+"""Largest constant that is examined, in elements."""
 
 CARRIERS = named(Trait.VIEW) | {"Cast", "Transpose", "Expand", "Tile"}
-"""Operators that hand on the numbers of a range, in another form."""
+"""Operators that preserve the values of a range in another shape."""
 
 Ranges = dict[str, tuple[int, int]]
-"""By value: the first number of a range, and the number after its last."""
+"""By value: the first integer of a range, and its end (exclusive)."""
 
 
 def ranges(model: onnx.ModelProto) -> Ranges:
-    """Return the values that hold consecutive whole numbers along one axis, and the same along any other."""
+    """Return the values that hold consecutive integers along one axis and are constant along the others."""
     found: Ranges = {}
     numbers: dict[str, float] = {}
     for tensor in model.graph.initializer:

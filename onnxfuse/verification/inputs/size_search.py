@@ -1,7 +1,7 @@
-"""Sizes that a model takes, where it takes none of the small ones: searched upward until it runs.
+"""Search for dynamic sizes that a model accepts, if it rejects all default ones.
 
-Audio models want a window of samples at least, image models a multiple of something, some exactly the size that their
-tables were made for. So the constants of the model are tried first, then each doubling and the usual sizes.
+Audio models need a minimal window of samples, image models a multiple of something, some exactly the size that their
+tables were made for. So the model's constants are tried first, then doublings and common sizes.
 """
 
 import math
@@ -21,14 +21,14 @@ SEQUENCES = (
 )  # fmt: skip
 """Doublings; whisper's frames before and after its stride; seconds of audio at 8 to 48 kHz, 10 and 30 of them."""
 IMAGES = (112, 128, 160, 192, 224, 256, 299, 320, 384, 416, 448, 512, 640, 768, 800, 1024)
-"""Edges of images that classifiers, detectors and segmenters are trained on."""
+"""Edge lengths of images that classifiers, detectors and segmenters are trained on."""
 CONSTANTS = 32
-"""Sizes out of the model's constants that are tried, the most frequent first."""
+"""Number of sizes tried from the model's constants, most frequent first."""
 SMALLEST, LARGEST = 2, 480_000
-"""A constant outside is no size."""
+"""Range of constants that may be sizes."""
 
 ELEMENTS = 1 << 24
-"""Elements of all inputs together beyond which nothing is tried."""
+"""Largest total number of input elements that is tried."""
 
 Runs = Callable[[Case], bool]
 
@@ -36,10 +36,10 @@ Runs = Callable[[Case], bool]
 def searched(
     model: onnx.ModelProto, specs: Sequence[InputSpec], shapes: Shapes, runs: Runs, ended: Callable[[], bool]
 ) -> dict[str, tuple[int, ...]]:
-    """Return values of the dynamic dimensions that `shapes` says nothing about with which the model runs.
+    """Return values of the dynamic dimensions not in `shapes` with which the model runs.
 
-    The first that runs, and what of an odd one, one of four times it and a batch of 3 does. Empty where none was found
-    before `ended` says that it is enough, or where no dimension is free. `runs` tells whether the model takes a case.
+    The first that runs, and those of an odd one, one four times as large and a batch of 3 that run. Empty if none was
+    found before `ended` returns True, or if no dimension is free. `runs` tells whether the model accepts a case.
     """
     free = free_dimensions(specs, shapes)
     if not free:
@@ -56,7 +56,7 @@ def searched(
             continue
         sets = [chosen]
         odd = {n: size + size // 8 + 1 if n in grown else size for n, size in chosen.items()}
-        # Room for the other branches of the model, whose windows may be longer.
+        # Leave room for the other branches of the model, whose windows may be longer.
         large = {n: 4 * size if n in grown else size for n, size in chosen.items()}
         batched = {n: size if n in grown else 3 for n, size in chosen.items()}
         sets += [more for more in (odd, large, batched) if more not in sets and not ended() and takes(more)]
@@ -65,7 +65,7 @@ def searched(
 
 
 def free_dimensions(specs: Sequence[InputSpec], shapes: Shapes) -> dict[str, str]:
-    """Return what kind of size each dynamic dimension is that nothing is said about: batch, sequence or image."""
+    """Return the kind of each unspecified dynamic dimension: batch, sequence or image."""
     free: dict[str, str] = {}
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
@@ -73,7 +73,7 @@ def free_dimensions(specs: Sequence[InputSpec], shapes: Shapes) -> dict[str, str
             if name is None or name in shapes or spec.name in shapes:
                 continue
             kind = "image" if axis >= 2 and len(spec.shape) >= 4 else "sequence"
-            # One axis alone is what there is of something: samples, tokens.
+            # The only axis of an input counts its items: samples, tokens.
             kind = "batch" if axis == 0 and len(spec.shape) > 1 else kind
             free[name] = min(free.get(name, kind), kind)
     return free
@@ -84,7 +84,8 @@ def _candidates(
 ) -> Iterator[tuple[dict[str, int], frozenset[str]]]:
     """Yield values for all dimensions at once, and those that are more than a batch of 1.
 
-    All sequences have one size, and all images; or one input alone has it, and others none, as the state of an LSTM.
+    All sequences have one size, and all images; or a single input has that size, and the others none, as the state of
+    an LSTM.
     """
     for sizes in (one for site in sites(model, "Col2Im") for one in demanded(site)):
         named = {n: size for n, size in sizes.items() if n in free}
@@ -103,7 +104,7 @@ def _candidates(
 
 
 def _constants(model: onnx.ModelProto) -> list[int]:
-    """Return the whole numbers among the constants and the extents of the weights, the most frequent first."""
+    """Return the integers among the constants and the weight extents, most frequent first."""
     counts: dict[int, int] = {}
 
     def note(tensor: TensorProto) -> None:

@@ -1,1 +1,1 @@
-"""Find the fused op, rule or node to blame."""
+"""Locate the fused op, rule or node at fault."""

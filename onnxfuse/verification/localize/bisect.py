@@ -1,8 +1,8 @@
-"""Which fused op, or which rule, is to blame: every place that was changed is checked by itself, from the inputs on.
+"""Locate the fused op or rule at fault: every changed part of the graph is verified by itself, from the inputs on.
 
-A fused model is cut into windows (`windows.py`). The original is run once per batch of windows for the values that
-they read; each window then gets the original's own values, so that an error made before it is not counted against it,
-and is verified like a model: within the budget of the original's nodes there, against float64.
+A fused model is partitioned into windows (`partition.py`). The original is run once per batch of windows for the values
+that they read; each window then gets the original's own values, so that an earlier error is not counted against it, and
+is verified like a model: within the error budget of the original's nodes there, against float64.
 """
 
 import math
@@ -45,29 +45,30 @@ Arrays = dict[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
 Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
 """Optimizes the original without the rules of these names; returns the model and the names of the rules that applied.
-`onnxfuse.api` gives it: verifying knows nothing of rules."""
+Supplied by `onnxfuse.api`, because verification does not depend on rules."""
 
 BATCH = 16
-"""Windows whose values are fetched in one run of the original: more of them hold more memory, fewer run it oftener."""
+"""Windows whose values are fetched in one run of the original: larger batches hold more memory, smaller ones run it
+more often."""
 
 CASES = 4
-"""Failing cases that are tried until one shows a window that is wrong by itself: as many as there are kinds of inputs.
-"""
+"""Failing cases that are tried until one exposes a window that is wrong by itself: as many as there are kinds of
+inputs."""
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """The first window that is wrong, as a pair of models with inputs."""
+    """The first faulty window, as a pair of models with inputs."""
 
     window: Span
     output: str
     why: str
-    """What is wrong, as `verify` says it."""
+    """What is wrong, in the words of `verify`."""
     original: ModelProto
     fused: ModelProto
     feeds: Arrays
     checked: int
-    """Windows looked at, this one included."""
+    """Number of windows examined, including this one."""
 
 
 def bisect(
@@ -80,10 +81,10 @@ def bisect(
     folder: Path | None = None,
     progress: Progress = lambda step, done, total: None,
 ) -> Localization:
-    """Return what is to blame for a wrong result on `inputs`; with `folder`, its window is left there as a bug report.
+    """Return what is at fault for a wrong result on `inputs`; with `folder`, its window is saved there as a bug report.
 
-    `reoptimize` tells a fused op from the rewrites beside it, and names the rules of rewrites. Raises ModelError where
-    the folder cannot be written.
+    `reoptimize` separates a fused op from the rewrites next to it, and names the rules of rewrites. Raises ModelError
+    if the folder cannot be written.
     """
     checked = 0
     progress("cutting into windows", 0, 1)
@@ -107,9 +108,9 @@ def investigate(
     folder: Path | None = None,
     progress: Progress = lambda step, done, total: None,
 ) -> VerifyReport:
-    """Return `report` with what `bisect` finds on the smallest inputs that failed; the arguments are those of `verify`.
+    """Return `report` with what `bisect` finds on the smallest failing inputs; the arguments are those of `verify`.
 
-    The report comes back as it is where nothing was wrong, or nothing that a run shows: other inputs or outputs.
+    The report is returned unchanged if nothing was wrong, or nothing that a run exposes: different inputs or outputs.
     """
     failed = {r.case for r in report.rows if r.verdict == "mismatch"}
     failed |= {n for n, c in enumerate(report.cases) if c.note == FUSED_FAILS}
@@ -119,7 +120,7 @@ def investigate(
     plan = [] if inputs is None else plan_of(input_specs(models[0]), inputs, seeds, shapes)
     providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
     if sessions.CUDA in providers and is_strict_fp32(models[1]) != bool(report.without_tf32):
-        # The windows ask for what the file asks for.
+        # Windows use the options that the file requires.
         models = models[0], io.without_weights(models[1], lambda weight: weight)
         set_strict_fp32(models[1], strict=bool(report.without_tf32))
     finding = None
@@ -131,10 +132,10 @@ def investigate(
 
 
 def to_try(failed: Sequence[Case]) -> list[Case]:
-    """Return the cases to look at: the smallest of each kind, the smaller ones first, and then the smallest others.
+    """Return the cases to examine: the smallest of each kind, smaller ones first, then the next smallest.
 
-    A fault of one operator shows in the inputs that reach it. What verify sees in normal numbers, over many cases, can
-    be below one rounding step in every single place of one such case, and plain in one with edges.
+    An operator's fault is visible in inputs that exercise it. What verify sees in normal numbers over many cases may be
+    below one rounding step at every single node of one such case, and obvious in one with edge values.
     """
     by_size = sorted(failed, key=lambda c: sum(math.prod(s) for s in c.shapes.values()))
     first = {c.name: c for c in reversed(by_size)}
@@ -151,10 +152,10 @@ def faults(
     session: InferenceSession | None = None,
     unseen: dict[Span, str] | None = None,
 ) -> Iterator[tuple[NodeFault | None, int]]:
-    """Yield for each window, in order, its fault or None, and how many have been checked.
+    """Yield for each window, in order, its fault or None, and how many have been examined.
 
-    `session` is one of `giving_inputs`, where these windows are looked at more than once. `unseen` takes the windows
-    that cannot be looked at, and why.
+    `session` is one of `giving_inputs`, for windows that are examined more than once. `unseen` collects the windows
+    that cannot be examined, with the reason.
     """
     unseen = {} if unseen is None else unseen
     every = windows(original, fused) if chosen is None else list(chosen)
@@ -179,16 +180,16 @@ def faults(
 
 
 def giving_inputs(original: ModelProto, every: Collection[Span], providers: Sequence[str]) -> InferenceSession:
-    """Return a session of `original` that gives every value that these windows read."""
+    """Return a session of `original` that outputs every value that these windows read."""
     with with_outputs(original, dict.fromkeys(v for w in every for v in w.inputs)) as open_one:
         return sessions.low_memory_session(open_one, providers)
 
 
 def write_report(folder: Path, fault: NodeFault) -> Path:
-    """Leave the window in `folder`: original.onnx, model.onnx, and in test_data_set_0 what goes in and should come out.
+    """Save the window in `folder`: original.onnx, model.onnx, and inputs and expected outputs in test_data_set_0.
 
-    `onnxfuse verify original.onnx model.onnx --inputs test_data_set_0` shows the fault there. Returns the folder.
-    Raises ModelError where not all of it can be written: none of it is there then.
+    `onnxfuse verify original.onnx model.onnx --inputs test_data_set_0` reproduces the fault there. Returns the folder.
+    Raises ModelError if not all of it can be written; nothing is left there then.
     """
     data = folder / "test_data_set_0"
     for place in (folder / "original.onnx", folder / "model.onnx", *data.glob("*"), data):
@@ -207,7 +208,7 @@ def write_report(folder: Path, fault: NodeFault) -> Path:
 
 
 def _serialized(name: str, value: Any) -> bytes:
-    """Return a value as `input_0.pb` and `output_0.pb` hold it."""
+    """Return a value in the format of `input_0.pb` and `output_0.pb`."""
     if isinstance(value, Mapping):
         proto: Any = numpy_helper.from_dict(dict(value), name)
     elif isinstance(value, list):
@@ -226,7 +227,7 @@ def _check(
     providers: Sequence[str],
     number: int,
 ) -> NodeFault | None:
-    """Return what is wrong with the window on what it is given, None where it keeps its promise."""
+    """Return what is wrong with the window on its inputs; None if it is within the error budget."""
     feeds = given.tensors
     ours, theirs = (
         given.add_to(submodel(model, nodes, feeds, outputs))
@@ -250,7 +251,8 @@ def accuse(
     reoptimize: Reoptimize | None,
     progress: Progress,
 ) -> Localization:
-    """Return who is to blame for `fault`: the only node there, or the one that the rules would make otherwise."""
+    """Return what is at fault for `fault`: the only node of the window, or the rule without which the fault
+    disappears."""
     window = fault.window
     suspects = {n: describe_suspect(fused, n) for n in differing(original, fused, window)}
     there = [original.graph.node[n] for n in window.original]
@@ -290,7 +292,7 @@ def accuse(
 
 
 def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) -> bool:
-    """Return whether the body of a fused op has the operators of the original: else a rewrite was there before it."""
+    """Return whether the body of a fused op has the original's operators; otherwise a rewrite preceded the fusion."""
     op = fused.graph.node[position].op_type
     bodies = [f.node for f in fused.functions if f.name == op and f.domain == DOMAIN]
     inside = sorted(n.op_type for body in bodies for n in body if n.op_type != "Constant")
@@ -300,7 +302,7 @@ def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) ->
 def _fused_op(
     base: Localization, guilty: Suspect, fault: NodeFault, providers: Sequence[str], why: str
 ) -> Localization:
-    """Return the finding about a fused op; where it ran as a kernel, and did not crash, its body is asked too."""
+    """Return the finding about a fused op; if it ran as a kernel and did not crash, its body is tested, too."""
     if sessions.CUDA in providers and fault.feeds:
         body = isolated(lambda _: compare(fault.original, fault.fused, [fault.feeds], providers=[sessions.CPU]))
         right = not isinstance(body, Crash) and body.ok
@@ -309,7 +311,7 @@ def _fused_op(
 
 
 def _by_skipping(base: Localization, guilty: Sequence[str]) -> Localization:
-    """Return the finding about a fault that the rules make again, and not without any of `guilty`."""
+    """Return the finding about a fault that the rules reproduce, but not without any one of `guilty`."""
     named = [s for s in base.window if s.rule in guilty]
     alone = named[0] if len(named) == 1 and len(guilty) == 1 else None
     return replace(
@@ -323,7 +325,7 @@ def _by_skipping(base: Localization, guilty: Sequence[str]) -> Localization:
 def _by_writing(
     base: Localization, fused: ModelProto, guilty: Suspect, rules: tuple[Reoptimize, ModelProto, tuple[str, ...]]
 ) -> Localization:
-    """Return the finding about a plain node: what is wrong with it is what some rule writes."""
+    """Return the finding about a plain node: the rule that wrote it is at fault."""
     reoptimize, again, applied = rules
     right = aspects(again, guilty.output)
     wrong = _unlike(aspects(fused, guilty.output), right)
@@ -338,9 +340,9 @@ def _by_writing(
 def _has_fault(
     original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], values: Collection[str]
 ) -> bool:
-    """Return whether a window is wrong in which the original computes one of `values`.
+    """Return whether a window that computes one of `values` is wrong.
 
-    With other rules the same nodes may be one window or several.
+    With other rules the same nodes may form one window or several.
     """
     computes = [set(node.output) for node in original.graph.node]
     chosen = [w for w in windows(original, fused) if any(computes[n] & set(values) for n in w.original)]
@@ -350,7 +352,7 @@ def _has_fault(
 def first_fault(
     original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Span]
 ) -> NodeFault | None:
-    """Return the first fault among these windows; one that crashes is wrong."""
+    """Return the first fault among these windows; one that crashes is faulty."""
 
     def first(progress: Progress) -> NodeFault | None:
         found = faults(original, fused, inputs, providers, progress, chosen)
@@ -361,7 +363,7 @@ def first_fault(
 
 
 def crashed(original: ModelProto, fused: ModelProto, crash: Crash) -> NodeFault:
-    """Return the fault of a window in which the models crash. Raises CrashError where the original did, around it."""
+    """Return the fault of a window in which the models crash. Raises CrashError if the original crashed."""
     window = crash.doing.get("window")
     if window is None:
         raise CrashError(
@@ -376,7 +378,7 @@ def _unlike(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
 
 
 def describe_suspect(model: ModelProto, position: int) -> Suspect:
-    """Return what there is to say about a node of the fused model."""
+    """Describe a node of the fused model."""
     node = model.graph.node[position]
     name = node.name or node.output[0]
     if node.domain != DOMAIN:

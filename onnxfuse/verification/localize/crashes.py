@@ -1,7 +1,7 @@
-"""Which op of a model ends the process that runs it, or breaks the GPU: found in children, one for each attempt.
+"""Locate the op that crashes the process or breaks the GPU, with one child process per attempt.
 
-The first nodes of a model are a model too. The op is the last one of the fewest that crash; half of the rest is decided
-by each child.
+Any prefix of a model's nodes is a model too. The culprit is the last node of the shortest prefix that crashes, found by
+binary search with one child per step.
 """
 
 import tempfile
@@ -30,15 +30,15 @@ from onnxfuse.verification.run.sessions import Source
 T = TypeVar("T")
 
 REFUSALS: tuple[type[Exception], ...] = (OnnxfuseError, *sessions.ORT_ERRORS)
-"""What is raised of a part of a model that does not run by itself: no crash."""
+"""Exceptions of a model prefix that cannot run by itself: not a crash."""
 
 HANG = 60.0
-"""Seconds without a word after which the first nodes of a model that hangs are taken for hanging, too."""
+"""Seconds without progress after which a prefix of a hanging model is considered to hang, too."""
 
 
 @dataclass(frozen=True)
 class ChildRun:
-    """How the models of a crash were run."""
+    """How the crashed models were run."""
 
     original: Source
     fused: Source | None
@@ -52,7 +52,7 @@ class ChildRun:
 
 
 def sizes(run: ChildRun, specs: Sequence[InputSpec]) -> Shapes | None:
-    """Return the sizes that the models were run with: those asked for, and those that the fused file declares."""
+    """Return the sizes that the models were run with: those requested, and those that the fused file declares."""
     if run.fused is None or run.inputs is not None:
         return run.shapes
     return with_declared(specs, load(run.fused, "fused"), run.shapes)
@@ -72,26 +72,27 @@ def report_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, don
 
 
 def surviving(work: Callable[[Progress], T], run: ChildRun, progress: Progress = lambda step, done, total: None) -> T:
-    """Return what `work` returns, which runs the models of `run` in a child. Raises CrashError that names the op."""
+    """Run `work`, which runs the models of `run`, in a child and return its result. Raises CrashError that names the
+    op."""
     return survived(isolated(work, progress), run, progress)
 
 
 def survived(outcome: T | Crash, run: ChildRun, progress: Progress) -> T:
-    """Return the outcome of a child that ran the models of `run`. Raises CrashError that names the op for a crash."""
+    """Return the result of a child that ran the models of `run`. Raises CrashError that names the op if it crashed."""
     if isinstance(outcome, Crash):
         raise CrashError(site_of(outcome, run, progress).text, "To have this in a report: onnxfuse verify.")
     return outcome
 
 
 def site_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, done, total: None) -> CrashSite:
-    """Return where the crash happens: it is made to happen again in the model that ran, with fewer and fewer nodes."""
+    """Return where the crash happens, by reproducing it in the model that ran with fewer and fewer nodes."""
     case = _case(crash, run)
     doing = crash.doing.get("model", "")
     text = "" if case is None else f"{case.name} {shapes_text(case)}".strip()
     base = CrashSite(doing, crash.how, text, crash.step, None, crash.doing.get("setting", ""))
     if case is None:
         return base
-    # What was run is asked first, and the model that we made before the other.
+    # The model that was run is tried first, and the generated one before the other.
     for name in dict.fromkeys(
         [doing, "fused", "original"] if doing in ("fused", "original") else ["fused", "original"]
     ):
@@ -113,7 +114,7 @@ def _smallest(
     crash: Crash,
     progress: Progress,
 ) -> tuple[int, Crash] | None:
-    """Return the last of the fewest first nodes that crash, and how; None where all of them do not."""
+    """Return the last node of the shortest crashing prefix, and how it crashes; None if none crashes."""
     last = _crash_of(model, len(model.graph.node), feeds, opened, crash)
     if last is None:
         return None
@@ -136,7 +137,7 @@ def _crash_of(
     opened: Callable[[sessions.Model], Any],
     crash: Crash,
 ) -> Crash | None:
-    """Return how the first `count` nodes crash, None where they do not; what ONNX Runtime refuses does not."""
+    """Return how the first `count` nodes crash; None if they do not. A refusal by ONNX Runtime is not a crash."""
 
     def attempt(_: Progress) -> None:
         try:
@@ -152,7 +153,7 @@ def _crash_of(
 
 
 def first_nodes(model: onnx.ModelProto, count: int, feeds: Mapping[str, Array]) -> onnx.ModelProto:
-    """Return the first nodes as a model that gives every value of theirs that none of them reads."""
+    """Return the first nodes as a model whose outputs are all of their values that none of them reads."""
     nodes = model.graph.node[:count]
     cut = submodel(model, range(count), feeds, {})
     made = [o for n in nodes for o in n.output if o]
@@ -162,7 +163,7 @@ def first_nodes(model: onnx.ModelProto, count: int, feeds: Mapping[str, Array]) 
 
 
 def _opener(name: str, run: ChildRun, model: onnx.ModelProto) -> Callable[[sessions.Model], Any]:
-    """Return what opens a part of the model as the whole was opened; to be called in a child."""
+    """Return a function that opens a part of the model as the whole was opened; to be called in a child."""
     cuda = sessions.tf32_options(run.use_tf32, load(run.fused, "fused") if run.fused is not None else model)
     if name == "original":
         return lambda cut: sessions.ort_session(cut, sessions.chosen_providers(run.providers), cuda=cuda)
@@ -171,7 +172,7 @@ def _opener(name: str, run: ChildRun, model: onnx.ModelProto) -> Callable[[sessi
 
 
 def chosen_providers(providers: Sequence[str] | None) -> list[str]:
-    """Return the providers that a run takes, as `sessions` does, asked for in a child: asking starts CUDA."""
+    """Return the providers of a run, as `sessions` does, determined in a child because the check initializes CUDA."""
     found = isolated(lambda _: sessions.chosen_providers(providers))
     if isinstance(found, Crash):
         raise CrashError(f"CUDA cannot even be asked for: a process that does {found.how}", "Try onnxfuse doctor.")
@@ -179,7 +180,7 @@ def chosen_providers(providers: Sequence[str] | None) -> list[str]:
 
 
 def _case(crash: Crash, run: ChildRun) -> Case | None:
-    """Return the inputs that were run; the first ones where a model was only opened."""
+    """Return the inputs that were run; the first ones if a model was only opened."""
     said = crash.doing.get("case")
     if isinstance(said, Case):
         return said
@@ -187,5 +188,5 @@ def _case(crash: Crash, run: ChildRun) -> Case | None:
     try:
         plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
     except UsageError:
-        return None  # No inputs can be made up: there is nothing to make it happen again with.
+        return None  # Without generated inputs the crash cannot be reproduced.
     return next((c for c in plan if c.name == said), plan[0] if plan else None)

@@ -1,6 +1,7 @@
-"""The node at which a file in lower precision leaves the truth: it reads what is within the contract, and gives not.
+"""Locate the node at which a file in lower precision loses accuracy: its inputs meet the contract, its output does not.
 
-Values keep their names when a model is converted and fused, so each that both models have is held against the truth.
+Values keep their names when a model is converted and fused, so each value that both models compute is compared with the
+reference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 def investigate(
     original: Source, fused: Source, report: VerifyReport, inputs: Sequence[RealInputs] | None, seeds: Sequence[int]
 ) -> VerifyReport:
-    """Return the report with the node at which its worst output is lost; as it is where nothing is wrong."""
+    """Return the report with the node at which its worst output loses accuracy; unchanged if nothing is wrong."""
     row = max(report.outputs, key=lambda r: r.severity, default=None)
     if row is None or report.contract is None or not row.fault:
         return report
@@ -51,7 +52,8 @@ def first_loss(
     providers: Sequence[str],
     fault: str,
 ) -> Localization:
-    """Return the first node of `fused` beyond the tolerance whose inputs are within it; else the one that adds most."""
+    """Return the first node of `fused` beyond the tolerance with inputs within it; else the one that adds the most
+    error."""
     true = _values(original, fused, feeds)
     got = _run(fused, list(true), feeds, providers)
     errors = {name: relative_rms(got[name], true[name])[0] for name in true if got[name].shape == true[name].shape}
@@ -78,7 +80,7 @@ def first_loss(
 
 
 def _values(original: ModelProto, fused: ModelProto, feeds: Arrays) -> Arrays:
-    """Return the truth of every float value that both models compute."""
+    """Return the reference of every float value that both models compute."""
     computed = {o for n in original.graph.node for o in n.output if o}
     came = {o: _as_it_came(o) for n in fused.graph.node for o in n.output if _as_it_came(o) in computed}
     names = list(dict.fromkeys(came.values()))
@@ -91,12 +93,12 @@ def _values(original: ModelProto, fused: ModelProto, feeds: Arrays) -> Arrays:
 
 
 def _as_it_came(value: str) -> str:
-    """Return the name of a value in the model as it came, of which this may be the form in another type."""
+    """Return the name in the original model of a value that may have been converted to another type."""
     return next((value.removesuffix(f".{t}") for t in TYPES if value.endswith(f".{t}")), value)
 
 
 def _run(fused: ModelProto, names: Sequence[str], feeds: Arrays, providers: Sequence[str]) -> Arrays:
-    """Return what the fused model gives for these values; bfloat16 on the CPU as float32 that is rounded."""
+    """Return the fused model's results for these values; bfloat16 on the CPU as rounded float32."""
     with with_outputs(fused, names) as given:
         arrays = as_declared(feeds, fused)
         if providers[0] == sessions.CPU:

@@ -1,7 +1,7 @@
-"""Every fusion checked by itself before a model is written: what leaves the error budget is undone, the rest stays.
+"""Check every fusion by itself before a model is written: those beyond the error budget are reverted, the rest remain.
 
-Each place that the rules changed is a window (`windows.py`); it gets values that the original computes on made-up
-inputs of every kind, or on real ones, and is verified like a model.
+Each part of the graph that the rules changed is a window (`partition.py`); it gets values that the original computes on
+generated inputs of every kind, or on real ones, and is verified like a model.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -34,24 +34,24 @@ from onnxfuse.verification.report.localization import Suspect
 
 Arrays = dict[str, npt.NDArray[Any]]
 Wrong = tuple[Arrays, NodeFault]
-"""The inputs that show a fault, and the fault."""
+"""Inputs that expose a fault, and the fault."""
 Undo = Callable[[ModelProto, Collection[str]], int]
-"""Puts the original nodes back in the place of the fused ops that compute these values, in place."""
+"""Replaces the fused ops that compute these values by the original nodes, in place."""
 
 
 @dataclass(frozen=True)
 class RevertedFusion:
-    """One fusion that was taken back, or one rule that was left out."""
+    """One reverted fusion, or one disabled rule."""
 
     rule: str
     op: str
-    """The fused op; empty for a rule that was left out."""
+    """The fused op; empty for a disabled rule."""
     node: str
     """Its node in the fused model, or the value at which the rule was found to be wrong."""
     nodes: tuple[str, ...]
     """The original nodes, as "Op name"."""
     fault: str
-    """What was wrong, as `verify` says it."""
+    """What was wrong, in the words of `verify`."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Guarded:
     model: ModelProto
     undone: tuple[RevertedFusion, ...]
     checked: int
-    """Places that were looked at in the model as the rules made it."""
+    """Number of windows examined in the model as the rules made it."""
     left_out: tuple[str, ...]
-    """Rules that were left out because their rewrites were wrong."""
+    """Rules that were disabled because their rewrites were wrong."""
     unseen: tuple[str, ...] = ()
-    """Places that could not be looked at, and why."""
+    """Windows that could not be examined, and why."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts for JSON."""
@@ -86,10 +86,11 @@ def guard(
     providers: Sequence[str] | None = None,
     progress: Progress = lambda step, done, total: None,
 ) -> Guarded:
-    """Return the optimized model without the fusions that do not keep the promise.
+    """Return the optimized model without the fusions that exceed the error budget.
 
-    `reoptimize` and `undo` are the rewriter's. A fault that stays when the fused ops are undone is a rewrite's: its
-    rule is left out, and everything is made and checked again. Raises UsageError where no inputs suit the original.
+    `reoptimize` and `undo` are the rewriter's. A fault that remains after the fused ops are undone is due to a rewrite:
+    its rule is disabled, and everything is optimized and checked again. Raises UsageError if no inputs suit the
+    original.
     """
     providers = chosen_providers(providers)
     feeds = surviving(
@@ -117,14 +118,14 @@ def guard(
                 "Leave out rules with --skip until it passes, and please report it.",
             )
         left_out += rules
-        # The fusions are made anew, so what was undone before is judged anew.
+        # The fusions are made anew, so previous reverts are decided anew.
         undone = [u for u in undone if not u.op]
         undone += [RevertedFusion(r, "", fault.output, finding.replaced, fault.why) for r in rules]
         fused, _ = reoptimize(left_out)
 
 
 def _without(reoptimize: Reoptimize, rules: tuple[str, ...]) -> Reoptimize:
-    """Return what optimizes without these rules, and without more."""
+    """Return a reoptimizer without these rules in addition to those passed to it."""
     return lambda more: reoptimize([*rules, *more])
 
 
@@ -144,9 +145,9 @@ def _undo(
 def _guilty(
     original: ModelProto, fused: ModelProto, arrays: Arrays, fault: NodeFault, undo: Undo, providers: Sequence[str]
 ) -> list[Suspect]:
-    """Return the one fused op without which the window is right, all of the window's where there is none.
+    """Return the single fused op without which the window is right; all fused ops of the window if there is none.
 
-    Inside a region that runs channels last no value has the original's name: there several stand in one window.
+    Inside a channels-last region no value has the original's name, so several fused ops share one window.
     """
     places = differing(original, fused, fault.window)
     ops = [describe_suspect(fused, p) for p in places if fused.graph.node[p].domain == DOMAIN]
@@ -163,14 +164,15 @@ def _guilty(
 def _faulty(
     original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
 ) -> tuple[list[Wrong], tuple[str, ...]]:
-    """Return each wrong window once, with the inputs that show it, and what could not be looked at, and why.
+    """Return each faulty window once, with the inputs that expose it, and the windows that could not be examined, and
+    why.
 
-    A window that crashes is wrong, too.
+    A window that crashes is faulty, too.
     """
     waiting = windows(original, fused)
     crashing: list[Wrong] = []
     while True:
-        # Everything is looked at again without the window that crashed: what was found before it went with the child.
+        # Everything is examined again without the crashing window: earlier results were lost with the child.
         found = isolated(partial(_looked_at, original, fused, feeds, providers, waiting), progress)
         if not isinstance(found, Crash):
             return crashing + found[0], found[1]

@@ -1,6 +1,6 @@
-"""Two models cut at the values that both compute under one name: small pairs of parts that must compute the same.
+"""Partition two models at the values that both compute under one name into small pairs of equivalent submodels.
 
-A fused model keeps the names of the values that it still computes. Between them stand the places that a rule changed.
+A fused model preserves the names of the values that it still computes. Between them are the parts that a rule changed.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,16 +31,16 @@ class Span:
     outputs: tuple[str, ...]
     """Values of both models that the nodes of both compute."""
     original: tuple[int, ...]
-    """Positions of the nodes in the original's graph."""
+    """Indices of the nodes in the original's graph."""
     fused: tuple[int, ...]
-    """Positions of the nodes in the fused model's graph."""
+    """Indices of the nodes in the fused model's graph."""
 
 
 def windows(original: ModelProto, fused: ModelProto) -> list[Span]:
     """Return the windows in which the models differ, in the order in which the fused model computes them.
 
     A window is as small as the shared names allow: from one node of the fused model back to the nearest shared values.
-    Where the nodes and their weights are the same in both, there is nothing to look at.
+    Windows whose nodes and weights are equal in both models are omitted.
     """
     ours, theirs = _Index(original), _Index(fused)
     shared = {v for v in ours.values & theirs.values if _one_type(ours.types.get(v), theirs.types.get(v))}
@@ -58,16 +58,16 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Span]:
 
 
 def differing(original: ModelProto, fused: ModelProto, window: Span) -> list[int]:
-    """Return the positions of the fused model's nodes in `window` that the original does not have there."""
+    """Return the indices of the fused model's nodes in `window` that the original does not have there."""
     ours, theirs = _Index(original), _Index(fused)
     known = {ours.meaning([n]) for n in window.original}
     return [n for n in window.fused if theirs.meaning([n]) not in known]
 
 
 def aspects(model: ModelProto, output: str) -> dict[str, Any]:
-    """Return what there is to the node that computes `output`: operator, attributes, inputs, a weight by its content.
+    """Return the identity of the node that computes `output`: operator, attributes, inputs, weights by content.
 
-    Empty where no node computes it.
+    Empty if no node computes it.
     """
     index = _Index(model)
     if output not in index.producer:
@@ -82,9 +82,9 @@ def aspects(model: ModelProto, output: str) -> dict[str, Any]:
 
 
 def types_of_values(model: ModelProto) -> dict[str, TypeProto]:
-    """Return the types of the values of the main graph that shape inference knows, of tensors without a shape.
+    """Return the types of the main graph's values that shape inference knows, for tensors without their shapes.
 
-    What comes out is for the comparison to see, not for ONNX Runtime to refuse.
+    Different shapes are then left to the comparison, instead of being rejected by ONNX Runtime.
     """
     typed = infer(model).graph
     found = {
@@ -96,9 +96,9 @@ def types_of_values(model: ModelProto) -> dict[str, TypeProto]:
 
 
 def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapping[str, TypeProto]) -> ModelProto:
-    """Return the nodes at these positions as a model of their own, with inputs of the types and shapes of `feeds`.
+    """Return the nodes at these indices as a model of their own, with inputs of the types and shapes of `feeds`.
 
-    `outputs` are the values that it gives, with their types; of one that is not known ONNX Runtime finds it out.
+    `outputs` are the values that it returns, with their types; ONNX Runtime infers the unknown ones.
     """
     cut = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     cut.opset_import.extend(model.opset_import)
@@ -119,9 +119,9 @@ def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: 
 
 @contextmanager
 def with_outputs(model: ModelProto, names: Collection[str]) -> Iterator[ModelProto]:
-    """Let `model` give the values `names` too inside the block; its weights are not copied.
+    """Add the values `names` to the outputs of `model` inside the block; its weights are not copied.
 
-    ONNX Runtime finds out their types by itself.
+    ONNX Runtime infers their types.
     """
     have = {o.name for o in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
@@ -132,7 +132,7 @@ def with_outputs(model: ModelProto, names: Collection[str]) -> Iterator[ModelPro
 
 
 class _Index:
-    """Who computes what in a main graph."""
+    """Producers of the values in a main graph."""
 
     def __init__(self, model: ModelProto) -> None:
         self.nodes = list(model.graph.node)
@@ -141,7 +141,7 @@ class _Index:
         self.types = value_types(infer(model).graph)
         self.producer: dict[str, int] = {o: n for n, node in enumerate(self.nodes) for o in node.output if o}
         inputs = {i.name for i in model.graph.input} - set(self.weights)
-        # The output of a Constant is part of what reads it, as a weight is.
+        # A Constant counts as part of its readers, as a weight does.
         self.values = inputs | {o for o, n in self.producer.items() if self.nodes[n].op_type != "Constant"}
 
     def cone(self, outputs: Collection[str], cuts: Collection[str]) -> tuple[list[int], set[str]]:
@@ -158,7 +158,7 @@ class _Index:
         return sorted(nodes), read
 
     def meaning(self, nodes: Collection[int]) -> tuple[Any, ...]:
-        """Return what tells two groups of nodes apart: operators, names, attributes, weights, called functions."""
+        """Return a key that identifies a group of nodes: operators, names, attributes, weights, called functions."""
         return tuple(self._meaning(self.nodes[n]) for n in nodes)
 
     def _meaning(self, node: NodeProto) -> tuple[Any, ...]:
@@ -182,7 +182,7 @@ def _one_type(a: Any, b: Any) -> bool:
 
 
 def _functions(model: ModelProto, nodes: Collection[NodeProto]) -> list[onnx.FunctionProto]:
-    """Return the functions that the nodes call, directly and not."""
+    """Return the functions that the nodes call, directly or indirectly."""
     known = functions_of(model)
     waiting, used = list(nodes), set[Key]()
     while waiting:

@@ -1,1 +1,1 @@
-"""Reference results in float64, and ONNX Runtime as a check on them."""
+"""Reference results in float64, cross-checked against ONNX Runtime."""

@@ -1,4 +1,4 @@
-"""ONNX's Attention in the truth: onnx's own, but for the scores before the softcap."""
+"""ONNX's Attention in the reference: onnx's implementation, with corrected scores before the softcap."""
 
 from typing import Any
 
@@ -10,14 +10,15 @@ from onnx.reference.ops.op_attention import _compute_attention
 Array = npt.NDArray[Any]
 
 ONNX_ATTENTION: Any = _compute_attention
-"""onnx's own, for all opsets."""
+"""onnx's implementation, for all opsets."""
 
 SCORES = 3
-"""The position of the output that holds the scores."""
+"""Index of the output that holds the scores."""
 
 
 class Attention(OpRun):
-    """softmax(cap(Q K^T) + mask) V; onnx's own gives capped scores where those of the product are asked for."""
+    """softmax(cap(Q K^T) + mask) V; onnx's implementation returns capped scores where those of the product are
+    requested."""
 
     def _run(self, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
         newest = int(self.run_params["opsets"][self.onnx_node.domain]) >= 25

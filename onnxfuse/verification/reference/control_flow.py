@@ -1,4 +1,4 @@
-"""Loop and Scan in the truth, in the forms that onnx's own do not have."""
+"""Loop and Scan in the reference, in the forms that onnx's implementation lacks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +12,10 @@ Array = npt.NDArray[Any]
 
 
 class Loop(OnnxLoop):
-    """The body again and again; onnx's own puts the rows of what it gathers one below the other, without an axis."""
+    """Iterated body; onnx's implementation concatenates scan outputs vertically, without a new axis."""
 
     def _run(self, *inputs: Any, context: Any = None, attributes: Any = None, **_more: Any) -> tuple[Any, ...]:
-        this: Any = self  # what it is made of has no types
+        this: Any = self  # values computed by the reference carry no type
         (most, going), values = inputs[:2], list(inputs[2:])
         gathered: list[list[Array]] = [[] for _ in range(this.K)]
         again, step = going is None or bool(going), 0
@@ -25,7 +25,7 @@ class Loop(OnnxLoop):
             return list(this._run_body({**(context or {}), **own}, attributes=attributes))
 
         if this.K and not (again and (most is None or most > 0)):
-            # What no turn gathers has no rows, each of the shape that a turn would give.
+            # A scan output of no iterations has no rows, each of the shape that an iteration would yield.
             return (*values, *(np.stack([row])[:0] for row in turn(0, values)[1 + len(values) :]))
         while again and (most is None or step < most):
             going, *results = turn(step, values)
@@ -36,10 +36,11 @@ class Loop(OnnxLoop):
 
 
 class Scan(OpRun):
-    """The body for each entry of an axis, from either end; onnx's own knows the first axis and the first end alone."""
+    """The body for each entry of an axis, from either end; onnx's implementation supports the first axis, forward,
+    only."""
 
     def need_context(self) -> bool:
-        """Return that the body may read what stands around the node."""
+        """Return True: the body may read values of the enclosing graph."""
         return True
 
     def _run(
@@ -90,9 +91,9 @@ def _scanned_by_batch(
     scans: int,
     directions: Sequence[int] | None,
 ) -> tuple[Array, ...]:
-    """Return what Scan of opset 8 gives: the first axis is the batch, the second is scanned, up to its own length.
+    """Evaluate Scan of opset 8: the first axis is the batch, the second is scanned up to its own length.
 
-    What lies beyond that is zeros.
+    Entries beyond that length are zeros.
     """
     first, scanned = values[:-scans], values[-scans:]
     batch, longest = scanned[0].shape[:2]
@@ -118,7 +119,7 @@ def _scanned_by_batch(
 
 
 def _each(numbers: Sequence[int] | None, of: Sequence[Any]) -> list[int]:
-    """Return an axis or a direction for each of `of`; 0 where nothing is said."""
+    """Return an axis or direction for each of `of`; 0 by default."""
     return list(numbers or [0] * len(of))
 
 

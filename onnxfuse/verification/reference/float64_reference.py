@@ -1,9 +1,10 @@
-"""The truth: what the original model computes when rounding hardly matters, and how it was found.
+"""Reference results of the original model, with enough precision that rounding hardly matters, and how they were
+computed.
 
-Each operator is looked at where it is met first: ONNX Runtime has to agree with it (`witness`).
+Each operator is checked at its first occurrence: ONNX Runtime has to agree with it (`ort_reference`).
 
-Float64 by onnx's reference operators, up to `FLOAT64_PARAMETERS` and `FLOAT64_FLOPS`; beyond, or where an operator is
-missing there, float32 by ONNX Runtime's CPU provider without any graph optimization. ONNX Runtime itself is no way to
+Float64 by onnx's reference operators, up to `FLOAT64_PARAMETERS` and `FLOAT64_FLOPS`; beyond, or if an operator is
+missing there, float32 by ONNX Runtime's CPU provider without any graph optimization. ONNX Runtime itself cannot provide
 float64: its CPU provider lacks Conv, Erf, Gelu, LeakyRelu, average pools and more in double (1.31, 2026-11).
 """
 
@@ -39,19 +40,19 @@ FLOAT64_PARAMETERS = 400_000_000
 FLOAT64_FLOPS = 300_000_000_000
 """Operations per case: about ten seconds on two cores, at 30 GFLOP/s in float64 (BERT-base at 1700 tokens)."""
 FLOAT64_SECONDS = 30.0
-"""Seconds of one thread's work per case: three times what FLOAT64_FLOPS take. Beyond, an operator is a loop in Python:
-NonMaxSuppression of a detector whose weights are random keeps 27,000 boxes, and looks at each of them for each."""
+"""Seconds of one thread's work per case: three times what FLOAT64_FLOPS take. Beyond, an operator is a Python loop:
+NonMaxSuppression of a detector with random weights keeps 27,000 boxes, and compares each with each."""
 ONE_THREAD_FLOPS = 30_000_000_000
 """Operations per case up to which one thread computes the products: about two seconds.
 
-Where other work shares the cores, the threads of BLAS wait for each other at every product: on two cores with three
-jobs more, MobileViT's truth took 34 s with two threads and 7 s with one. On idle cores the difference is small.
+If other work shares the cores, the threads of BLAS wait for each other at every product: on two cores with three more
+jobs, MobileViT's reference took 34 s with two threads and 7 s with one. On idle cores the difference is small.
 """
 
 REFERENCE_GAPS = (
     NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError,
 )  # fmt: skip
-"""What the reference operators raise for what they do not implement; they have no exception of their own for it."""
+"""Exceptions of the reference operators for missing features; onnx has no dedicated one."""
 
 
 @dataclass(frozen=True)
@@ -61,29 +62,32 @@ class Float64Reference:
     kind: str
     """`float64` or `float32`."""
     how: str
-    """Who computed it."""
+    """The implementation that computes it."""
     reason: str
     """Why not float64; empty for float64."""
     evaluate: Callable[[Arrays], Arrays]
-    """The tensors of the outputs (`tensors_of`) for the inputs by name; floats in at least the precision of `kind`."""
+    """Evaluate the tensors of the outputs (`tensors_of`) for inputs by name; floats in at least the precision of
+    `kind`."""
     witness: OrtReference | None = None
-    """Who was asked about the operators of float64."""
+    """Cross-check of the float64 operators against ONNX Runtime."""
     evaluator: Float64 | None = None
-    """Who computes it in float64."""
+    """The float64 evaluator."""
 
     @property
     def why(self) -> str:
-        """Why not all of it is float64 by the reference: `reason`, or what turned out not to be believed so far."""
+        """Why not all of it is float64 by the reference: `reason`, or the operators found to be untrustworthy
+        so far."""
         return self.reason or (self.witness.text if self.witness else "")
 
     def end(self, at: float) -> None:
-        """Let evaluating raise OutOfTime from then on, by `time.perf_counter`, where there is float32 instead."""
+        """Make evaluation raise OutOfTime after this time, by `time.perf_counter`, if float32 is available as a
+        fallback."""
         if self.evaluator is not None and math.isfinite(self.evaluator.limit):
             type(self.evaluator).until = at
 
     @contextmanager
     def within(self, bound: float) -> Iterator[None]:
-        """Let evaluating raise OutOfRange inside the block where a value leaves `bound`; float32 does not look."""
+        """Make evaluation raise OutOfRange inside the block if a value exceeds `bound`; float32 does not check."""
         if self.evaluator is not None:
             type(self.evaluator).bound = bound
         try:
@@ -93,12 +97,12 @@ class Float64Reference:
                 type(self.evaluator).bound = math.inf
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
-        """Return whether the truth has more digits than a value of `dtype`."""
+        """Return whether the reference has more precision than a value of `dtype`."""
         own = 4 if self.kind == "float32" else 8
         return dtype.itemsize < min(own, own if self.witness is None else self.witness.itemsize)
 
     def again(self, inputs: Arrays) -> Arrays:
-        """Return the outputs once more; in float64 each operator is looked at again, on these very inputs."""
+        """Evaluate the outputs again; in float64 each operator is checked again, on these very inputs."""
         if self.witness is None:
             return self.evaluate(inputs)
         self.witness.again = True
@@ -114,9 +118,9 @@ def reference_for(
     shapes: list[Mapping[str, tuple[int, ...]]],
     file: sessions.Model | None = None,
 ) -> Float64Reference:
-    """Return the truth for `model` on inputs of `shapes`. Raises UsageError if `choice` or the model allows none.
+    """Return the reference for `model` on inputs of `shapes`. Raises UsageError if `choice` or the model allows none.
 
-    `file` is the model as sessions open it: float32 runs that itself where nothing in it is narrower.
+    `file` is the model as sessions open it: float32 runs it directly if nothing in it is narrower.
     """
     random = random_node(model)
     if random is not None:
@@ -137,17 +141,17 @@ def reference_for(
 
 
 def float32_reference(model: onnx.ModelProto, why: str, file: sessions.Model | None = None) -> Float64Reference:
-    """Return the truth in float32, from ONNX Runtime without graph optimization; `why` says why not in float64.
+    """Return the float32 reference, from ONNX Runtime without graph optimization; `why` is the reason against float64.
 
-    `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
+    `file` is the model as sessions open it, which is run directly if nothing in it is narrower than float32.
     """
     return Float64Reference("float32", "ONNX Runtime on CPU, no graph optimization", why, in_float32(model, file))
 
 
 def in_float32(model: onnx.ModelProto, file: sessions.Model | None = None) -> Callable[[Arrays], Arrays]:
-    """Return what runs a model node by node in ONNX Runtime with float32 for every narrower type, of inputs too.
+    """Return what runs a model node by node in ONNX Runtime with every narrower type promoted to float32, inputs too.
 
-    `file` is the model as sessions open it, which is run itself where nothing in it is narrower than float32.
+    `file` is the model as sessions open it, which is run directly if nothing in it is narrower than float32.
     """
     if file is None or is_narrower(model, TensorProto.FLOAT):
         file = promoted(model, TensorProto.FLOAT)
@@ -155,7 +159,7 @@ def in_float32(model: onnx.ModelProto, file: sessions.Model | None = None) -> Ca
 
 
 def _node_by_node(model: sessions.Model) -> Callable[[Arrays], Arrays]:
-    """Return what runs a model of float32 inputs as it stands, on half ones as float32."""
+    """Return what runs a float32 model without optimization, converting half-precision inputs to float32."""
     session = sessions.unoptimized(model)
 
     def evaluate(inputs: Arrays) -> Arrays:
@@ -170,9 +174,9 @@ def no_float64(error: Exception) -> str:
 
 
 def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the floating-point operations of the products and convolutions of one run, roughly.
+    """Estimate the floating-point operations of the matrix products and convolutions of one run.
 
-    `shapes` are those of the graph inputs. What shape inference does not know counts as 1.
+    `shapes` are those of the graph inputs. Unknown extents count as 1.
     """
     typed = infer(with_shapes(model, shapes))
     extents = {n: [d if isinstance(d, int) else 1 for d in t.shape or ()] for n, t in value_types(typed.graph).items()}
@@ -189,21 +193,22 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
-    """Return what evaluates `model` in float64 from factors that are rounded to TF32, as CUDA sessions may."""
+    """Return what evaluates `model` in float64 with product factors rounded to TF32, as CUDA sessions may do."""
     return _float64(model, 0, Tf32).evaluate
 
 
 def as_half(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
-    """Return what evaluates `model` in float32 and rounds every half value behind its node, as ONNX defines it."""
+    """Return what evaluates `model` in float32 and rounds every half-precision value after its node, as ONNX defines
+    it."""
     return _node_by_node(rounded(model))
 
 
 def _float64(
     model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *, seconds: float = math.inf
 ) -> Float64Reference:
-    """Return the truth in float64; `work` are the operations of one case, which say how many threads are worth it.
+    """Return the float64 reference; `work` are the operations of one case, which decide the number of threads.
 
-    Evaluating raises RuntimeError where a case takes more than `seconds`.
+    Evaluation raises RuntimeError if a case takes more than `seconds`.
     """
     witness = OrtReference()
     evaluator = float64_evaluator(model, kind, witness)
@@ -218,7 +223,7 @@ def _float64(
         found = tensors_of(dict(zip(names, values, strict=True)), optional)
         return {n: whole(v) for n, v in found.items()}
 
-    # Who asks for float64 waits for it: without a limit there is no end either.
+    # A user who requests float64 explicitly waits for it: then there is no limit.
     return Float64Reference("float64", "onnx's reference operators", "", evaluate, witness, evaluator)
 
 
@@ -232,7 +237,7 @@ def _too_big(model: onnx.ModelProto, work: int) -> str:
 
 
 def parameters(model: onnx.ModelProto) -> int:
-    """Return the elements of all weights of the main graph."""
+    """Return the number of elements of all weights of the main graph."""
     return sum(math.prod(t.dims) for t in model.graph.initializer)
 
 
@@ -241,7 +246,7 @@ def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
-    """Return the model without weights whose inputs have these shapes, and of whose other values nothing is known."""
+    """Return the model without weights, with these input shapes and without declared types of other values."""
     light = infer(model)
     del light.graph.value_info[:]
     for value in light.graph.input:
@@ -254,6 +259,6 @@ def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def in_type(inputs: Mapping[str, npt.NDArray[Any]], to: type[np.floating[Any]]) -> Arrays:
-    """Return inputs with floats of `to` in the place of narrower ones."""
+    """Convert narrower floats in the inputs to `to`."""
     narrow = NARROWER_ARRAYS[np.dtype(to)]
     return {n: x.astype(to) if x.dtype in narrow else x for n, x in inputs.items()}

@@ -1,7 +1,7 @@
-"""Reference operators of our own where onnx's are wrong, lack forms, round on the way, or are loops in Python.
+"""Own reference operators where onnx's are wrong, incomplete, round internally, or are Python loops.
 
-Each is written for every opset at once: what changed along the way is asked of the opset of the node. All are held to
-ONNX Runtime by `tests/verification/test_operators.py`.
+Each implements every opset: differences are resolved by the opset of the node. All are compared with ONNX Runtime by
+`tests/verification/test_operators.py`.
 """
 
 import math
@@ -20,15 +20,16 @@ Array = npt.NDArray[Any]
 
 
 class Operator(OpRun):
-    """An operator that knows the opset of its node. Attributes that the newest schema lacks come as keywords."""
+    """Base of an operator that knows the opset of its node. Attributes missing in the newest schema arrive as
+    keywords."""
 
     @property
     def opset(self) -> int:
-        """The opset of the node."""
+        """Return the opset of the node."""
         return int(self.run_params["opsets"][self.onnx_node.domain])
 
     def says(self, attribute: str) -> bool:
-        """Return whether the node itself has the attribute: a default is that of the newest schema."""
+        """Return whether the node itself has the attribute; defaults are those of the newest schema."""
         return any(a.name == attribute for a in self.onnx_node.attribute)
 
 
@@ -36,35 +37,35 @@ class Operator(OpRun):
 
 
 class Erf(Operator):
-    """The error function, to the last bit that the C library gives."""
+    """The error function, bit-identical to the C library's."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape).astype(x.dtype),)
 
 
 class Sigmoid(Operator):
-    """1 / (1 + exp(-x)); onnx's own picks the elements of either sign apart, and takes several times as long."""
+    """1 / (1 + exp(-x)); onnx's implementation separates the elements by sign, and is several times slower."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(1 / (1 + np.exp(-x))).astype(x.dtype),)
 
 
 class HardSwish(Operator):
-    """x * clip(x / 6 + 1/2, 0, 1); as a function of onnx its 1/6 is a float32 number."""
+    """x * clip(x / 6 + 1/2, 0, 1); in onnx's function body 1/6 is a float32 constant."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(x * np.clip(x / 6 + 0.5, 0, 1)),)
 
 
 class Softsign(Operator):
-    """x / (1 + |x|); onnx's own takes no scalar."""
+    """x / (1 + |x|); onnx's implementation does not accept a scalar."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(x / (1 + np.abs(x))),)
 
 
 class Mean(Operator):
-    """The mean of tensors that broadcast; onnx's own adds them up in the shape of the first."""
+    """The mean of broadcast tensors; onnx's implementation accumulates in the shape of the first."""
 
     def _run(self, *x: Array) -> tuple[Array]:
         return (np.asarray(sum(x[1:], x[0]) / len(x)).astype(x[0].dtype),)
@@ -74,7 +75,7 @@ class Mean(Operator):
 
 
 class _Rows(Operator):
-    """An operator along one axis; before opset 13 along all from `axis` on, 1 unless it is said."""
+    """An operator along one axis; before opset 13 along all axes from `axis` on, by default 1."""
 
     def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
         if self.opset >= 13:
@@ -118,7 +119,7 @@ def _largest(x: Array, axis: int) -> Array:
 
 
 class LpNormalization(Operator):
-    """x over the sum of its magnitudes, or over the root of the sum of its squares; 0 where that is 0."""
+    """x over the sum of its magnitudes, or over the root of the sum of its squares; 0 if that is 0."""
 
     def _run(self, x: Array, axis: int = -1, p: int = 2) -> tuple[Array]:
         norm = np.abs(x).sum(axis=axis, keepdims=True) if p == 1 else np.sqrt((x * x).sum(axis=axis, keepdims=True))
@@ -126,7 +127,7 @@ class LpNormalization(Operator):
 
 
 class MeanVarianceNormalization(Operator):
-    """(x - mean) / (standard deviation + 1e-9); as a function of onnx it has a float32 constant."""
+    """(x - mean) / (standard deviation + 1e-9); in onnx's function body the constant is float32."""
 
     def _run(self, x: Array, axes: Sequence[int] = (0, 2, 3)) -> tuple[Array]:
         along = tuple(axes)
@@ -138,7 +139,8 @@ class MeanVarianceNormalization(Operator):
 
 
 class BatchNormalization(Operator):
-    """Scaled and shifted by the statistics that are given; by the batch's own with `training_mode`, from opset 14."""
+    """Normalized by the given statistics, then scaled and shifted; by batch statistics with `training_mode`, from opset
+    14."""
 
     def _run(
         self,
@@ -166,9 +168,9 @@ class BatchNormalization(Operator):
 
 
 class GroupNormalization(Operator):
-    """Normalized over the channels of a group and all places; onnx's own rounds to float32 on the way.
+    """Normalized over the channels of a group and all positions; onnx's implementation rounds to float32 internally.
 
-    Scale and bias are by group before opset 21, by channel from there on.
+    Scale and bias are per group before opset 21, per channel from there on.
     """
 
     def _run(
@@ -183,7 +185,7 @@ class GroupNormalization(Operator):
 
 
 class LRN(Operator):
-    """x over a power of the sum of squares of the channels around it."""
+    """x over a power of the sum of squares of neighboring channels."""
 
     def _run(self, x: Array, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Array]:
         squares = np.zeros_like(x)
@@ -206,7 +208,7 @@ def _by_channel(a: Array, rank: int) -> Array:
 
 
 class GlobalMaxPool(Operator):
-    """The largest value of each channel; onnx's own takes images of two axes alone."""
+    """The largest value of each channel; onnx's implementation supports two spatial axes only."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
@@ -223,7 +225,7 @@ class GlobalLpPool(Operator):
 
 
 class Pad(Operator):
-    """Padded, or cut where a width is negative; widths are an attribute before opset 11, of some axes from 18 on."""
+    """Pads, or crops for negative widths; widths are an attribute before opset 11, for selected axes from 18 on."""
 
     def _run(
         self,
@@ -251,14 +253,15 @@ class Pad(Operator):
 
 
 class GatherElements(Operator):
-    """The elements at `indices` along an axis; the other axes of `indices` may be shorter."""
+    """The elements at `indices` along an axis; `indices` may be shorter along the other axes."""
 
     def _run(self, x: Array, indices: Array, axis: int = 0) -> tuple[Array]:
         return (x[_places(x, indices, axis)],)
 
 
 class OneHot(Operator):
-    """The second of `values` at each index of a new axis, the first elsewhere; onnx's own takes no depth of rank 1."""
+    """The second of `values` at each index of a new axis, the first elsewhere; onnx's implementation rejects a depth of
+    rank 1."""
 
     def _run(self, indices: Array, depth: Array, values: Array, axis: int = -1) -> tuple[Array]:
         count = int(np.asarray(depth).item())
@@ -268,7 +271,7 @@ class OneHot(Operator):
 
 
 class Scatter(Operator):
-    """`x` with `updates` at `indices` along an axis: ScatterElements as opsets 9 and 10 call it."""
+    """`x` with `updates` at `indices` along an axis: the name of ScatterElements in opsets 9 and 10."""
 
     def _run(self, x: Array, indices: Array, updates: Array, axis: int = 0) -> tuple[Array]:
         y = x.copy()
@@ -286,7 +289,7 @@ def _places(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
 
 
 class DequantizeLinear(Operator):
-    """(x - zero) * scale: by tensor, by the entries of an axis, from opset 21 on by blocks of one."""
+    """(x - zero) * scale: per tensor, per channel of an axis, from opset 21 on block-wise along one."""
 
     def _run(
         self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, block_size: int = 0, **_more: Any
@@ -306,7 +309,7 @@ def _along(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
 
 
 class NonMaxSuppression(OpRun):
-    """The best boxes of each class of each image, without those that overlap a better one: [how many, 3]."""
+    """The best boxes of each class of each image, without those that overlap a better one: [count, 3]."""
 
     def _run(
         self,
@@ -333,7 +336,7 @@ class NonMaxSuppression(OpRun):
 
 
 def _corners(boxes: Array, center_point_box: int | None) -> Array:
-    """Return boxes as least and greatest corner: [..., 2, 2]."""
+    """Return boxes as minimum and maximum corners: [..., 2, 2]."""
     if center_point_box:
         middle, half = boxes[..., :2], boxes[..., 2:] / 2
         return np.stack([middle - half, middle + half], axis=-2)
@@ -342,7 +345,7 @@ def _corners(boxes: Array, center_point_box: int | None) -> Array:
 
 
 def _overlaps(box: Array, others: Array) -> Array:
-    """Return intersection over union of a box and others; 0 where one of them is empty."""
+    """Return intersection over union of a box and others; 0 if one of them is empty."""
     common = np.maximum(np.minimum(box[1], others[:, 1]) - np.maximum(box[0], others[:, 0]), 0).prod(axis=-1)
     own, theirs = (box[1] - box[0]).prod(), (others[:, 1] - others[:, 0]).prod(axis=-1)
     real = (common > 0) & (own > 0) & (theirs > 0)
@@ -353,7 +356,7 @@ def _overlaps(box: Array, others: Array) -> Array:
 
 
 class BitCast(Operator):
-    """The same bits read as another type, from float32 and to it where the truth has float64."""
+    """Reinterprets the bits as another type, through float32 where the reference uses float64."""
 
     def _run(self, x: Array, to: int = 0) -> tuple[Array]:
         target = helper.tensor_dtype_to_np_dtype(to)
@@ -369,17 +372,17 @@ class BitCast(Operator):
 
 
 class Optional(OpRun):
-    """A value, or none; onnx's own makes a list of it, which nobody opens again."""
+    """A value, or none; onnx's implementation makes a list of it, which no operator unwraps."""
 
     def _run(self, x: Any = None, type: Any = None) -> tuple[Any]:
         return (x,)
 
 
-# ---- what onnx's own does, but for defaults and names of older opsets
+# ---- onnx's implementation with defaults and names of older opsets
 
 
 class RoiAlign(OnnxRoiAlign):
-    """Means or maxima over boxes; before opset 16 their corners are not shifted by half a pixel."""
+    """Means or maxima over boxes; before opset 16 corners are not shifted by half a pixel."""
 
     def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
         if self.run_params["opsets"][self.onnx_node.domain] < 16:
@@ -389,7 +392,7 @@ class RoiAlign(OnnxRoiAlign):
 
 
 ONNX_ROI_ALIGN: Any = OnnxRoiAlign._run
-"""onnx's own, which is right from opset 16 on."""
+"""onnx's implementation, which is right from opset 16 on."""
 
 
 OPERATORS: tuple[type[OpRun], ...] = (

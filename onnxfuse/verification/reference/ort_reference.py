@@ -1,9 +1,9 @@
-"""ONNX Runtime as the witness of each operator of the truth: does its own compute the same from the same inputs?
+"""Cross-check of each reference operator against ONNX Runtime: does its kernel compute the same from the same inputs?
 
-An operator of the reference can be wrong in a form that nobody thought of. Each that a model holds is therefore run
-by ONNX Runtime too, by itself, where it is met first: in float64 if there is a kernel, else in float32 on inputs that
-float32 holds. What differs by more than rounding is not believed: ONNX Runtime's outputs stand in its place from
-there on, and the report names the node. A looser bound never does.
+A reference operator can be wrong in an unforeseen form. At its first occurrence, each operator of a model is therefore
+also run by ONNX Runtime by itself: in float64 if there is a kernel, else in float32 on inputs representable in float32.
+A reference that differs by more than rounding is rejected: ONNX Runtime's outputs replace it from there on, and the
+report names the node. Bounds are never loosened instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,36 +27,36 @@ Array = npt.NDArray[Any]
 Key = tuple[Any, ...]
 
 WRONG = 1e-4
-"""A difference of this share of the largest value is looked at: a hundred times what one operator rounds in float32,
-and a hundredth of what another formula gives."""
+"""Differences beyond this share of the largest value are examined: a hundred times one operator's float32 rounding, and
+a hundredth of what a different formula yields."""
 SPREAD = 16.0
-"""How many times as far as one rounding step of the inputs moves the outputs, rounding inside can."""
+"""Bound of internal rounding, as a multiple of the output change caused by one ulp of the inputs."""
 
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
-"""What a session raises for an operator that it does not know, or not in this form."""
+"""Exceptions of a session for an unknown operator, or an unsupported form."""
 
 TRIVIAL = frozenset({"Constant", "If"})
-"""Operators that nobody need be asked about: the body of an If is made of others."""
+"""Operators without a check of their own: the body of an If consists of others."""
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 KNOWN = "fiubV"
-"""Kinds of arrays that a session can be given, `V` in a type that carries it."""
+"""Array kinds that a session accepts; `V` in its carrier type."""
 
 BELIEVED: set[Key] = set()
-"""Operators in forms that have been looked at in this process, and agreed."""
+"""Operator forms that were checked in this process and agreed."""
 
 
 @dataclass(frozen=True)
 class UntrustedOperator:
-    """An operator whose reference is not believed."""
+    """An operator whose reference is rejected."""
 
     op: str
     node: str
     """The node's name, or its first output's."""
     why: str
     dtype: str
-    """What ONNX Runtime computes it in instead."""
+    """The type in which ONNX Runtime computes it instead."""
 
     def __str__(self) -> str:
         return (
@@ -67,12 +67,12 @@ class UntrustedOperator:
 
 @dataclass(frozen=True)
 class UserOperator:
-    """An operator of a user's library, which nobody else computes."""
+    """An operator of a user's library, which has no other implementation."""
 
     op: str
     node: str
     dtype: str
-    """The narrowest type that it was run in."""
+    """The narrowest type in which it was run."""
 
     def __str__(self) -> str:
         return (
@@ -81,23 +81,23 @@ class UserOperator:
 
 
 class OrtReference:
-    """What has been asked of ONNX Runtime about the nodes of one model."""
+    """Results of the cross-checks of one model's nodes."""
 
     def __init__(self) -> None:
         self.doubts: dict[str, UntrustedOperator | UserOperator] = {}
-        """By what they say, in the order in which they were found."""
+        """By message, in the order in which they were found."""
         self.unasked: dict[str, str] = {}
-        """Operators that ONNX Runtime could not be asked about, with a node that holds one."""
+        """Operators that ONNX Runtime could not check, with an example node."""
         self.unsure = False
-        """Whether an output was far from the original where some operators could not be asked about."""
+        """Whether an output was far from the original while some operators could not be checked."""
         self.again = False
-        """Whether operators that were believed are looked at once more."""
+        """Whether trusted operators are checked again."""
         self._instead: dict[Key, _Alone] = {}
 
     def believed(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
-        """Return the outputs to go on with: `ours`, or ONNX Runtime's where those are not to be believed.
+        """Return the outputs to continue with: `ours`, or ONNX Runtime's if those are rejected.
 
-        `node` is the reference's operator, `attributes` are those of the function that it stands in.
+        `node` is the reference's operator, `attributes` are those of the enclosing function.
         """
         proto: NodeProto = node.onnx_node
         if isinstance(node, CustomOperator) and node.library and node.dtype:
@@ -127,44 +127,44 @@ class OrtReference:
 
     @property
     def text(self) -> str:
-        """What is not to be believed, and what nobody knows; empty where everything is believed."""
+        """Describe rejected and unchecked operators; empty if all are trusted."""
         asked = ", ".join(f"{op} (node '{node}')" for op, node in self.unasked.items())
         far = f"the original is further from it than it rounds, and ONNX Runtime could not be asked about {asked}"
         return "; ".join((*self.doubts, *([far] if self.unsure else [])))
 
     @property
     def itemsize(self) -> int:
-        """The bytes of the narrowest type that some of the truth is computed in."""
+        """The bytes of the narrowest type in which part of the reference is computed."""
         return min((BYTES[d.dtype] for d in self.doubts.values()), default=8)
 
 
 class _Alone:
-    """One node as a session of its own."""
+    """One node in a session of its own."""
 
     def __init__(self, session: Any, dtype: str, present: Sequence[int], types: Sequence[Any]) -> None:
         self.session, self.dtype, self.present, self.types = session, dtype, present, types
-        """`types`: by position, the type of the reference's output; None for one without a name."""
+        """`types`: by index, the type of the reference's output; None for an unnamed one."""
 
     def outputs(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return ONNX Runtime's outputs, floats in float64. Raises what it raises."""
+        """Return ONNX Runtime's outputs, floats in float64. Raises its errors."""
         found = iter(self.run(self.feeds(inputs)))
-        # An output without a name stands between others: nobody gives it.
+        # Unnamed outputs between others are not returned by the session.
         return tuple(_given(next(found), dtype) if dtype is not None else None for dtype in self.types)
 
     def feeds(self, inputs: Sequence[Any]) -> dict[str, Array]:
-        """Return what the session takes for these inputs of the reference."""
+        """Convert inputs of the reference to feeds of the session."""
         return {f"x{n}": _as(inputs[n], self.dtype) for n in self.present}
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs that have a name."""
+        """Run the session and return the named outputs."""
         return list(sessions.run(self.session, feeds).values())
 
     def objection(
         self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any
     ) -> str | None:
-        """Return how the reference differs from ONNX Runtime by more than rounding; empty where it does not.
+        """Return how the reference differs from ONNX Runtime beyond rounding; empty if it does not.
 
-        None where ONNX Runtime's kernel refuses these inputs: that says nothing about them.
+        None if ONNX Runtime's kernel rejects these inputs, which is inconclusive.
         """
         feeds = self.feeds(inputs)
         try:
@@ -193,7 +193,7 @@ class _Alone:
 
 
 def _agree(a: Any, b: Array) -> bool:
-    """Return whether two outputs are the same but for rounding; where one is beyond its type they may differ."""
+    """Return whether two outputs are equal up to rounding; values beyond the narrower type's range may differ."""
     a = np.asarray(a)
     if a.shape != b.shape:
         return False
@@ -203,10 +203,10 @@ def _agree(a: Any, b: Array) -> bool:
 
 
 def _explained(a: Any, b: Array, moved: Array) -> bool:
-    """Return whether what one rounding step of the inputs does to `b` explains that it is not `a`."""
+    """Return whether the difference of `a` and `b` is explained by one ulp of the inputs."""
     a = np.asarray(a)
     if moved.shape != b.shape:
-        return True  # How many there are hangs on the last digit: nothing can be said.
+        return True  # The output size depends on the last digit: inconclusive.
     if b.dtype.kind != "f":
         return int((a != b).sum()) <= SPREAD * int((moved != b).sum())
     return _largest(a - b) <= SPREAD * _largest(moved - b)
@@ -219,7 +219,7 @@ def _largest(x: Array) -> float:
 
 
 def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Key | None:
-    """Return what tells the forms of an operator apart; None where ONNX Runtime cannot be asked."""
+    """Return a key that identifies the form of an operator; None if ONNX Runtime cannot run it."""
     proto: NodeProto = node.onnx_node
     if proto.domain or not inputs or node.need_context() or any(a.HasField("g") for a in proto.attribute):
         return None
@@ -234,7 +234,7 @@ def _key(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any],
 
 
 def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> _Alone | None:
-    """Return the node as a session: in float64 if ONNX Runtime has a kernel, else in float32; None if in neither."""
+    """Open the node as a session: in float64 if ONNX Runtime has a kernel, else in float32; None if in neither."""
     proto: NodeProto = node.onnx_node
     present = [n for n, x in enumerate(inputs) if x is not None]
     alone = written_alone(proto, attributes)
@@ -250,7 +250,7 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
             one = helper.make_model(graph, opset_imports=[opset], ir_version=10)
             session = sessions.unoptimized(one)
             made = _Alone(session, dtype, present, types)
-            made.outputs(inputs)  # Some kernels refuse a type only when they run.
+            made.outputs(inputs)  # Some kernels reject a type only at run time.
         except REFUSALS:
             continue
         return made
@@ -258,7 +258,7 @@ def _alone(node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any
 
 
 def _with_carriers(alone: NodeProto, inputs: Sequence[Any], types: Sequence[Any]) -> tuple[list[NodeProto], list[str]]:
-    """Return the node with Casts around it where it reads or gives a type that NumPy does not have, and its outputs."""
+    """Return the node with Casts around inputs and outputs of types that NumPy lacks, and its outputs."""
     before, after = list[NodeProto](), list[NodeProto]()
     for n, x in enumerate(inputs):
         if x is not None and carrier(x.dtype) != x.dtype:
@@ -277,7 +277,7 @@ def _with_carriers(alone: NodeProto, inputs: Sequence[Any], types: Sequence[Any]
 
 
 def _given(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an output of ONNX Runtime as the reference has it."""
+    """Convert an output of ONNX Runtime to the reference's type."""
     if carrier(dtype) != dtype:
         return x.astype(dtype)
     return x.astype(np.float64) if x.dtype.kind == "f" else x
@@ -296,7 +296,7 @@ def _type(x: Array, dtype: str) -> int:
 
 
 def _as(x: Array, dtype: str) -> Array:
-    """Return floats in `dtype`, what NumPy has no type for in one that carries it, anything else as it is."""
+    """Return floats in `dtype`, types that NumPy lacks in their carrier, anything else unchanged."""
     with np.errstate(over="ignore"):
         return x.astype(dtype) if _is_wide(x) else np.asarray(_carried(x))
 
@@ -306,5 +306,5 @@ def _wide(x: Array) -> np.dtype[Any]:
 
 
 def _is_wide(x: Array) -> bool:
-    """Return whether it is of the type that the reference computes in."""
+    """Return whether it has the type in which the reference computes."""
     return x.dtype.kind == "f" and carrier(x.dtype) == x.dtype

@@ -1,4 +1,5 @@
-"""The same model in a wider floating-point type: what it would compute with more digits, or with no fewer roundings."""
+"""Promote a model to a wider floating-point type: its results with more precision, or rounded as often as it is defined
+to."""
 
 import numpy as np
 import onnx
@@ -16,13 +17,13 @@ NARROWER: dict[int, tuple[int, ...]] = {
     TensorProto.FLOAT: (TensorProto.FLOAT16, TensorProto.BFLOAT16),
     TensorProto.DOUBLE: (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT),
 }
-"""The types that become the key. Those of eight bits and fewer are none: to round to them is what a model does."""
+"""The types promoted to the key. Types of eight bits and fewer are excluded: rounding to them is part of the model."""
 
 NARROWER_ARRAYS = {
     np.dtype(helper.tensor_dtype_to_np_dtype(wide)): frozenset(map(helper.tensor_dtype_to_np_dtype, narrow))
     for wide, narrow in NARROWER.items()
 }
-"""The same of arrays."""
+"""The same for arrays."""
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 """Attributes that hold an element type. `stash_type` is not among them: evaluators compute in the wider type anyway."""
@@ -34,17 +35,17 @@ FLOAT_BY_DEFAULT = {
     "BlackmanWindow": "output_datatype",
     "MelWeightMatrix": "output_datatype",
 }
-"""Operators that give float32 where the attribute is not written."""
+"""Operators whose output is float32 unless the attribute is present."""
 
 
 def promoted(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.ModelProto:
-    """Return a copy of `model` whose narrower floats are all of type `to`: tensors, declared types, and Cast targets.
+    """Return a copy of `model` with narrower floats promoted to `to`: tensors, declared types, and Cast targets.
 
-    So a Cast between two float types inside the model rounds nothing. Without `weights` the initializers are left out.
+    So a Cast between two float types inside the model rounds nothing. Without `weights` the initializers are omitted.
     """
     narrow = NARROWER[to]
     copy = without_weights(model, lambda tensor: promote_tensor(tensor, to) if weights else None)
-    bind_attributes(copy)  # the type that a Cast casts to may be what the function is given
+    bind_attributes(copy)  # a Cast's target type may be an attribute reference of the function
     _widen_graph(copy.graph, to, narrow)
     if to == TensorProto.FLOAT and any(is_custom(node) for node in model.graph.node):
         _keep_types(copy, _halves(infer(model).graph))
@@ -56,9 +57,9 @@ def promoted(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.M
 
 
 def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
-    """Let the operators of the user's libraries read the half types that they know, and what they give be float32.
+    """Insert Casts so that user operators read the half types they support, and their results become float32.
 
-    What such an operator gives has often no type that is known: a Cast to float32 takes any.
+    The type of such a result is often unknown: a Cast to float32 accepts any.
     """
     functions = functions_of(copy)
     declared = {v.name for v in (*copy.graph.value_info, *copy.graph.output) if v.type.tensor_type.elem_type}
@@ -80,11 +81,11 @@ def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
 
 
 def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in float32 in which every float16 and bfloat16 value is rounded to its type behind its node.
+    """Return a float32 copy in which every float16 and bfloat16 value is rounded to its type after its node.
 
-    That is what the operators of a half type are defined to give: each reads and gives numbers of that type. ONNX
-    Runtime's CPU provider has float32 kernels for most, and keeps float32 from one of them to the next. A value of
-    which no type can be inferred is not rounded, nor what is inside of a function.
+    That is how half-precision operators are defined: each reads and returns numbers of that type. ONNX Runtime's CPU
+    provider has float32 kernels for most, and keeps float32 between them. Values of unknown type, and values inside
+    functions, are not rounded.
     """
     types = infer(model)
     copy = promoted(model, TensorProto.FLOAT)
@@ -93,7 +94,7 @@ def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _halves(graph: GraphProto) -> dict[str, int]:
-    """Return the half type of each value of a graph and the bodies in it that has one."""
+    """Return the half type of each value in a graph and its bodies that has one."""
     found = {n: t.dtype for n, t in value_types(graph).items() if t.dtype in NARROWER[TensorProto.FLOAT]}
     for node in graph.node:
         for body in bodies(node):
@@ -108,7 +109,7 @@ def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> 
             _round_graph(body, halves, taken)
         nodes.append(node)
         if node.op_type == "Constant":
-            continue  # Its number is one of the type, and some kernels want to see a Constant.
+            continue  # Its number is representable already, and some kernels require a Constant.
         for n, name in enumerate(node.output):
             if name not in halves:
                 continue
@@ -133,7 +134,7 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def is_narrower(model: onnx.ModelProto, than: int) -> bool:
-    """Return whether anything would be another in `widened(model, than)`: a tensor, a declared type, a Cast."""
+    """Return whether `promoted(model, than)` would change anything: a tensor, a declared type, a Cast."""
     if any(t.data_type in NARROWER[than] for t in model.graph.initializer):
         return True
     light = without_weights(model, lambda _: None)
@@ -142,7 +143,7 @@ def is_narrower(model: onnx.ModelProto, than: int) -> bool:
 
 
 def promote_tensor(tensor: TensorProto, to: int) -> TensorProto:
-    """Return `tensor` with the element type `to` if it holds narrower floats, and itself otherwise. Exact."""
+    """Return `tensor` promoted to the element type `to` if it holds narrower floats, and itself otherwise. Exact."""
     if tensor.data_type not in NARROWER[to]:
         return tensor
     dtype = np.float64 if to == TensorProto.DOUBLE else np.float32
@@ -175,7 +176,7 @@ def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow
         # Constant<value_float> -> Constant<value>: only a tensor can hold the wider type.
         value = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
         attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(value)))
-    # The bits that BitCast reads are those of the type that it names.
+    # BitCast reinterprets bits of the type that it names.
     if attribute.name in TYPE_ATTRIBUTES and attribute.i in narrow and node.op_type != "BitCast":
         attribute.i = to
     if attribute.HasField("t"):

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM in float64: onnx's own ignore sequence lengths, activations, clip and more."""
+"""RNN, GRU and LSTM in float64: onnx's implementations ignore sequence lengths, activations, clip and more."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from onnxfuse.verification.reference.operators import Operator
 Array = npt.NDArray[Any]
 Activation = Callable[[Array], Array]
 Step = Callable[[Array, list[Array]], list[Array]]
-"""What one position and the states make of the states; the first of them is the output."""
+"""Computes the next states from one position and the states; the first state is the output."""
 
 ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Any]]] = {
     "relu": (0, 0, lambda x, a, b: np.maximum(x, 0)),
@@ -27,11 +27,11 @@ ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Any]]
     "softsign": (0, 0, lambda x, a, b: x / (1 + np.abs(x))),
     "softplus": (0, 0, lambda x, a, b: np.logaddexp(0, x)),
 }
-"""By name: alpha and beta where nothing is said, and the function of x, alpha and beta."""
+"""By name: default alpha and beta, and the function of x, alpha and beta."""
 
 
 class _Recurrent(Operator):
-    """What the three have in common: directions, lengths, layouts."""
+    """Common base: directions, lengths, layouts."""
 
     defaults: tuple[str, ...] = ()
     gates = 1
@@ -77,7 +77,7 @@ class _Recurrent(Operator):
             )  # fmt: skip
             now = [np.zeros((batch, size), x.dtype) if s is None else s[way] for s in states]
             for t in range(steps):
-                # Each sequence is turned by itself: what lies behind its end stays there.
+                # Each sequence is reversed by itself: padding after its end remains there.
                 at = np.where(t < ends, ends - 1 - t, t) if turned else np.full(batch, t)
                 moved = step(x[at, np.arange(batch)], now)
                 alive = (t < ends)[:, None]
@@ -92,7 +92,7 @@ class _Recurrent(Operator):
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
     ) -> Step:
-        """Return what a direction does at one position."""
+        """Return the step function of a direction."""
         raise NotImplementedError
 
 
@@ -104,21 +104,21 @@ class RNN(_Recurrent):
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
     ) -> Step:
-        """Return what a direction does at one position."""
+        """Return the step function of a direction."""
         w, r, bias, _ = weights
         first, second = np.split(bias, 2)
         return lambda x, states: [f[0](clip(x @ w.T + states[0] @ r.T + first + second))]
 
 
 class GRU(_Recurrent):
-    """Gates z and r, and what they let through; the reset before or after the product."""
+    """Gates z and r, and the candidate state; reset applied before or after the product."""
 
     defaults, gates = ("Sigmoid", "Tanh"), 3
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
     ) -> Step:
-        """Return what a direction does at one position."""
+        """Return the step function of a direction."""
         (wz, wr, wh), (rz, rr, rh) = (np.split(weights[n], 3) for n in (0, 1))
         bz, br, bh, cz, cr, ch = np.split(weights[2], 6)
 
@@ -139,7 +139,7 @@ class LSTM(_Recurrent):
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
     ) -> Step:
-        """Return what a direction does at one position."""
+        """Return the step function of a direction."""
         w, r, bias, peepholes = weights
         first, second = np.split(bias, 2)
         pi, po, pf = np.split(peepholes, 3)
@@ -159,7 +159,7 @@ OPERATORS = (RNN, GRU, LSTM)
 
 
 def _functions(names: Sequence[str], alphas: list[float], betas: list[float]) -> list[Activation]:
-    """Return the activations in order; each that has an alpha or a beta takes the next of those given."""
+    """Return the activations in order; each that has an alpha or a beta takes the next given one."""
     made: list[Activation] = []
     for name in names:
         alpha, beta, function = ACTIVATIONS[name.lower()]

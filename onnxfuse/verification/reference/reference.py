@@ -1,8 +1,8 @@
-"""A model evaluated in float64 by onnx's reference operators, freeing each value after its last reader.
+"""Evaluate a model in float64 with onnx's reference operators, freeing each value after its last reader.
 
-Some of onnx's operators (1.23) are wrong, lack forms or round on the way: `operators` has ours. Its pools,
-ConvTranspose, Resize and NonMaxSuppression are loops in Python, its Conv copies the input once per kernel position:
-`windows`, `resizing` and `operators` have them plainly, in NumPy.
+Some of onnx's operators (1.23) are wrong, incomplete or round internally: `operators` has ours. Its pools,
+ConvTranspose, Resize and NonMaxSuppression are Python loops, its Conv copies the input once per kernel position:
+`windows`, `resizing` and `operators` have vectorized NumPy versions.
 """
 
 import math
@@ -28,31 +28,31 @@ Array = npt.NDArray[Any]
 
 
 class OutOfTime(RuntimeError):  # noqa: N818 - it names what was found, no mistake in this program
-    """A run that was to end before it was done; the text says how far it came."""
+    """A run stopped by its time limit; the text says how far it got."""
 
 
 class OutOfRange(Exception):  # noqa: N818 - it names what was found, no mistake in this program
-    """A run in which a value came too near to the end of its type's range; the text says where."""
+    """A run in which a value came too close to the maximum of its type; the text says where."""
 
 
 class Float64(ReferenceEvaluator):
-    """The evaluator, with the operators below in place of onnx's own, in function bodies and subgraphs too."""
+    """The evaluator, with the operators below in place of onnx's, in function bodies and subgraphs too."""
 
     witness: OrtReference | None = None
-    """Who is asked whether an operator is right; None to believe them all."""
+    """Cross-check of the operators; None to trust them all."""
     own: tuple[type[OpRun], ...] = ()
     """Operators of the user's libraries."""
     until: float = math.inf
-    """When a run ends at the latest, by `time.perf_counter`; like the witness, of all evaluators of one model."""
+    """Deadline of a run, by `time.perf_counter`; shared, as the cross-check is, by all evaluators of one model."""
 
     bound: float = math.inf
-    """The largest magnitude that a value may have, of all evaluators of one model: beyond, a run raises OutOfRange."""
+    """Largest allowed magnitude of a value, for all evaluators of one model: beyond it a run raises OutOfRange."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
         options["new_ops"] = [*OPERATORS, *self.own, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
         self.limit = math.inf
-        """Seconds of this thread's work that a run may take, bodies of If and Loop with it."""
+        """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""
         self._last_readers = _last_readers(list(self.nodes_), self.output_names)
 
     def run(  # type: ignore[override]  # Its other options serve debugging, and are passed as their defaults.
@@ -62,10 +62,10 @@ class Float64(ReferenceEvaluator):
         attributes: Mapping[str, Any] | None = None,
         **_unused: Any,
     ) -> list[Any]:
-        """Return the outputs in order, holding no value longer than its last reader needs it.
+        """Return the outputs in order, freeing each value after its last reader.
 
-        Raises RuntimeError where that takes longer than `limit`, OutOfTime where it is later than `until`, OutOfRange
-        where a value leaves `bound`.
+        Raises RuntimeError if that takes longer than `limit`, OutOfTime after `until`, OutOfRange if a value exceeds
+        `bound`.
         """
         began = time.thread_time()
         results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
@@ -91,12 +91,12 @@ class Float64(ReferenceEvaluator):
         return [results[name] for name in (output_names or self.output_names)]
 
     def read(self, operator: str, inputs: list[Any]) -> list[Any]:
-        """Return what a node reads for its inputs."""
+        """Return the values of a node's inputs."""
         return inputs
 
 
 class Tf32(Float64):
-    """The evaluator of what a GPU may compute that rounds the factors of products to TF32, and nothing else."""
+    """Evaluator that rounds the factors of matrix products to TF32, as a GPU may do, and nothing else."""
 
     def read(self, operator: str, inputs: list[Any]) -> list[Any]:
         """Return the inputs, the first two of a product rounded."""
@@ -121,12 +121,12 @@ def float64_evaluator(
     *,
     stand_in: bool = False,
 ) -> Float64:
-    """Return an evaluator of `model` in float64. Raises what onnx raises where an operator is not implemented.
+    """Return an evaluator of `model` in float64. Raises onnx's error if an operator is not implemented.
 
-    `witness` is asked whether its operators are right, those in function bodies and subgraphs too. `to` is another type
-    for a model too big for float64: FLOAT. With `stand_in` ONNX Runtime runs, in float32, what onnx does not implement.
+    `witness` cross-checks its operators, those in function bodies and subgraphs too. `to` is another type for a model
+    too big for float64: FLOAT. With `stand_in` ONNX Runtime runs, in float32, what onnx does not implement.
     """
-    # Function bodies and subgraphs make evaluators of the same class by themselves: the witness goes with the class.
+    # onnx creates evaluators of the same class for function bodies and subgraphs: attach the cross-check to the class.
     own = custom_operators.operators(model) + (custom_operators.in_runtime(model) if stand_in else ())
     witnessed = type(kind.__name__, (kind,), {"witness": witness, "own": own})
     evaluator: Float64 = witnessed(promoted(model, to, weights=False))
@@ -136,11 +136,11 @@ def float64_evaluator(
 
 
 STAND_INS = (65504.0, 3.4028234663852886e38)
-"""The largest numbers of float16 and float32: masks hold them for infinity, and what is added to them stays them."""
+"""The largest numbers of float16 and float32: mask constants stand for infinity, and remain so after additions."""
 
 
 def _leaves(x: Any, bound: float) -> bool:
-    """Return whether a magnitude in `x` is beyond `bound`, but for infinity and what stands for it."""
+    """Return whether a magnitude in `x` exceeds `bound`, ignoring infinity and mask constants."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f" or not x.size:
         return False
     with np.errstate(invalid="ignore", over="ignore"):
@@ -151,7 +151,7 @@ def _leaves(x: Any, bound: float) -> bool:
 
 
 def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[list[str]]:
-    """Return, per node, the values that nobody reads after it."""
+    """Return, per node, the values that are dead after it."""
     kept = {"", *outputs}
     finished: list[list[str]] = []
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""Resize, Upsample and GridSample in float64; onnx's own look at one pixel at a time."""
+"""Vectorized Resize, Upsample and GridSample in float64; onnx's implementations process one pixel at a time."""
 
 import itertools
 import math
@@ -15,9 +15,9 @@ Array = npt.NDArray[Any]
 
 
 class Resize(Operator):
-    """Nearest, linear and cubic interpolation; smoothed (`antialias`) by onnx's own.
+    """Nearest, linear and cubic interpolation; `antialias` falls back to onnx's implementation.
 
-    Which pixel is nearest is decided in float32, as ONNX Runtime does: a coordinate on the edge of two has no other
+    The nearest pixel is determined in float32, as in ONNX Runtime: a coordinate halfway between two has no other
     answer. Linear and cubic weights are exact.
     """
 
@@ -68,11 +68,11 @@ class Resize(Operator):
 
 
 ONNX_RESIZE: Any = OnnxResize._run
-"""onnx's own, for what is smoothed."""
+"""onnx's implementation, for antialiasing."""
 
 
 class Upsample(Operator):
-    """Resize as opsets before 10 call it; the scales are an attribute before opset 9."""
+    """Resize before opset 10; the scales are an attribute before opset 9."""
 
     def _run(
         self, x: Array, scales: Array | Sequence[float] | None = None, mode: str = "nearest", **attribute: Any
@@ -82,10 +82,10 @@ class Upsample(Operator):
 
 
 class GridSample(Operator):
-    """The input at points of a grid in [-1, 1], of any rank; onnx's own rounds the points to float32.
+    """The input at points of a grid in [-1, 1], of any rank; onnx's implementation rounds the points to float32.
 
-    A point outside is reflected, or moved to the border, before its neighbours are looked up, as ONNX Runtime does; not
-    moved in cubic mode.
+    A point outside is reflected, or clamped to the border, before its neighbors are looked up, as in ONNX Runtime; not
+    clamped in cubic mode.
     """
 
     def _run(
@@ -97,7 +97,7 @@ class GridSample(Operator):
         align_corners: int = 0,
     ) -> tuple[Array]:
         rank = x.ndim - 2
-        points = grid.reshape(grid.shape[0], -1, rank)[..., ::-1]  # the last axis of the input comes first in a point
+        points = grid.reshape(grid.shape[0], -1, rank)[..., ::-1]  # points list the last axis of the input first
         taps = []
         for axis, extent in enumerate(x.shape[2:]):
             low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
@@ -152,10 +152,10 @@ def resized(
     outside: float = 0.0,
     cubic: tuple[float, bool] = (-0.75, False),
 ) -> Array:
-    """Return `x` with other extents along `axes`: `extents`, or what the scales make of its own.
+    """Resize `x` along `axes` to `extents`, or by the scales.
 
-    `where` and `nearest` are the modes of Resize; "simple" is what opsets before 11 do. `cubic` are its coefficient
-    and whether pixels outside are left out.
+    `where` and `nearest` are the modes of Resize; "simple" is the behavior before opset 11. `cubic` are its coefficient
+    and whether pixels outside are excluded.
     """
     y, beyond = x, None
     for number, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
@@ -182,7 +182,8 @@ def resized(
 def coordinates(
     where: str, have: int, get: int, scale: float, ends: tuple[float, float], dtype: type[np.floating[Any]]
 ) -> Array:
-    """Return where in the input each of `get` outputs lies, computed in `dtype`; `ends` are the region's, as shares."""
+    """Return the input coordinate of each of `get` outputs, computed in `dtype`; `ends` are the region's, as
+    fractions."""
     x, scale_, half = np.arange(get).astype(dtype), dtype(scale), dtype(0.5)
     if where == "align_corners":
         return np.asarray(x * dtype(have - 1) / dtype(get - 1) if get > 1 else x * 0)
@@ -244,4 +245,4 @@ def _keys(d: Array, a: float) -> Array:
 TAPS: dict[str, Callable[[Array, int, str, float, Any], Taps]] = {
     "nearest": _nearest, "linear": _linear, "bilinear": _linear, "cubic": _cubic_taps,
 }  # fmt: skip
-"""The input's pixels that an output is made of and their weights, by mode."""
+"""By mode, the input's pixels that contribute to an output and their weights."""

@@ -1,4 +1,4 @@
-"""Operators with a sliding window, plainly, in NumPy: convolutions and poolings of any rank."""
+"""Vectorized NumPy operators with a sliding window: convolutions and poolings of any rank."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 class Conv(OpRun):
-    """Convolution of any rank, depthwise tap by tap, else as products of matrices over some channels at a time."""
+    """Convolution of any rank: tap by tap if depthwise, else as matrix products over blocks of channels."""
 
     def _run(
         self, x: Array, w: Array, b: Array | None = None, group: int | None = None, **sliding: Any
@@ -30,7 +30,7 @@ class Conv(OpRun):
 
 
 def _depthwise(padded: Array, weight: Array, window: "_Window") -> Array:
-    """Return [batch, group, maps, places] of `padded` [batch, group, 1, ...] and `weight` [group, maps, 1, taps]."""
+    """Return [batch, group, maps, positions] of `padded` [batch, group, 1, ...] and `weight` [group, maps, 1, taps]."""
     y: Array | None = None
     for tap, position in enumerate(window.positions()):
         seen = window.at(padded, position).reshape(*padded.shape[:3], -1)
@@ -41,10 +41,10 @@ def _depthwise(padded: Array, weight: Array, window: "_Window") -> Array:
 
 
 def _products(padded: Array, weight: Array, window: "_Window") -> Array:
-    """Return [batch, maps of all groups, places] of `padded` [batch, group, channels, ...].
+    """Return [batch, maps of all groups, positions] of `padded` [batch, group, channels, ...].
 
-    `weight` is [group, maps, channels, taps]. Its rows are read as they lie, what they meet is copied together: BLAS
-    takes no matrix whose numbers lie apart.
+    `weight` is [group, maps, channels, taps]. Its rows are read in place, while the input is gathered (im2col) into
+    contiguous blocks, because BLAS requires unit stride.
     """
     group, maps, channels, taps = weight.shape
     batch, places = len(padded), math.prod(window.output)
@@ -61,11 +61,11 @@ def _products(padded: Array, weight: Array, window: "_Window") -> Array:
 
 
 COLUMNS = 1 << 22
-"""Numbers that a convolution copies together at a time: 32 MB in float64."""
+"""Elements gathered per im2col block: 32 MB in float64."""
 
 
 class MaxPool(OpRun):
-    """The largest value under the window; as a second output, where in the flat input it lies."""
+    """The maximum of the window; as a second output, its index in the flattened input."""
 
     def _run(self, x: Array, storage_order: int | None = None, **sliding: Any) -> tuple[Array, ...]:
         window = _window(x.shape[2:], **sliding)
@@ -88,11 +88,11 @@ class MaxPool(OpRun):
 
 
 class AveragePool(OpRun):
-    """The mean under the window; padding counts only with `count_include_pad`."""
+    """The mean of the window; padding counts only with `count_include_pad`."""
 
     def _run(self, x: Array, count_include_pad: int | None = None, **sliding: Any) -> tuple[Array]:
         window = _window(x.shape[2:], **sliding)
-        # Only what `pads` adds may count; what ceil_mode lets the window overhang never does.
+        # Only `pads` may count; what the window overhangs due to ceil_mode never does.
         inside = np.ones((1, 1, *x.shape[2:]))
         if count_include_pad:
             inside = _padded(inside, window.pads, 1.0)
@@ -109,7 +109,7 @@ class AveragePool(OpRun):
 
 
 class LpPool(OpRun):
-    """The p-norm under the window."""
+    """The p-norm of the window."""
 
     def _run(self, x: Array, p: int = 2, **sliding: Any) -> tuple[Array]:
         window = _window(x.shape[2:], **sliding)
@@ -119,7 +119,7 @@ class LpPool(OpRun):
 
 
 class ConvTranspose(OpRun):
-    """The gradient of a convolution: each input is spread over its window, and what is padding is cut away."""
+    """The gradient of a convolution: each input is scattered over its window, and padding is cropped."""
 
     def _run(
         self,
@@ -158,7 +158,7 @@ class ConvTranspose(OpRun):
             before = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in cut]
             pads = [*before, *(n - b for n, b in zip(cut, before, strict=True))]
         pads = pads if pads and auto_pad != "VALID" else [0] * 2 * rank
-        # An output may be larger than what is reached: nothing lies there.
+        # An output may be larger than the area reached; the remainder is zero.
         y = _padded(y.reshape(x.shape[0], -1, *whole), [(max(0, -a), max(0, -b)) for a, b in _ends(pads)], 0.0)
         kept = [slice(max(0, a), n - max(0, b)) for n, (a, b) in zip(y.shape[2:], _ends(pads), strict=True)]
         y = y[(*first[:2], *kept)]
@@ -167,7 +167,7 @@ class ConvTranspose(OpRun):
 
 @dataclass(frozen=True)
 class _Window:
-    """A sliding window over the last axes: where it stands for each output, what lies under one of its positions."""
+    """A sliding window over the last axes: its position for each output, and the values at one tap."""
 
     kernel: Sequence[int]
     pads: list[tuple[int, int]]
@@ -175,22 +175,22 @@ class _Window:
     dilations: Sequence[int]
     output: tuple[int, ...]
     beyond: list[int]
-    """What ceil_mode lets the window overhang at the end of each axis."""
+    """What the window overhangs at the end of each axis due to ceil_mode."""
 
     def positions(self) -> Iterator[tuple[int, ...]]:
-        """Return where it looks, tap by tap."""
+        """Return the input offsets, tap by tap."""
         return itertools.product(*map(range, self.kernel))
 
     def pad(self, x: Array, value: float) -> Array:
-        """Return `x` with everything around it that the window can touch."""
+        """Return `x` padded with everything around it that the window can touch."""
         return self.overhang(_padded(x, self.pads, value), value)
 
     def overhang(self, x: Array, value: float = 0.0) -> Array:
-        """Return the padded `x` with what ceil_mode lets the window overhang at the end."""
+        """Return the padded `x` extended by the overhang due to ceil_mode."""
         return _padded(x, [(0, n) for n in self.beyond], value)
 
     def at(self, padded: Array, position: Sequence[int]) -> Array:
-        """Return the values under one position of the window, one for each output."""
+        """Return the values at one tap of the window, one for each output."""
         slices = (
             slice(p * d, p * d + (n - 1) * s + 1, s)
             for p, d, n, s in zip(position, self.dilations, self.output, self.strides, strict=True)
@@ -200,12 +200,12 @@ class _Window:
 
 
 def _ends(pads: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs of what is before and after, by axis, of an attribute `pads`."""
+    """Return the begin and end of each axis in an attribute `pads`."""
     return list(zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True))
 
 
 def _padded(x: Array, widths: Sequence[tuple[int, int]], value: float) -> Array:
-    """Return `x` with so much of `value` before and after it along its last axes; `x` itself where that is nothing."""
+    """Pad the last axes of `x` with `value`; return `x` itself if all widths are zero."""
     if not any(itertools.chain(*widths)):
         return x
     return np.pad(x, [(0, 0), (0, 0), *widths], constant_values=value)
@@ -220,7 +220,7 @@ def _window(
     strides: Sequence[int] | None = None,
     ceil_mode: int | None = None,
 ) -> _Window:
-    """Return the window that the attributes of an operator tell, over images of these extents."""
+    """Return the window described by an operator's attributes, over images of these extents."""
     rank = len(extents)
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
     spans = [(k - 1) * d + 1 for k, d in zip(kernel_shape, dilations, strict=True)]
@@ -230,7 +230,7 @@ def _window(
         room = extent + before + after - span
         count = (math.ceil(room / stride) if ceil_mode else room // stride) + 1
         if ceil_mode and (count - 1) * stride >= extent + before:
-            count -= 1  # A window that starts in the padding behind the data is left out.
+            count -= 1  # A window that starts in the end padding is dropped.
         output.append(count)
         overhang.append(max(0, (count - 1) * stride - room))
     return _Window(kernel_shape, ends, strides, dilations, tuple(output), overhang)

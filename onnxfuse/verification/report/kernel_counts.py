@@ -1,4 +1,4 @@
-"""How the fused ops of a session ran: as kernels, in ONNX Runtime's own ops, or through their bodies."""
+"""How the fused ops of a session ran: as kernels, as ONNX Runtime's own ops, or through their bodies."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def kernel_rows(session: Any) -> tuple[KernelRow, ...]:
 
 
 def launch_problems(kernels: Sequence[KernelRow], excused: Collection[str] = ()) -> list[str]:
-    """Return which fused ops did not run as kernels or in the library, and why; `excused` ones need not be called."""
+    """Return which fused ops ran neither as kernels nor in the library, and why; `excused` ones need not be called."""
     problems = []
     for row in kernels:
         if row.runs_as == "function":

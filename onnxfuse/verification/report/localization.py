@@ -1,4 +1,4 @@
-"""What a bisection found: which fused op or which rule, and the smallest model that shows it."""
+"""Result of a bisection: the fused op or rule at fault, and the smallest model that reproduces it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Suspect:
-    """One node of the fused model in the window that is wrong."""
+    """One node of the fused model in the faulty window."""
 
     node: str
     """Its name in the fused model, else its first output."""
@@ -15,31 +15,31 @@ class Suspect:
     rule: str
     """The rule that fused it; empty for a plain node."""
     nodes: tuple[str, ...]
-    """The original nodes that it replaced, as "Op name"; the node itself where it is a plain one."""
+    """The original nodes that it replaced, as "Op name"; the node itself if it is a plain one."""
     output: str
     """Its first output."""
 
 
 @dataclass(frozen=True)
 class CrashSite:
-    """Where a model ends the process that runs it, or breaks the GPU for it."""
+    """The op at which a model ends the process or breaks the GPU."""
 
     model: str
-    """`original` or `fused`; `truth` where neither crashes by itself; empty where it is not known."""
+    """`original` or `fused`; `truth` if neither crashes by itself; empty if unknown."""
     how: str
     """The signal, CUDA's error, or that it hangs; in words."""
     case: str
-    """The inputs: their name and shapes; empty where none were run."""
+    """The inputs: their name and shapes; empty if none were run."""
     step: str
-    """What the command was doing."""
+    """The step that the command was executing."""
     node: Suspect | None
-    """The op; None where the crash did not happen again, at the default setting."""
+    """The op; None if the crash could not be reproduced, at the default setting."""
     setting: str = ""
-    """The setting of ONNX Runtime, as `bench` calls it; empty at the default one."""
+    """The setting of ONNX Runtime in the words of `bench`; empty for the default one."""
 
     @property
     def text(self) -> str:
-        """The crash in one line."""
+        """Describe the crash in one line."""
         who = f"the {self.model} model" if self.model in ("original", "fused") else "ONNX Runtime"
         who += f" at {self.setting}" * bool(self.setting)
         at = f" on {self.case}" * bool(self.case)
@@ -58,16 +58,16 @@ class CrashSite:
 
 @dataclass(frozen=True)
 class Localization:
-    """The first part of the fused model, from its inputs on, that does not compute what the original does there."""
+    """The first window of the fused model, in execution order, that does not compute what the original does there."""
 
     guilty: Suspect | None
-    """The one node that is at fault; None where only a rule could be named, or nothing was wrong in parts."""
+    """The single node at fault; None if only a rule could be named, or no window was wrong."""
     rules: tuple[str, ...]
-    """The rules that wrote what is wrong: one, or several that wrote it together; empty where none did."""
+    """The rules at fault: one, or several that produced the fault together; empty if none did."""
     why: str
-    """How that was decided, in one sentence."""
+    """How that was determined, in one sentence."""
     fault: str
-    """What is wrong with the window's output, as `verify` says it; empty where every window is right."""
+    """What is wrong with the window's output, in the words of `verify`; empty if every window is right."""
     inputs: tuple[str, ...]
     """Values of both models that the window reads."""
     output: str
@@ -75,15 +75,15 @@ class Localization:
     window: tuple[Suspect, ...]
     """Every node of the fused model between them that differs from the original."""
     replaced: tuple[str, ...]
-    """The nodes of the original between the same values, as "Op name"."""
+    """The nodes of the original that they replaced, as "Op name"."""
     checked: int
-    """Windows that were looked at; all before the last one are right."""
+    """Number of windows examined; all before the last one are right."""
     folder: str = ""
-    """Where the window lies as a bug report; empty where none was asked for."""
+    """Folder of the bug report; empty if none was requested."""
 
     @property
     def text(self) -> str:
-        """The finding in one line."""
+        """Describe the finding in one line."""
         if not self.fault:
             return f"no single part leaves the budget ({self.checked} checked): the error adds up over them"
         if self.guilty is not None and self.guilty.rule:

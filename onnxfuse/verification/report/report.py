@@ -1,41 +1,41 @@
-"""What a verification found: per output and case the measure, and whether the promise held.
+"""The result of a verification: the verdict, and the measures of each output in each case.
 
-`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is a number that grows when a key goes or
-changes its meaning; new keys alone leave it.
+`Report.as_dict()` is what `--json` prints and other tools read. Its `schema` is incremented when a key is removed
+or changes its meaning, but not for new keys.
 
 | key | value |
 |---|---|
-| schema, ok, verdict | the form of this; whether it held; ok, mismatch, undecided or blunt |
-| summary, seconds | the verdict in one line; how long it took |
+| schema, ok, verdict | version of this format; whether it passed; ok, mismatch, undecided or blunt |
+| summary, seconds | the verdict in one line; duration |
 | provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
-| truth | `kind` (float64, float32), `how` it was computed, `why` not in float64 |
+| truth | `kind` (float64, float32), `how` it was computed, `why` it is not float64 |
 | tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
-| half | whether outputs pass only beside the original with each half value rounded to its type, as ONNX defines it |
-| wide | `compared` where a model of half types was compared in float32, too; why not, empty where it holds none |
-| without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty where they did not |
-| problems | what is wrong besides numbers, one sentence each |
-| outputs | the worst row of each output, of each tensor in one; `rows`: each of them in each case |
-| a row | `output`, `dtype`, `case` (position in `cases`), `fault` in words |
-| | `part_of` (of what is no tensor: its output, `output` is `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
+| half | whether outputs pass only if each half-precision value is rounded to its type, as ONNX defines it |
+| wide | `compared` if half-precision models were also compared in float32; else why not, empty without half types |
+| without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty if they did not |
+| problems | non-numerical problems, one sentence each |
+| outputs | the worst row of each output (of each tensor in it); `rows`: every output in every case |
+| a row | `output`, `dtype`, `case` (index into `cases`), `fault` in words |
+| | `part_of` (the output that contains the tensor `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
 | | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
 | | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
 | | the numbers of `Measure`, its `budget` and `typical_budget` |
-| | `difference` (the fields of `metrics.Difference`), and max_abs, max_rel, cosine, rtol, atol out of it |
-| undecided, unverified | positions of cases in which an output could not be judged; outputs of which most could not |
-| blunt | outputs of which a wrong weight would have hidden in the original's own error in every case |
-| original_broken | outputs that ONNX Runtime's default optimizations bring off in the original, one sentence each |
-| cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was left out) |
+| | `difference` (the fields of `metrics.Difference`), and its max_abs, max_rel, cosine, rtol, atol |
+| undecided, unverified | indices of cases with an output that could not be judged; outputs mostly not judged |
+| blunt | outputs for which the original's own error would have hidden a wrong weight in every case |
+| original_broken | outputs of the original that ONNX Runtime's default optimizations break, one sentence each |
+| cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was skipped) |
 | kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
-| searched | values of dynamic dimensions that were searched for until the original ran |
-| sizes, not_run | values of dynamic dimensions that were run; what should have been run beside, and why it was not |
-| limits | what it might cost: `seconds` for the cases, bytes of `memory` for the values of one |
+| searched | values of dynamic dimensions found by the size search |
+| sizes, not_run | values of dynamic dimensions that were run; additional cases that were not run, and why |
+| limits | limits: `seconds` for the cases, bytes of `memory` for the values of one |
 | precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
-| crash | null, or the fields of `finding.CrashSite`: which op ended the process, or broke the GPU |
-| bisection | null, or the fields of `finding.Finding`: what `--bisect` found |
+| crash | null, or the fields of `localization.CrashSite`: the op that ended the process or broke the GPU |
+| bisection | null, or the fields of `localization.Localization`: the result of `--bisect` |
 
-Numbers that are not finite are strings: "inf", "-inf", "nan".
+Non-finite numbers are strings: "inf", "-inf", "nan".
 """
 
 import math
@@ -51,16 +51,16 @@ from onnxfuse.verification.report.localization import CrashSite, Localization
 from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
 
 SCHEMA = 1
-"""The form of `Report.as_dict()`, told at the top of this file."""
+"""Version of `Report.as_dict()`, documented at the top of this file."""
 
 BODIES_TOLD = 3
-"""Bodies that never ran and are named in the verdict; the report has all."""
+"""Number of never-run bodies named in the verdict; the report lists all."""
 
 MOSTLY = 0.5
-"""An output that could not be judged in more than this share of the kinds of cases has not been verified."""
+"""An output that could not be judged in more than this share of the kinds of cases counts as unverified."""
 
 WITHIN = {"contract": "contract for lower precision", "tolerance": "tolerance", "budget": "error budget"}
-"""What an output holds, by how it is judged."""
+"""Verdict phrases by how the outputs were judged."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,56 +68,57 @@ class VerifyReport(Tabled):
     """The result of `verify`. `ok` is the verdict."""
 
     provider: str
-    """The execution provider that the original ran on; and the fused model, unless `fused_provider` is another."""
+    """Execution provider of the original, and of the fused model unless `fused_provider` is another."""
     truth: str
     """`float64` or `float32`; empty if nothing was run."""
     truth_how: str
-    """Who computed the truth."""
+    """How the reference was computed."""
     truth_why: str
     """Why it is not float64."""
     cases: tuple[CaseRow, ...]
     rows: tuple[OutputRow, ...]
-    """Each output in each case that was compared."""
+    """One row per output and compared case."""
     kernels: tuple[KernelRow, ...]
     problems: tuple[str, ...]
-    """What is wrong besides numbers: inputs and outputs that differ, kernels that did not run, a run that failed."""
+    """Non-numerical problems: inputs and outputs that differ, kernels that did not run, a run that failed."""
     seconds: float
     fused_provider: str = ""
-    """The execution provider of the fused model where it is another one."""
+    """Execution provider of the fused model if it differs."""
     tf32: bool = False
-    """Whether float32 outputs were judged by what TF32 products permit: on CUDA, where nothing else holds."""
+    """Whether float32 outputs were judged by the error of TF32 products: on CUDA, if they pass in no other way."""
     half: bool = False
-    """Whether outputs were judged beside the original with each half value rounded to its type, as ONNX defines its
-    operators: on the CPU, where ONNX Runtime keeps float32 between them and nothing else holds."""
+    """Whether outputs were judged with each half-precision value rounded to its type, as ONNX defines its operators: on
+    the CPU, where ONNX Runtime keeps float32 between them, if they pass in no other way."""
     wide: str = ""
-    """`compared` where the models hold a half type and were compared in float32, too; or why not, if they hold one."""
+    """`compared` if half-precision models were also compared in float32; else why not, if they hold a half type."""
     without_tf32: str = ""
-    """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty where they did not."""
+    """Why the CUDA sessions ran with `use_tf32` 0, which rounds no float32 product; empty if they did not."""
     never_ran: tuple[str, ...] = ()
-    """Bodies of If, Loop and Scan of the original that no case entered: nothing is known about them."""
+    """Bodies of If, Loop and Scan of the original that no case entered, and that are therefore unverified."""
     searched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Values of dynamic dimensions that were searched for, because the original took none of the usual small ones."""
+    """Values of dynamic dimensions found by a search, because the original accepted none of the default sizes."""
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Values of the dynamic dimensions that were run."""
     not_run: tuple[str, ...] = ()
-    """Sizes and values that should have been run beside, and why they were not."""
+    """Additional sizes and values that were not run, and why."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """What it might cost: `seconds` for the cases, bytes of `memory` for the values of one."""
+    """Limits: `seconds` for the cases, bytes of `memory` for the values of one."""
     crash: CrashSite | None = None
-    """Where the model crashed that was run; None where nothing did. It is among the problems, too."""
+    """Where the model crashed; None if it did not. Also listed among the problems."""
     bisection: Localization | None = None
-    """What `bisect` found; None where it was not asked for, or nothing was wrong."""
+    """Finding of `bisect`; None if not requested, or if nothing was wrong."""
     contract: PrecisionRecord | None = None
-    """How the file was converted to lower precision; None where it was not, and the error budget judges."""
+    """How the file was converted to lower precision; None if it was not, and the error budget applies."""
 
     @property
     def ok(self) -> bool:
-        """Whether the promise held: no problem, every output right in every case, most cases judged, and sharply."""
+        """Whether the verification passed: no problem, every output right in every case, most cases judged, and
+        sharply."""
         return self.verdict == "ok"
 
     @property
     def verdict(self) -> Verdict:
-        """`mismatch` where anything is wrong; else `undecided` or `blunt` where an output is; else `ok`."""
+        """`mismatch` if anything is wrong; else `undecided` or `blunt` if an output is; else `ok`."""
         found = {self.verdict_of(row.output) for row in self.outputs}
         if self.problems or self.crash is not None or "mismatch" in found:
             return "mismatch"
@@ -126,12 +127,12 @@ class VerifyReport(Tabled):
         return "blunt" if "blunt" in found else "ok"
 
     def verdict_of(self, output: str) -> Verdict:
-        """Return what all cases together say of an output, or of a tensor in one."""
+        """Return the combined verdict of all cases on an output, or on a tensor in one."""
         return self._verdicts[output]
 
     @cached_property
     def _groups(self) -> Mapping[str, str]:
-        """What each tensor is judged as: itself, or all that its output holds where some cases have no such entry."""
+        """Judging key of each tensor: itself, or the whole output if some cases lack such an entry."""
         cases: dict[str, set[int]] = {}
         for row in self.rows:
             cases.setdefault(row.output, set()).add(row.case)
@@ -140,14 +141,14 @@ class VerifyReport(Tabled):
 
     @cached_property
     def _verdicts(self) -> Mapping[str, Verdict]:
-        """What all cases together say of each tensor."""
+        """Combined verdicts of all cases on each tensor."""
         wrong = {r.output for r in self.rows if r.verdict == "mismatch"}
         rows: dict[str, list[OutputRow]] = {}
         for row in self.rows:
             rows.setdefault(self._groups[row.output], []).append(row)
         unverified, blunt = {*self.unverified}, set[str]()
         for group, own in rows.items():
-            # The same in every element needs no judge; nor do zeros, of which there is nothing else.
+            # Outputs equal in every element need no judging; nor do those that are always zero.
             right = any(r.sharp for r in own) or all(r.measure.identical or r.measure.empty for r in own)
             if any(r.verdict == "blunt" for r in own) and not right:
                 blunt.add(group)
@@ -161,12 +162,13 @@ class VerifyReport(Tabled):
 
     @property
     def undecided(self) -> tuple[int, ...]:
-        """Positions of the cases in which an output could not be judged; one without elements, where none had any."""
+        """Indices of the cases in which an output could not be judged; of an output without elements if it never had
+        any."""
         return tuple(sorted({r.case for r in self._undecided_rows}))
 
     @property
     def blunt(self) -> tuple[str, ...]:
-        """Outputs of which a wrong weight would have hidden in the original's own error in every case."""
+        """Outputs for which the original's own error would have hidden a wrong weight in every case."""
         blunt = (self._groups[r.output] for r in self.outputs if self.verdict_of(r.output) == "blunt")
         return tuple(dict.fromkeys(blunt))
 
@@ -174,7 +176,7 @@ class VerifyReport(Tabled):
     def unverified(self) -> tuple[str, ...]:
         """Outputs that could not be judged in more than MOSTLY of the kinds of cases, at their shapes.
 
-        Cases that differ by their seed alone are one. One without elements counts where no case gave any.
+        Cases that differ by their seed alone count as one. An output without elements counts if no case yielded any.
         """
         judged: dict[str, dict[tuple[Any, ...], bool]] = {}
         open_rows = set(map(id, self._undecided_rows))
@@ -190,7 +192,7 @@ class VerifyReport(Tabled):
 
     @property
     def original_broken(self) -> tuple[str, ...]:
-        """Outputs of the original that ONNX Runtime's default optimizations bring off, one sentence each."""
+        """Outputs of the original that ONNX Runtime's default optimizations break, one sentence each."""
         found = []
         broken: dict[str, list[OutputRow]] = {}
         for row in self.rows:
@@ -214,7 +216,7 @@ class VerifyReport(Tabled):
         return [r for r in self.rows if r.verdict == "undecided" and not (r.measure.empty and groups[r.output] in had)]
 
     def table(self) -> Table:
-        """Return the worst case of each output: its error against the truth, and what it may be."""
+        """Return the worst case of each output: its error against the reference, and the allowed error."""
         rows = [
             (
                 r.output,
@@ -233,10 +235,11 @@ class VerifyReport(Tabled):
 
     @cached_property
     def outputs(self) -> tuple[OutputRow, ...]:
-        """The worst case of each output, in the order of the model's outputs: a mismatch, else the best used budget.
+        """The worst case of each output, in the order of the model's outputs: a mismatch, else the largest used share
+        of the budget.
 
-        Of a sequence, a map or an optional there is one for each tensor in it.
-        A case in which nothing could be judged stands only for an output that has no better one.
+        Of a sequence, map or optional there is one for each tensor in it. A case in which nothing could be judged is
+        chosen only if there is no better one.
         """
         by_name: dict[str, list[OutputRow]] = {}
         for row in self.rows:
@@ -269,7 +272,7 @@ class VerifyReport(Tabled):
         return f"{known}: {'; '.join(parts) or 'nothing was compared'}{texts}{broken}"
 
     def _empty_text(self) -> str:
-        """Return which outputs had no element in any case, or in some; empty where all had."""
+        """Return which outputs had no element in any case, or in some; empty if all had."""
         text = ""
         groups: dict[str, list[OutputRow]] = {}
         for row in self.rows:
@@ -283,7 +286,7 @@ class VerifyReport(Tabled):
         return text
 
     def _blunt_text(self) -> str:
-        """Return how many cases were blunt, and how much so; empty where none was."""
+        """Return how many cases were blunt, and how much so; empty if none was."""
         rows = [r for r in self.rows if r.verdict == "blunt"]
         if not rows:
             return ""
@@ -301,7 +304,7 @@ class VerifyReport(Tabled):
         return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_TOLD])}{more}" if self.never_ran else "")
 
     def _undecided_text(self, before: str) -> str:
-        """Return how many cases could not be judged and why, after `before`; empty where all were."""
+        """Return how many cases could not be judged and why, after `before`; empty if all could."""
         if not self.undecided:
             return ""
         rows = self._undecided_rows
@@ -310,7 +313,7 @@ class VerifyReport(Tabled):
         return f"{before}{len(self.undecided)} of {plural(ran, 'case')} could not be judged: {why}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every fact for JSON."""
+        """Return every fact as plain data for JSON."""
         return {
             "schema": SCHEMA,
             "ok": self.ok,

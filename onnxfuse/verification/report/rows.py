@@ -1,4 +1,4 @@
-"""The rows of a report of `verify`: an output in a case, a case, a fused op."""
+"""Rows of a `verify` report: an output in a case, a case, a fused op."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from onnxfuse.verification.tolerance.tolerance import Tolerated
 Verdict = Literal["ok", "mismatch", "undecided", "blunt"]
 
 FLOATS = ("float", "bfloat")
-"""How the names of floating-point types begin."""
+"""Name prefixes of floating-point types."""
 
 LEFT_OUT = "left out: "
-"""How a case's note begins that the original was never asked about."""
+"""Note prefix of a case that was never run on the original."""
 
 NOT_TOLD = ("broken", "unlike", "asked", "difference")
-"""Fields of a measure that `fault` tells in words, or that have a key of their own."""
+"""Fields of a measure that `fault` describes in words, or that have a key of their own."""
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,24 @@ class OutputRow:
     output: str
     dtype: str
     case: int
-    """Position in `Report.cases`."""
+    """Index into `Report.cases`."""
     measure: Measure
 
     tolerance: Tolerated | None = None
-    """How far a tolerance is used that was given for this output; None where the error budget judges it."""
+    """Used share of the tolerance given for this output; None if the error budget applies."""
 
     contract: Judged | None = None
-    """What the output is worth by the contract of lower precision; None where the file is not in one."""
+    """Judgment by the lower-precision contract; None if the file is not in lower precision."""
 
     part_of: str = ""
-    """The output of the model that this is a part of, where that is a sequence, a map or an optional."""
+    """The output of the model that contains this tensor, if that is a sequence, a map or an optional."""
 
     keys: tuple[str | int, ...] = field(default=(), repr=False)
-    """What the elements are called, where they are those of a map."""
+    """Keys of the elements, if they come from a map."""
 
     @property
     def fault(self) -> str:
-        """What is wrong, in words; empty where nothing is."""
+        """What is wrong, in words; empty if nothing is."""
         if self.contract is not None:
             return self.contract.fault
         if self.tolerance is None or self.measure.unlike:
@@ -57,7 +57,7 @@ class OutputRow:
 
     @property
     def verdict(self) -> Verdict:
-        """`mismatch`; `undecided` where nothing could be judged; `blunt` where a wrong weight would hide; else `ok`."""
+        """`mismatch`; `undecided` if nothing could be judged; `blunt` if a wrong weight would hide; else `ok`."""
         m = self.measure
         if self.fault:
             return "mismatch"
@@ -71,13 +71,13 @@ class OutputRow:
 
     @property
     def sharp(self) -> bool:
-        """Whether the output is right here, and a wrong weight would have shown."""
+        """Whether the output is right here, and a wrong weight would have been visible."""
         judged_otherwise = self.tolerance is not None or self.contract is not None
         return self.verdict == "ok" and (judged_otherwise or self.measure.telling)
 
     @property
     def owner(self) -> str:
-        """The output of the model: this one, or the one that it is a part of."""
+        """The model output: this one, or the one that contains it."""
         return self.part_of or self.output
 
     @property
@@ -96,7 +96,7 @@ class OutputRow:
 
     @property
     def why_undecided(self) -> str:
-        """Why nothing could be judged, in words; empty where something was."""
+        """Why nothing could be judged, in words; empty if something was."""
         m = self.measure
         if self.verdict != "undecided":
             return ""
@@ -121,7 +121,7 @@ class OutputRow:
 
     @property
     def severity(self) -> float:
-        """How much of the budget or tolerance is used; above 1 is a fault."""
+        """Used share of the budget or tolerance; above 1 is a fault."""
         if self.contract is not None:
             return self.contract.severity
         return self.measure.severity if self.tolerance is None else self.tolerance.worst
@@ -163,9 +163,9 @@ class CaseRow:
     shapes: Mapping[str, tuple[int, ...]]
     seconds: float
     note: str = ""
-    """Why it was left out, or what went wrong."""
+    """Why it was skipped, or what went wrong."""
     made: Case | None = field(default=None, compare=False, repr=False)
-    """What makes the inputs again, where they were made up."""
+    """Recipe that regenerates the inputs, if they were generated."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the case's facts for JSON."""
@@ -174,7 +174,7 @@ class CaseRow:
 
 
 def none_ran(cases: Sequence[CaseRow]) -> UsageError:
-    """Return the error of a verification in which the original took none of the cases, or there was none."""
+    """Return the error of a verification in which the original accepted no case, or there was none."""
     return UsageError(
         f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
         "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
@@ -191,11 +191,11 @@ class KernelRow:
     runs_as: str
     """`kernel`, `library` or `function`."""
     reason: str
-    """Why as a function."""
+    """Why it runs as a function."""
     calls: int
-    """How often it was served as a kernel during the verification; without elements that is no launch."""
+    """Number of calls served by the kernel during the verification; one without elements launches nothing."""
     launches: int
-    """Launches of its kernels during the verification."""
+    """Number of kernel launches during the verification."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the op's facts for JSON."""
@@ -203,7 +203,7 @@ class KernelRow:
 
 
 def in_json(value: Any) -> Any:
-    """Return a value with numbers that are not finite as strings."""
+    """Return a value with non-finite numbers as strings."""
     if isinstance(value, Mapping):
         return {key: in_json(one) for key, one in value.items()}
     if isinstance(value, tuple | list):

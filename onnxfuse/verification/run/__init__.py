@@ -1,1 +1,1 @@
-"""Sessions and values of the models that are compared."""
+"""Sessions and values of the compared models."""

@@ -1,7 +1,7 @@
-"""Operators of the user's own libraries in the truth: run by ONNX Runtime in their own types, where nobody else can.
+"""User operators in the reference: run by ONNX Runtime in their own types, because there is no other implementation.
 
-What such an operator computes stands in the library alone. Its inputs are rounded to the types that it reads, and what
-it gives is taken for true: the truth has no more digits there, and the report says so.
+Only the library defines what such an operator computes. Its inputs are rounded to the types that it reads, and its
+results are taken as exact: the reference has no more precision there, and the report says so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,30 +23,30 @@ from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.run import sessions
 
 GUESSES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-"""What inputs are tried as where their type is not known: an operator is told apart from none by what it takes."""
+"""Input types tried if the type is unknown: acceptance by the operator decides."""
 
 UNIMPLEMENTED = frozenset({"MaxRoiPool"})
-"""Operators of ONNX that its own reference lacks, and ours."""
+"""ONNX operators missing both in onnx's reference and in ours."""
 
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 
 
 class CustomOperator(OpRun):
-    """A node of such an operator; a class of its own for each operator of a model."""
+    """A node of such an operator; one subclass for each operator of a model."""
 
     types: Mapping[str, int] = {}
-    """Element types of the model's values, as far as they are known."""
+    """Known element types of the model's values."""
     library = True
-    """Whether a library of the user's has it, and nobody else; else ONNX Runtime does."""
+    """Whether only a user's library provides it; else ONNX Runtime does."""
 
     def __init__(self, onnx_node: NodeProto, run_params: dict[str, Any], schema: Any = None) -> None:
         super().__init__(onnx_node, run_params, schema)
         self.dtype = ""
-        """The narrowest floating-point type that it was run in; empty before it was, and for one without floats."""
+        """The narrowest floating-point type in which it was run; empty before the first run, and without floats."""
         self._opened: dict[bytes, tuple[Any, tuple[int, ...]]] = {}
 
     def run(self, *inputs: Any, linked_attributes: Mapping[str, Any] | None = None, **_unused: Any) -> tuple[Any, ...]:
-        """Return the outputs, floats in float64. Raises NotImplementedError where no session opens."""
+        """Return the outputs, floats in float64. Raises NotImplementedError if no session opens."""
         alone = written_alone(self.onnx_node, linked_attributes)
         key = alone.SerializeToString(deterministic=True)
         if key not in self._opened:
@@ -90,13 +90,13 @@ class CustomOperator(OpRun):
 
 
 class RuntimeOperator(CustomOperator):
-    """An operator that ONNX Runtime has and onnx's reference has not: run by it in float32."""
+    """An operator that ONNX Runtime provides and onnx's reference lacks: run by it in float32."""
 
     library = False
 
 
 def in_runtime(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
-    """Return a class for each operator of the model that ONNX Runtime has, and onnx's reference has not."""
+    """Return a class for each operator of the model that ONNX Runtime provides and onnx's reference lacks."""
     functions = {(f.domain, f.name) for f in model.functions}
     found = {(n.domain, n.op_type) for n in _nodes(model) if not custom_ops.is_custom(n)} - functions
     return tuple(
@@ -105,7 +105,7 @@ def in_runtime(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
 
 
 def _is_missing(domain: str, op: str) -> bool:
-    """Return whether onnx's reference has no such operator."""
+    """Return whether onnx's reference lacks the operator."""
     if domain in ("", "ai.onnx"):
         return op in UNIMPLEMENTED or not onnx.defs.has(op)
     if domain != "ai.onnx.ml":
@@ -118,7 +118,7 @@ def _is_missing(domain: str, op: str) -> bool:
 
 
 def operators(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
-    """Return a class for each operator of the model that is in none of ONNX's and ONNX Runtime's domains."""
+    """Return a class for each operator of the model outside the domains of ONNX and ONNX Runtime."""
     functions = functions_of(model)
     found = {(n.domain, n.op_type): n for n in _nodes(model) if custom_ops.is_custom(n) and called(n) not in functions}
     if not found:
@@ -136,9 +136,9 @@ def _nodes(model: onnx.ModelProto) -> Iterator[NodeProto]:
 
 
 def written_alone(proto: NodeProto, given: Mapping[str, Any] | None) -> NodeProto:
-    """Return a node with inputs x0, x1 ... and outputs y0, y1 ..., and the attributes that it has where it stands.
+    """Return a node with inputs x0, x1 ... and outputs y0, y1 ..., and the attributes of the original node.
 
-    `given` is what the function in which it stands was given for attributes that refer to it.
+    `given` are the attributes passed to the enclosing function, for references to them.
     """
     alone = NodeProto(op_type=proto.op_type, domain=proto.domain)
     alone.input.extend(f"x{n}" if name else "" for n, name in enumerate(proto.input))
@@ -148,7 +148,7 @@ def written_alone(proto: NodeProto, given: Mapping[str, Any] | None) -> NodeProt
 
 
 def attributes(proto: NodeProto, given: Mapping[str, Any] | None) -> list[onnx.AttributeProto]:
-    """Return the node's attributes, with what the function that it stands in was given for those that refer to it."""
+    """Return the node's attributes, with references resolved to those passed to the enclosing function."""
     return [
         helper.make_attribute(a.name, (given or {})[a.ref_attr_name]) if a.ref_attr_name else a for a in proto.attribute
     ]

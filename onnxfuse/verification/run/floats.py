@@ -1,4 +1,4 @@
-"""Facts about floating-point types, those included that NumPy does not know."""
+"""Properties of floating-point types, including those that NumPy lacks."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,20 +14,20 @@ class FloatType:
 
     largest: float
     eps: float
-    """Distance from 1 to the next number."""
+    """Machine epsilon: distance from 1 to the next number."""
     tiny: float
     """Smallest normal number."""
     denormal: float
-    """Smallest number above zero."""
+    """Smallest positive number."""
     digits: int
-    """Bits behind the point of a normal number."""
+    """Fraction bits of a normal number."""
     lowest_exponent: int
     """Exponent of two of `tiny`."""
 
 
 @cache
 def float_type(dtype: np.dtype[Any]) -> FloatType:
-    """Return the facts about `dtype`: float16, bfloat16, float32, float64."""
+    """Return the properties of `dtype`: float16, bfloat16, float32, float64."""
     info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return FloatType(
         largest=float(info.max),

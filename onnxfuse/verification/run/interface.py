@@ -1,4 +1,4 @@
-"""What a caller of a fused model would trip over before anything runs."""
+"""Interface differences that callers of a fused model would hit before anything runs."""
 
 import onnx
 from onnx import TensorProto
@@ -7,9 +7,9 @@ from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 
 
 def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, lower: bool = False) -> list[str]:
-    """Return what a caller of the fused model would trip over: inputs and outputs of other names, types or shapes.
+    """Return differences of inputs and outputs in names, types or shapes.
 
-    With `lower` a float32 one may be of a half type: that was asked for.
+    With `lower` a float32 one may be of a half type, as requested.
     """
     problems = []
     for what in ("input", "output"):

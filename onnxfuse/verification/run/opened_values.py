@@ -1,4 +1,5 @@
-"""Sequences and optionals that a part of a model reads: made of tensors, which are made up, moved and fed as others."""
+"""Sequences and optionals as inputs of a submodel: built from tensors, which are generated, transferred and fed as
+usual."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,22 +12,22 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnxfuse.verification.run.sessions import Arrays
 
 ELEMENTS = {"float": TensorProto.FLOAT, "double": TensorProto.DOUBLE}
-"""Element types that ONNX Runtime calls otherwise than ONNX."""
+"""Element types whose names differ between ONNX Runtime and ONNX."""
 
 
 @dataclass
 class Fed:
-    """What a part of a model is given."""
+    """The inputs of a submodel."""
 
     tensors: Arrays = field(default_factory=dict)
-    """Inputs by name: those that are tensors themselves, and the entries of the others."""
+    """Inputs by name: tensors, and the entries of other values."""
     nodes: list[NodeProto] = field(default_factory=list)
-    """What makes the others of these."""
+    """Nodes that build the other values from these."""
     why_not: str = ""
-    """Why the part cannot be given this; empty where it can."""
+    """Why the submodel cannot be fed; empty if it can."""
 
     def add_to(self, part: ModelProto) -> ModelProto:
-        """Let `part`, which has the tensors for inputs, make the other values of them."""
+        """Add to `part`, which has the tensors as inputs, the nodes that build the other values."""
         nodes = [*self.nodes, *part.graph.node]
         del part.graph.node[:]
         part.graph.node.extend(nodes)
@@ -34,9 +35,9 @@ class Fed:
 
 
 def fed(values: Mapping[str, Any], types: Mapping[str, str]) -> Fed:
-    """Return how values are given that ONNX Runtime computed; `types` are what it calls theirs.
+    """Return how to feed values that ONNX Runtime computed; `types` are its names for their types.
 
-    A map cannot be given: no operator makes one of tensors.
+    A map cannot be fed: no operator builds one from tensors.
     """
     found = Fed()
     for name, value in values.items():

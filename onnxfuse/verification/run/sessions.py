@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: the original as it is, the fused model with its kernels, the truth on the CPU."""
+"""ONNX Runtime sessions: the unmodified original, the fused model with its kernels, the reference on the CPU."""
 
 import ctypes
 import re
@@ -29,18 +29,18 @@ from onnxfuse.verification.run.tensors import output_of, tensors_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
-"""What `verify` takes for a model."""
+"""Model forms that `verify` accepts."""
 Model = Path | onnx.ModelProto
-"""What sessions open."""
+"""Model forms that sessions open."""
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 CRASHES_IN_HALF = "NchwcTransformer"
-"""A graph optimizer of ONNX Runtime's CPU provider that kills the process on some float16 models: a ViT's patch Conv
-(1.31.1, 2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
+"""A graph optimizer of ONNX Runtime's CPU provider that crashes on some float16 models: a ViT's patch Conv (1.31.1,
+2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
 
 DEFAULTS: Mapping[str, str] = MappingProxyType({})
-"""No options of a provider."""
+"""No provider options."""
 
 
 def ort_session(
@@ -49,7 +49,7 @@ def ort_session(
     options: onnxruntime.SessionOptions | None = None,
     cuda: Mapping[str, str] = DEFAULTS,
 ) -> onnxruntime.InferenceSession:
-    """Return a session of ONNX Runtime alone, as a user would open it. Raises ModelError, DeviceError.
+    """Open a plain ONNX Runtime session, as a user would. Raises ModelError, DeviceError.
 
     `cuda` are options of the CUDA provider.
     """
@@ -61,16 +61,16 @@ def ort_session(
 
 
 def low_memory_session(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
-    """Return a session of ONNX Runtime alone that holds each weight once. Raises ModelError, DeviceError."""
+    """Open a plain ONNX Runtime session that holds each weight once. Raises ModelError, DeviceError."""
     return ort_session(model, providers, _frugal())
 
 
 def unoptimized(
     model: Model, profile: str = "", providers: Sequence[str] = (CPU,), cuda: Mapping[str, str] = DEFAULTS
 ) -> onnxruntime.InferenceSession:
-    """Return a session, on the CPU unless told otherwise, that runs the graph exactly as it stands. Raises ModelError.
+    """Open a session, by default on the CPU, that runs the graph without optimization. Raises ModelError.
 
-    `profile` is how the name of the file begins that says which nodes ran.
+    `profile` is the file name prefix of a profile of the executed nodes.
     """
     options = _frugal()
     if profile:
@@ -86,9 +86,10 @@ def with_kernels(
     cuda: Mapping[str, str] = DEFAULTS,
     rules: Sequence[str | Path] = (),
 ) -> runtime.Session:
-    """Return the session of a fused model as `onnxfuse.session` opens it. Raises ModelError, DeviceError.
+    """Open the session of a fused model as `onnxfuse.session` does. Raises ModelError, DeviceError.
 
-    `cuda` are options of the CUDA provider, `rules` the folders of rules that the model was made with beside ours.
+    `cuda` are options of the CUDA provider, `rules` the folders of rules that the model was made with, in addition to
+    ours.
     """
     safe = without_crashes(model, providers)
     try:
@@ -104,14 +105,14 @@ def with_kernels(
 
 
 def with_options(providers: Sequence[str], cuda: Mapping[str, str]) -> list[runtime.Provider]:
-    """Return the providers as ONNX Runtime takes them, CUDA's with its options."""
+    """Return the providers in ONNX Runtime's format, CUDA's with its options."""
     return [(p, dict(cuda)) if p == CUDA and cuda else p for p in providers]
 
 
 def tf32_options(asked: bool | None, fused: onnx.ModelProto) -> Mapping[str, str]:
-    """Return the CUDA option for float32 products: what was asked for, else what the fused file says.
+    """Return the CUDA option for float32 products: as requested, else as the fused file says.
 
-    Empty where neither says anything: ONNX Runtime's default is 1.
+    Empty if neither says anything: ONNX Runtime's default is 1.
     """
     if asked is None:
         return {"use_tf32": "0"} if is_strict_fp32(fused) else DEFAULTS
@@ -119,7 +120,7 @@ def tf32_options(asked: bool | None, fused: onnx.ModelProto) -> Mapping[str, str
 
 
 def openable(source: Source, model: onnx.ModelProto, folder: str) -> Model:
-    """Return what sessions open: the file itself, else the model, through a file in `folder` if it is too big."""
+    """Return the source for sessions: the file itself, else the model, through a file in `folder` if it is too big."""
     if isinstance(source, str | Path):
         return Path(source)
     if io.size(model) <= io.PROTOBUF_LIMIT:
@@ -130,9 +131,9 @@ def openable(source: Source, model: onnx.ModelProto, folder: str) -> Model:
 
 
 def chosen_providers(providers: Sequence[str] | None) -> list[str]:
-    """Return the providers to run on: those given, else CUDA (and the CPU after it) if it works here, else the CPU.
+    """Return the providers to run on: those given, else CUDA (followed by the CPU) if it works here, else the CPU.
 
-    Raises DeviceError for a CUDA provider that was asked for and does not work.
+    Raises DeviceError for a requested CUDA provider that does not work.
     """
     unusable = runtime.cuda_unusable()
     if providers is None:
@@ -143,7 +144,7 @@ def chosen_providers(providers: Sequence[str] | None) -> list[str]:
 
 
 def no_cuda(reason: str) -> DeviceError:
-    """Return the error for a CUDA provider that was asked for and is not there."""
+    """Return the error for a requested but unavailable CUDA provider."""
     return DeviceError(
         f"CUDA was asked for and cannot be used: {reason}",
         "Check nvidia-smi and the CUDA libraries (pip install 'onnxfuse[cuda]'), or stay on the CPU: --provider cpu.",
@@ -155,9 +156,10 @@ def run(
     inputs: Mapping[str, npt.NDArray[Any]],
     outputs: Sequence[str] | None = None,
 ) -> Arrays:
-    """Return the outputs by name, all or those asked for. Raises what ONNX Runtime raises, DeviceLostError, ModelError.
+    """Return the outputs by name, all or those requested. Raises ONNX Runtime's errors, DeviceLostError, ModelError.
 
-    bfloat16 passes as `ml_dtypes.bfloat16`, eight bits as theirs, and smaller integers come as int8 and uint8.
+    bfloat16 passes as `ml_dtypes.bfloat16`, eight-bit types as theirs, and smaller integers are returned as int8 and
+    uint8.
     """
     try:
         return _run(session, inputs, outputs)
@@ -178,7 +180,7 @@ def run(
 def tensors(
     session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]], names: Collection[str] | None = None
 ) -> Arrays:
-    """Return the tensors of the outputs as `tensors_of` names them, all or those of these names that there are.
+    """Return the tensors of the outputs as `tensors_of` names them, all or the existing ones of these names.
 
     Raises what `run` raises.
     """
@@ -191,7 +193,7 @@ def tensors(
 
 
 def _map_values(type_: str) -> np.dtype[Any] | None:
-    """Return the element type of the numbers of a map, of what ONNX Runtime calls its type; None of anything else."""
+    """Return the element type of a map's numbers from ONNX Runtime's name of its type; None for other types."""
     found = re.search(r"map\(\w+,tensor\((\w+)\)\)", type_)
     if found is None:
         return None
@@ -200,7 +202,7 @@ def _map_values(type_: str) -> np.dtype[Any] | None:
 
 
 def raise_if_lost(error: Exception) -> None:
-    """Raise DeviceLostError where the GPU is broken for this process: `error` is then what broke it, and no refusal."""
+    """Raise DeviceLostError if the GPU is broken for this process: `error` is then its cause, not a refusal."""
     fault = runtime.device_fault()
     if fault is not None:
         raise DeviceLostError(
@@ -224,7 +226,7 @@ def _open(
     model: Model, options: onnxruntime.SessionOptions, providers: Sequence[runtime.Provider], what: str, **more: Any
 ) -> onnxruntime.InferenceSession:
     if isinstance(model, onnx.ModelProto) and io.size(model) > io.PROTOBUF_LIMIT:
-        # The file may go when the session is open: what ONNX Runtime has mapped into memory stays there.
+        # The file may be deleted once the session is open: ONNX Runtime's memory mappings remain valid.
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             return _open(openable(model, model, folder), options, providers, what, **more)
     source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
@@ -239,7 +241,7 @@ def _open(
 
 
 def without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
-    """Return the options of a session that leave out what would kill the process, none where nothing would."""
+    """Return session options that disable crashing optimizers; no options if none apply."""
     if CUDA in providers:
         return {}
     graph = (model if isinstance(model, onnx.ModelProto) else io.outline(model)).graph
@@ -249,10 +251,10 @@ def without_crashes(model: Model, providers: Sequence[str]) -> dict[str, Any]:
 
 def _quiet() -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
-    # What it would print quotes the file, with colours and raw: what goes wrong is raised, and told by us.
+    # ONNX Runtime's log would quote the file, raw and with colors; failures are raised, and reported by us.
     options.log_severity_level = SILENT
-    # Threads that spin after a run take the cores from the truth, whose threads spin in the sessions' turns: without,
-    # a case of ResNet-50 in 64 x 64 took 0.14 s on two cores instead of 0.49.
+    # Threads that spin after a run take the cores from the reference, and vice versa: without spinning, a case of
+    # ResNet-50 in 64 x 64 took 0.14 s on two cores instead of 0.49.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     load_custom_ops(options)
     return options
@@ -260,9 +262,9 @@ def _quiet() -> onnxruntime.SessionOptions:
 
 def _frugal() -> onnxruntime.SessionOptions:
     options = _quiet()
-    # A second copy of each weight, laid out for one product, pays only over many runs.
+    # Prepacked copies of weights only pay off over many runs.
     options.add_session_config_entry("session.disable_prepacking", "1")
-    # Nor does memory that is kept for runs of the same shapes.
+    # Nor does memory cached for runs of the same shapes.
     options.enable_cpu_mem_arena = False
     return options
 
@@ -277,7 +279,7 @@ def _array(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
     kind = ml_types.IN_ORT.get(value.data_type())
     if kind is None:
         return np.asarray(value.numpy())
-    # ONNX Runtime hands out no array of a type that NumPy does not have: read the bytes.
+    # ONNX Runtime returns no array of a type that NumPy lacks: read the bytes.
     return ml_types.of_bytes(
         ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), kind, tuple(value.shape())
     )

@@ -1,4 +1,4 @@
-"""The tensors of outputs that are none themselves: of sequences, maps and optionals."""
+"""Tensors contained in non-tensor outputs: sequences, maps and optionals."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -10,10 +10,10 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 MISSING: Array = np.zeros((0, 0))
-"""What stands for a tensor that one run gives and another does not: an entry of a longer sequence."""
+"""Placeholder for a tensor that is missing in one run: an entry of a longer sequence."""
 
 LENGTH, KEYS, PRESENT = ".length", ".keys", ".present"
-"""How the names of what stands beside the entries end: of a sequence, a map, an optional."""
+"""Name suffixes of the metadata of a sequence, a map, an optional."""
 
 
 def tensors_of(
@@ -23,8 +23,9 @@ def tensors_of(
 ) -> dict[str, Array]:
     """Return every tensor of the outputs, by name: those of a sequence `s` as `s[0]`, `s[1]`, with its `s.length`.
 
-    A map `m` gives its numbers in the order of its keys, and these as `m.keys`; `numbers` holds their type by output,
-    as Python numbers have none. What may be left out, the outputs `optional`, says by `o.present` whether it is there.
+    A map `m` yields its numbers in the order of its keys, and the keys as `m.keys`; `numbers` holds their type by
+    output, as Python numbers have none. Optional outputs, `optional`, have an `o.present` that says whether there is a
+    value.
     """
     found: dict[str, Array] = {}
     for name, value in values.items():
@@ -49,31 +50,31 @@ def _add(found: dict[str, Array], name: str, value: Any, taken: Collection[str],
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """Return the name, with a dash for as long as an output is called like that."""
+    """Return the name, with dashes appended until no output has it."""
     while name in taken:
         name += "'"
     return name
 
 
 def output_of(tensor: str, outputs: Collection[str]) -> str:
-    """Return which of the model's outputs a tensor of `tensors_of` is a part of, or is."""
+    """Return the model output that a tensor of `tensors_of` belongs to, or is."""
     if tensor in outputs:
         return tensor
     return max((o for o in outputs if tensor.startswith((f"{o}[", f"{o}."))), key=len, default=tensor)
 
 
 def counts(tensor: str, outputs: Collection[str]) -> bool:
-    """Return whether a tensor of `tensors_of` says how much there is, and is no value of the model itself."""
+    """Return whether a tensor of `tensors_of` is metadata (length, keys, presence) instead of a value of the model."""
     return tensor not in outputs and tensor.rstrip("'").endswith((LENGTH, KEYS, PRESENT))
 
 
 def holds_nothing(tensor: Array) -> bool:
-    """Return whether one that `counts` says that there is nothing: an empty sequence, no key, no value."""
+    """Return whether a metadata tensor says that its output is empty: no entry, no key, no value."""
     return not tensor.size or (tensor.dtype.kind in "biu" and tensor.ndim == 0 and not tensor)
 
 
 def element(tensor: str, where: tuple[int, ...], keys: Sequence[str | int] = ()) -> str:
-    """Return an element as a user would write it.
+    """Format an element as a user would write it.
 
     >>> element("y", (0, 3)), element("y[1]", (0,), ["cat"])
     ('y[0, 3]', 'y[1]["cat"]')

@@ -1,14 +1,14 @@
-"""Which outputs are class scores, of which it is told how often both models pick the same class.
+"""Detect outputs that are class scores, for which the top-k agreement of both models is reported.
 
-Read from the graph, and nothing from names. An output of rank 2 or 3, casts and reshapes that keep its last axis aside,
-is taken for scores over its last axis where it is
+Determined from the graph, not from names. An output of rank 2 or 3, ignoring casts and reshapes that preserve its last
+axis, counts as scores over its last axis if it is
 
 - a Softmax or LogSoftmax over that axis,
 - a linear layer (MatMul, Gemm) with a bias, as classifiers end in, of LINEAR_COLUMNS columns and more, or
 - one that gives more values than it reads, as the head of a language model does, with or without a bias;
 
-all times a number, where there is a temperature. So hidden states behind a norm, a pooler's Tanh, embeddings
-that are projected or normalized, attention maps and images of classes are none: `--top-k` asks for those.
+all times a number, if there is a temperature. So hidden states after a normalization, a pooler's Tanh, projected or
+normalized embeddings, attention maps and images of classes are excluded: `--top-k` requests those.
 """
 
 import onnx
@@ -20,14 +20,14 @@ from onnxfuse.shapes.types import ValueType, value_types
 
 SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 CARRIERS = frozenset({"Cast", "CastLike", "Identity", "QuantizeLinear", "DequantizeLinear"})
-"""Operators that hand scores on as they are, or nearly."""
+"""Operators that forward scores unchanged, or nearly."""
 MOVERS = named(Trait.RESHAPE)
-"""Operators that hand them on where the last axis stays."""
+"""Operators that forward them if the last axis is unchanged."""
 RANKS = (2, 3)
-"""Scores per item, and per item and position. Beyond that stand attention maps, and images of classes."""
+"""Scores per item, and per item and position. Higher ranks are attention maps, and images of classes."""
 
 LINEAR_COLUMNS = 10
-"""Fewer numbers out of a linear layer may be coordinates, or what a regression gives."""
+"""Smaller linear layers may produce coordinates, or regression values."""
 
 
 def class_outputs(model: onnx.ModelProto) -> frozenset[str]:
@@ -68,7 +68,7 @@ def _are_scores(name: str, makers: dict[str, NodeProto], types: dict[str, ValueT
 
 
 def _over_the_last_axis(node: NodeProto, rank: int | None) -> bool:
-    """Return whether the axis is the last one; unsaid it is that, in rank 2 by every opset."""
+    """Return whether the axis is the last one, which is the default at rank 2 in every opset."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
     return axis == -1 or (rank is not None and axis == rank - 1)
 
@@ -79,6 +79,6 @@ def _rank(types: dict[str, ValueType], name: str) -> int | None:
 
 
 def _columns(types: dict[str, ValueType], name: str) -> int | None:
-    """Return the extent of the last axis, None where it is not a number."""
+    """Return the extent of the last axis; None if it is symbolic."""
     shape = types[name].shape if name in types else None
     return shape[-1] if shape and isinstance(shape[-1], int) else None

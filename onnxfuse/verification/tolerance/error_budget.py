@@ -1,26 +1,28 @@
-"""The promise in numbers: the fused error against truth is at most twice the original's own, plus one rounding step.
+"""The error budget: the fused model's error is at most twice the original's own plus one rounding step.
 
-Error is measured in two ways, and the promise holds for both:
+Both errors are measured against the reference, in two ways, and the budget must hold for both:
 
-*largest*: the largest absolute error of the tensor. One rounding step is that of the output type at the true value of
-the element. Twice the *tensor's* largest original error, not the element's: the error of one element is luck.
-*typical*: the 95th percentile of the errors, each in rounding steps at its own true value. It catches what hides below
-the rounding of the largest elements: a tanh GELU in place of erf in float16, a wrong epsilon, a small missing bias.
-A percentile because the largest error in steps belongs to whichever element is closest to zero; and without those
-whose true value is below one rounding step of the median: they are what a cancellation leaves, and could as well be 0.
+*largest*: the largest absolute error of the tensor. One rounding step is one ulp of the output type at the true value
+of the element. The bound is twice the *tensor's* largest original error, not the element's, because the error of one
+element is chance.
 
-The original's own error can be small by luck in an output of few elements. So it is the worst of several: of runs of
-the original on inputs that differ by at most one rounding step, and, where the fused model leaves its budget all the
-same, of runs on inputs near by, as a share of the largest true value. No case widens the budget of another.
+*typical*: the 95th percentile of the errors, each in rounding steps at its own true value. It detects faults below the
+rounding of the largest elements: a tanh GELU in place of erf in float16, a wrong epsilon, a small missing bias. A
+percentile, because the largest error in steps belongs to whichever element is closest to zero; elements whose true
+value is below one rounding step of the median are excluded, because they result from cancellation and could as well be
+0.
 
-What cannot be judged is left out, and counted. Where truth and original are both not finite, or truth is beyond the
-range of the type, the fused value may follow either; where both are finite it must be. An original without any finite
-element has no own error to judge by: an attention whose logits leave float16 is NaN everywhere on a GPU, where the
-fused one holds them in float32. Whole numbers must be equal, except where the original itself differs from the truth,
-or from itself on nudged inputs (a tie of ArgMax), and where no more of them do than each run of the original has by
-itself.
-What is the same as the original in every element is right, even where nothing can be judged.
-A float32 or bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
+In an output of few elements the original's own error can be small by chance. So it is the worst of several runs: on
+inputs perturbed by at most one ulp and, if the fused model still exceeds its budget, on nearby inputs, relative to the
+largest true value. No case widens the budget of another.
+
+Elements that cannot be judged are excluded, and counted. Where reference and original are both not finite, or the
+reference is beyond the range of the type, the fused value may follow either; where both are finite it must be finite.
+An original without any finite element has no own error: an attention whose logits exceed float16 is NaN everywhere on a
+GPU, while the fused one holds them in float32. Integers must be equal, except where the original itself differs from
+the reference, or from itself on perturbed inputs (a tie of ArgMax), and where no more of them differ than in each run
+of the original. Outputs equal to the original's in every element pass, even if nothing can be judged. A float32 or
+bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
 """
 
 import math
@@ -43,15 +45,15 @@ Bools = npt.NDArray[np.bool_]
 PERCENTILE = 95.0
 """The typical error is this percentile of the errors in rounding steps."""
 TYPICAL_FROM = 100
-"""Elements from which on the typical error is judged: five lie beyond the percentile."""
+"""Smallest element count for a typical error: five elements lie beyond the percentile."""
 APART, APART_HALF = 1e-3, 3e-2
-"""An error of this share of the largest value is ten thousand rounding steps in float32, thirty in float16: more than
-the original's rounding leaves as a rule. The truth is looked at again."""
+"""Errors beyond this share of the largest value trigger a check of the reference: ten thousand rounding steps in
+float32, thirty in float16, more than the original's rounding usually causes."""
 LUCKY = 0.01
-"""Of the whole values of an output so many at most may differ by a rounding that no run of the original shows."""
+"""Largest number of an output's integers that may differ by a rounding that no run of the original shows."""
 
 NanPolicy = Literal["equal", "fail"]
-"""What becomes of a NaN or an infinity that the original gives too: right, or a fault."""
+"""Treatment of a NaN or infinity that the original yields, too: accepted, or a fault."""
 
 
 def measure(
@@ -64,12 +66,12 @@ def measure(
     nan: NanPolicy = "equal",
     unsure: bool = False,
 ) -> Measure:
-    """Return the measure of `fused` beside the original's outputs, the first on the inputs themselves, and `truth`.
+    """Measure `fused` against the original's outputs, the first on the inputs themselves, and `truth`.
 
-    `nudged` are more outputs of the original, which say how large its largest error can be, and not what it typically
-    is: that is no luck, and to move every input by a rounding step makes it larger than rounding does. `unsure` is a
+    `nudged` are further outputs of the original. They determine how large its largest error can be, but not its typical
+    error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure` is a
     field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused
-    output is a fault even where the original has it too.
+    output is a fault even if the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -81,10 +83,10 @@ def measure(
         NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
         identical=_identical(fused, original), eps=_eps(original.dtype),
     )  # fmt: skip
-    # A step may move how many there are: the scales of a Resize. Such a run says nothing of these elements.
+    # Perturbation may change the output's size, as through the scales of a Resize. Such a run is not comparable.
     originals, nudged = ([x for x in runs if x.shape == original.shape] for runs in (originals, nudged))
     if truth.shape != original.shape:
-        return base  # How many there are hangs on a rounding: the boxes that a threshold leaves. Nothing can be judged.
+        return base  # The output's size depends on rounding, as the boxes above a threshold. Nothing can be judged.
     if original.dtype.kind in "biuSUO":
         return _measure_exact(base, fused, [*originals, *nudged], truth)
     measured = _measure_floats(base, fused, originals, nudged, truth)
@@ -92,9 +94,9 @@ def measure(
 
 
 def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
-    """Return the measure with the worst own error that the original has there or near by: that it is small is luck.
+    """Return the measure with the worst own error of the original here or nearby, as a small one may be chance.
 
-    Neighbors in which it is blunt say nothing of these inputs, and widen no budget.
+    Neighbors in which it is blunt are not comparable, and widen no budget.
     """
     near = [m for m in neighbors if m.compared and not m.blunt]
     share = max((m.own / m.scale for m in near if m.scale > 0), default=0.0)
@@ -103,9 +105,10 @@ def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
 
 
 def off(original: Array, truth: Array) -> float:
-    """Return how far an output is from the truth: a share of its largest value; of its elements for whole values.
+    """Return the distance of an output from the reference: relative to its largest value; for integers, the share that
+    differs.
 
-    Infinite where the shapes differ; strings are not looked at.
+    Infinite if the shapes differ; strings are not compared.
     """
     if original.shape != truth.shape:
         return math.inf
@@ -123,7 +126,7 @@ def off(original: Array, truth: Array) -> float:
 
 
 def exceeds_rounding(original: Array, truth: Array) -> bool:
-    """Return whether an output of the original is further from the truth than rounding brings it as a rule."""
+    """Return whether an output of the original is further from the reference than rounding usually explains."""
     if original.shape != truth.shape or original.dtype.kind not in "fVbiu":
         return original.shape != truth.shape
     half = original.dtype.kind in "fV" and original.dtype.itemsize == 2
@@ -131,7 +134,7 @@ def exceeds_rounding(original: Array, truth: Array) -> bool:
 
 
 def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
-    """Return the distance of neighbouring numbers of `dtype` at the values of `truth`."""
+    """Return the distance of adjacent numbers of `dtype` at the values of `truth`."""
     facts = float_type(dtype)
     exponent = np.where(truth == 0, facts.lowest_exponent, np.frexp(truth)[1] - 1)
     steps: Floats = np.ldexp(1.0, np.maximum(exponent, facts.lowest_exponent) - facts.digits)
@@ -141,7 +144,7 @@ def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
 def _measure_floats(
     base: Measure, fused: Array, originals: Sequence[Array], nudged: Sequence[Array], truth: Array
 ) -> Measure:
-    """Return the measure of floats, in two passes over pieces: what the truth is like, and then how far from it."""
+    """Measure floats in two chunked passes: statistics of the reference first, then the errors."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
     survey = _Survey(limit=facts.largest * (1 + facts.eps / 4))
@@ -183,7 +186,7 @@ def _measure_floats(
 
 
 class _Survey:
-    """What the truth is like: its largest value, its typical magnitude, how much of it can be judged."""
+    """Statistics of the reference: largest value, typical magnitude, number of elements that can be judged."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -192,11 +195,11 @@ class _Survey:
         self.magnitudes = Quantiles()
 
     def clipped(self, t: Floats) -> Floats:
-        """Return the truth with what is beyond the range of the type as infinity."""
+        """Return the reference with values beyond the type's range as infinity."""
         return np.where(np.abs(t) > self.limit, np.copysign(np.inf, t), t)
 
     def add(self, f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
-        """Take one more piece; return the first element in it that breaks a law, and the law."""
+        """Add one chunk; return the first element in it that breaks a law, and the law."""
         t = self.clipped(t)
         known = np.isfinite(t)
         self.judged += int((known & np.isfinite(f)).sum())
@@ -207,17 +210,17 @@ class _Survey:
 
 
 class _Error:
-    """The error of one run against truth, as it adds up over the pieces."""
+    """The error of one run against the reference, accumulated over chunks."""
 
     def __init__(self) -> None:
-        self.judged = False  # Whether any element was finite in the run and in the truth.
+        self.judged = False  # Whether any element was finite in both the run and the reference.
         self.largest = 0.0
         self.where, self.error, self.step = 0, 0.0, 0.0
         self._beyond = -np.inf
         self._typical = Quantiles()
 
     def add(self, start: int, x: Floats, t: Floats, known: Bools, step: Floats, weighty: Bools) -> None:
-        """Take one more piece: the run's values, the truth, what can be judged, the rounding steps."""
+        """Add one chunk: the run's values, the reference, the elements to judge, the rounding steps."""
         judged = known & np.isfinite(x)
         if not judged.any():
             return
@@ -234,7 +237,7 @@ class _Error:
 
     @property
     def typical(self) -> float:
-        """The 95th percentile in rounding steps; 0 where there are too few elements to speak of one."""
+        """The 95th percentile in rounding steps; 0 if there are too few elements for one."""
         return self._typical.at(PERCENTILE / 100) if self._typical.count >= TYPICAL_FROM else 0.0
 
 
@@ -259,7 +262,7 @@ def _wide_pieces(*arrays: Array) -> Iterator[tuple[Any, ...]]:
 
 
 def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array) -> Measure:
-    """Return the measure, broken where the fused output is not finite."""
+    """Return the measure, broken if the fused output is not finite."""
     for start, f in _wide_pieces(fused):
         wrong = ~np.isfinite(f)
         if wrong.any():
@@ -272,9 +275,10 @@ def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array)
 
 
 def _broken(f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
-    """Return the first element where the fused value is not finite and follows neither the original nor the truth."""
+    """Return the first element where the fused value is not finite and follows neither the original nor the
+    reference."""
     follows = np.isfinite(f) | _same(f, o) | _same(f, t)
-    # Where original and truth agree on infinity or NaN, nothing else will do.
+    # Where original and reference agree on infinity or NaN, the fused value must be the same.
     follows &= ~(_same(o, t) & ~np.isfinite(t)) | _same(f, t)
     if follows.all():
         return None
@@ -287,11 +291,11 @@ def _same(a: Floats, b: Floats) -> Bools:
 
 
 def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
-    """Return the measure of whole values or strings, of which one that a rounding decides is nobody's fault.
+    """Measure integers or strings; elements that depend on rounding are excused.
 
-    A value is decided where all runs of the original have the true one. There are those, too, that a rounding moves in
-    one run of many: the fused model may have twice as many as the run of the original that has most of them, which says
-    something where there are enough of them.
+    An element is decided if all runs of the original have the reference value. Some depend on rounding in only one run
+    of many: the fused model may have twice as many as the original's worst run, which is meaningful if there are enough
+    of them.
     """
     original = originals[0]
     true = truth.astype(original.dtype)

@@ -1,15 +1,15 @@
-"""The contract of a file in lower precision: how far each output may be from the truth, beside the original's error.
+"""The contract of a file in lower precision: allowed error of each output, given the original's own error.
 
 | what | default |
 |---|---|
 | relative RMS error of a float output | 20 times the type's unit roundoff: 0.0098 for float16 and mixed, 0.078 for |
-| | bfloat16; twice the original's own error where that is more |
-| cosine to the truth | 1 - the square of that: 0.9999 for float16, 0.994 for bfloat16 |
-| top-1 agreement of class scores | 0.99 of the rows; a pick whose true score is the best within the error agrees |
-| elements of other outputs that differ | 0.01, twice the original's own share where that is more |
-| numbers that are finite in truth and not in the output | none |
+| | bfloat16; twice the original's own error if that is more |
+| cosine to the reference | 1 - the square of that: 0.9999 for float16, 0.994 for bfloat16 |
+| top-1 agreement of class scores | 0.99 of the rows; a class whose true score ties for the best agrees |
+| elements of other outputs that differ | 0.01; twice the original's own share if that is more |
+| elements that are finite in the reference only | none |
 
-A number below the smallest normal one of the type counts as that in the scale of an output.
+The scale of an output is at least the smallest normal number of its type.
 """
 
 import math
@@ -24,10 +24,10 @@ from onnxfuse.support.plurals import agreeing, plural
 Array = npt.NDArray[Any]
 
 OWN = 2.0
-"""How many times the original's own error the error may be: as between models of one type."""
+"""Allowed multiple of the original's own error, as between models of one type."""
 
 AGREEING = 0.99
-"""Share of rows whose best class has to be the same."""
+"""Share of rows whose best class must be the same."""
 
 DIFFERING = 0.01
 """Share of the elements of an integer or boolean output that may differ."""
@@ -35,24 +35,24 @@ DIFFERING = 0.01
 
 @dataclass(frozen=True)
 class Judged:
-    """One output in one case."""
+    """The judgment of one output in one case."""
 
     error: float
-    """Relative RMS error; of other than floats the share of elements that differ."""
+    """Relative RMS error; for non-floats the share of elements that differ."""
     allowed: float
     own: float
-    """The original's."""
+    """The original's error."""
     cosine: float
-    """To the truth."""
+    """Cosine similarity to the reference."""
     least_cosine: float
     agreement: float | None
-    """Share of rows whose best class is the truth's; None where the output is no class scores."""
+    """Share of rows whose best class is the reference's; None if the output is not class scores."""
     broken: str = ""
-    """What is wrong whatever the tolerance is."""
+    """Violations independent of the tolerance."""
 
     @property
     def fault(self) -> str:
-        """What is wrong, in words; empty where the contract holds."""
+        """What is wrong, in words; empty if the contract is met."""
         if self.broken:
             return self.broken
         if not self.error <= self.allowed:
@@ -65,7 +65,7 @@ class Judged:
 
     @property
     def severity(self) -> float:
-        """How much of the contract is used; above 1 is a fault."""
+        """Used share of the contract; above 1 is a fault."""
         if self.broken:
             return math.inf
         used = self.error / self.allowed if self.allowed else (math.inf if self.error else 0.0)
@@ -73,8 +73,8 @@ class Judged:
 
 
 def judge(got: Array, original: Array, truth: Array, tolerance: float, *, tiny: float, scores: bool = False) -> Judged:
-    """Return what an output is worth; `tiny` is the smallest normal number of the type, `scores` says class scores."""
-    # What no turn of a Loop gathers has no elements: ONNX does not say of which shape.
+    """Judge an output; `tiny` is the smallest normal number of the type, `scores` marks class scores."""
+    # A scan output of no iterations has no elements: ONNX does not define its shape.
     nothing = got.size == original.size == truth.size == 0 and got.shape == original.shape
     if got.shape != truth.shape and not nothing:
         return Judged(math.inf, 0.0, 0.0, 0.0, 0.0, None, f"its shape is {list(got.shape)}, not {list(truth.shape)}")
@@ -100,9 +100,9 @@ def judge(got: Array, original: Array, truth: Array, tolerance: float, *, tiny: 
 
 
 def relative_rms(got: Array, truth: Array, tiny: float = 0.0) -> tuple[float, float]:
-    """Return the RMS of the error over that of the truth, at least `tiny`, and the cosine of the two.
+    """Return the RMS of the error over that of the reference, at least `tiny`, and the cosine of the two.
 
-    The error is infinite where one is a finite number and the other is not.
+    The error is infinite where only one of them is finite.
     """
     a, b = got.astype(np.float64), truth.astype(np.float64)
     finite = np.isfinite(b)
@@ -121,7 +121,7 @@ def relative_rms(got: Array, truth: Array, tiny: float = 0.0) -> tuple[float, fl
 
 
 def _agreement(got: Array, truth: Array, slack: float) -> float:
-    """Return the share of rows whose best class is the truth's, or as good as that within the error that is allowed."""
+    """Return the share of rows whose best class is the reference's, or equally good within the allowed error."""
     scores = truth.astype(np.float64).reshape(-1, truth.shape[-1])
     picked = np.argmax(got.astype(np.float64).reshape(scores.shape), axis=1)
     return float(np.mean(scores[np.arange(len(scores)), picked] >= scores.max(axis=1) - 2 * slack))

@@ -1,6 +1,6 @@
-"""What a user wants to know of two arrays: how far apart, where, how often, and whether they still decide the same.
+"""Difference metrics of two arrays: magnitude, location, frequency, and agreement of the best classes.
 
-Everything is counted in pieces of `CHUNK` elements, so that an output of any size costs a few megabytes beside itself.
+Everything is computed in chunks of `CHUNK` elements, so that an output of any size needs only a few more megabytes.
 """
 
 import math
@@ -15,13 +15,13 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 CHUNK = 1 << 18
-"""Elements that are looked at in one go: 2 MB in float64."""
+"""Elements processed at once: 2 MB in float64."""
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
-"""Shares of the elements that the absolute error is told for."""
+"""Quantiles reported of the absolute error."""
 
 CUSTOMARY_RTOL = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-9}
-"""The relative tolerance that is reported with the smallest absolute tolerance that passes beside it."""
+"""Relative tolerances for which the smallest passing absolute tolerance is reported."""
 
 ULP_EDGES = (0, 1, 2, 3, 5, 9, 17, 65, 257, 1025, 65537)
 """Lower edges of the ULP histogram: same, 1, 2, 3-4, 5-8, 9-16, 17-64, 65-256, 257-1024, 1025-65536, more."""
@@ -29,7 +29,7 @@ ULP_EDGES = (0, 1, 2, 3, 5, 9, 17, 65, 257, 1025, 65537)
 
 @dataclass(frozen=True)
 class Difference:
-    """Fused against original, in numbers. Over the elements that are finite in both, unless it says otherwise."""
+    """Difference of fused and original, over the elements that are finite in both unless noted otherwise."""
 
     elements: int = 0
     """Elements of the output."""
@@ -39,13 +39,13 @@ class Difference:
     max_abs_at: tuple[int, ...] = ()
     mean_abs: float = 0.0
     max_rel: float = 0.0
-    """As a share of the original; infinite where that is zero."""
+    """Relative to the original; infinite where that is zero."""
     max_rel_at: tuple[int, ...] = ()
     mean_rel: float = 0.0
     """Over the elements whose original is not zero."""
     quantiles: Mapping[str, float] = field(default_factory=dict)
-    """Absolute error that a share of the elements stays below, by the share: "0.5", "0.9", ... To 1 % beyond `CHUNK`
-    elements, exact up to there."""
+    """Quantiles of the absolute error by share: "0.5", "0.9", ... Accurate to 1 % beyond `CHUNK` elements, exact up to
+    there."""
     cosine: float = 1.0
     snr: float = math.inf
     """Signal-to-noise ratio in dB: the original's energy over that of the difference; infinite for equal outputs."""
@@ -54,20 +54,20 @@ class Difference:
     atol: float = 0.0
     """With `rtol`, the smallest absolute tolerance with which numpy.testing.assert_allclose(fused, original) passes."""
     ulps: Mapping[str, int] = field(default_factory=dict)
-    """How many elements are how many representable numbers of the type apart: "0", "1", "2", "3-4", ...; floats."""
+    """Histogram of elements by ulp distance: "0", "1", "2", "3-4", ...; floats only."""
     nan: tuple[int, int] = (0, 0)
-    """Elements that are NaN in the fused output, in the original's."""
+    """Number of NaNs in the fused output, and in the original's."""
     inf: tuple[int, int] = (0, 0)
-    """Elements that are infinite in the fused output, in the original's."""
+    """Number of infinities in the fused output, and in the original's."""
     agreement: Mapping[str, float] = field(default_factory=dict)
-    """Share of rows whose best column is the same ("1"), whose k best columns are, in any order ("5"): of class scores,
-    and what was asked for."""
+    """Share of rows whose best column is the same ("1"), or whose k best columns are, in any order ("5"): for class
+    scores, and as requested."""
 
 
 def difference(fused: Array, original: Array, top_k: Sequence[int] = ()) -> Difference:
     """Return the difference of two arrays of one shape and type. Numbers only; strings differ by 0.
 
-    `top_k` asks for the agreement of the k best of the last axis. Raises nothing.
+    `top_k` requests the agreement of the k best of the last axis. Raises nothing.
     """
     if not original.size or original.dtype.kind in "SUO":
         return Difference(elements=original.size)
@@ -78,16 +78,16 @@ def difference(fused: Array, original: Array, top_k: Sequence[int] = ()) -> Diff
 
 
 def chunks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
-    """Yield the start and a flat piece of each array, piece by piece; the arrays are of one shape."""
+    """Yield the offset and a flat chunk of each array; the arrays are of one shape."""
     flat = [np.ascontiguousarray(x).reshape(-1) for x in arrays]
     for start in range(0, flat[0].size, CHUNK):
         yield (start, *(x[start : start + CHUNK] for x in flat))
 
 
 def agreements(fused: Array, original: Array, top_k: Sequence[int]) -> dict[str, float]:
-    """Return the share of rows whose k best columns are the same, by k; no k where there are no more columns than that.
+    """Return the share of rows whose k best columns are the same, by k; k larger than the columns are omitted.
 
-    A tie is no disagreement: a row agrees if the classes that the fused model picks have the original's best scores.
+    A tie is no disagreement: a row agrees if the classes chosen by the fused model have the original's best scores.
     """
     if original.ndim == 0 or original.dtype.kind not in "fV" or not original.size:
         return {}
@@ -105,9 +105,9 @@ def agreements(fused: Array, original: Array, top_k: Sequence[int]) -> dict[str,
 
 
 class Quantiles:
-    """Quantiles of non-negative numbers that arrive in pieces: exact in one piece, to 1 % over several.
+    """Streaming quantiles of non-negative numbers: exact in one chunk, to 1 % over several.
 
-    Several pieces are counted by the upper half of their float32 bits: sign, exponent, and seven bits behind the point.
+    Several chunks are binned by the upper half of their float32 bits: sign, exponent, and seven fraction bits.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Quantiles:
         self.count = 0
 
     def add(self, values: Floats) -> None:
-        """Take one more piece."""
+        """Add one chunk."""
         if self.count == 0:
             self._only = values
         else:
@@ -127,7 +127,7 @@ class Quantiles:
         self.count += values.size
 
     def at(self, share: float) -> float:
-        """Return the number that the share of all lies below; 0 where there are none."""
+        """Return the quantile for this share; 0 if there are no numbers."""
         if self.count == 0:
             return 0.0
         if self._only is not None:
@@ -145,17 +145,17 @@ class Quantiles:
 
 
 def ulp_distances(a: Array, b: Array) -> npt.NDArray[np.float64]:
-    """Return how many representable numbers of their type lie between the elements of `a` and `b`; 0 for equal ones."""
+    """Return the ulp distance between the elements of `a` and `b`; 0 for equal ones."""
     ranks = _rank(a), _rank(b)
     far: npt.NDArray[np.float64] = np.abs(ranks[0].astype(np.float64) - ranks[1].astype(np.float64))
     if a.dtype.itemsize < 8:
         return far
-    # Float64 cannot count ranks of float64 one by one, and int64 cannot hold the distance of its two ends.
+    # Float64 cannot represent every rank of float64, and int64 cannot hold the distance of its two ends.
     return np.where(far < 2.0**60, np.abs(ranks[0] - ranks[1]).astype(np.float64), far)
 
 
 class _Sums:
-    """What adds up over the pieces of an output."""
+    """Sums accumulated over the chunks of an output."""
 
     def __init__(self, dtype: np.dtype[Any], elements: int) -> None:
         self.dtype, self.elements = dtype, elements
@@ -165,7 +165,7 @@ class _Sums:
         self.nan, self.inf = np.zeros(2, np.int64), np.zeros(2, np.int64)
         self.worst_abs, self.worst_rel = (0.0, 0), (0.0, 0)
         self.sum_abs = self.sum_rel = self.atol = 0.0
-        # Squares of the largest float64 overflow: products are of shares of `unit`, which grows with the values.
+        # Squares of the largest float64 overflow: products use values scaled by `unit`, which grows with them.
         self.unit, self.ff, self.oo, self.fo, self.dd = 0.0, 0.0, 0.0, 0.0, 0.0
         self.quantiles = Quantiles()
         self.ulps = np.zeros(len(ULP_EDGES), np.int64)
@@ -232,7 +232,7 @@ class _Sums:
 
 
 def _rank(x: Array) -> npt.NDArray[np.int64]:
-    """Return the place of each element among the numbers of its type: neighbours differ by 1, both zeros are 0."""
+    """Return the rank of each element among the numbers of its type: adjacent ones differ by 1, both zeros are 0."""
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
     lowest = -(1 << (8 * x.dtype.itemsize - 1))
     return np.where(bits < 0, lowest - bits, bits)

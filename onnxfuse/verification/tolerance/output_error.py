@@ -1,42 +1,42 @@
-"""One output in one case, measured, and what the measures say."""
+"""Measures of one output in one case, and the verdict they imply."""
 
 from dataclasses import dataclass
 
 from onnxfuse.verification.tolerance.metrics import Difference
 
 FACTOR = 2.0
-"""How many times the original's own error the fused error may be."""
+"""Allowed multiple of the original's own error."""
 
 
 TOO_FAR = 0.1
-"""An original whose own error is more than this share of the largest value proves nothing about another one."""
+"""An original whose own error exceeds this share of the largest value cannot serve to judge another model."""
 BLUNT, BLUNT_STEPS = 0.01, 4.0
-"""An own error of more than this share of the largest value, and of so many roundings of it, hides a weight that is
-wrong by a percent or more: what holds the budget there is right only as far as that is seen."""
+"""An own error beyond this share of the largest value, and of so many roundings of it, hides a weight that is wrong by
+a percent or more: passing the budget is then only weak evidence."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One output in one case, measured."""
+    """Measures of one output in one case."""
 
     elements: int
     """Elements of the output."""
     compared: int
-    """Elements that could be judged; none where no run of the original has an own error."""
+    """Elements that could be judged; none if no run of the original has an own error."""
     difference: Difference
-    """Fused against original, without the truth."""
+    """Fused against original, without the reference."""
     scale: float
-    """Largest finite true value."""
+    """Largest finite reference value."""
     own: float
-    """Largest error of the original against truth."""
+    """Largest error of the original against the reference."""
     own_typical: float
     """Typical error of the original, in rounding steps."""
     error: float
-    """Error of the fused model against truth at `where`."""
+    """Error of the fused model against the reference at `where`."""
     step: float
-    """The rounding step of the type at the true value at `where`."""
+    """The rounding step of the type at the reference value at `where`."""
     typical: float
-    """Typical error of the fused model, in rounding steps; 0 where there are too few elements to speak of one."""
+    """Typical error of the fused model, in rounding steps; 0 if there are too few elements for one."""
     where: tuple[int, ...]
     """The element with the largest error beyond its rounding step, or the first one that breaks a law."""
     fused: float
@@ -44,44 +44,44 @@ class Measure:
     original: float
     """The original's value there."""
     truth: float
-    """The true value there."""
+    """The reference value there."""
     broken: str = ""
-    """A law that holds without any tolerance and is broken at `where`."""
+    """A law without tolerance that is broken at `where`."""
     unlike: bool = False
-    """Whether there was nothing to compare: another shape or element type."""
+    """Whether shape or element type differ, so that nothing could be compared."""
     asked: bool = False
-    """Whether `broken` is what was asked for beside the budget, and holds with tolerances too: `nan="fail"`."""
+    """Whether `broken` is due to an additional request that also applies with tolerances: `nan="fail"`."""
     unsure: bool = False
-    """Whether the original is far from the truth, and some operator of the truth could not be looked at."""
+    """Whether the original is far from the reference, and some operator of the reference could not be checked."""
     identical: bool = False
-    """Whether fused and original are the same in every element, and some element is a number; or the output is
-    declared to have none."""
+    """Whether fused and original are equal in every element, and some element is a number; or the output is declared to
+    have none."""
     eps: float = 0.0
-    """Distance from 1 to the next number of the type; 0 of whole values."""
+    """Machine epsilon of the type; 0 for integers."""
     own_off: float = 0.0
-    """How far off ONNX Runtime's default optimizations bring the original, as a share of the largest true value, where
-    they break it: it is right without them, and judges without them. 0 where they do not."""
+    """Error that ONNX Runtime's default optimizations cause in the original, relative to the largest reference value,
+    if they break it: it is right without them, and then judged without them. 0 otherwise."""
     follows: bool = False
-    """Whether the fused output is that of the broken original, and not the right one."""
+    """Whether the fused output follows the broken original instead of the right one."""
 
     @property
     def budget(self) -> float:
-        """The largest error that is allowed at `where`."""
+        """The largest allowed error at `where`."""
         return FACTOR * self.own + self.step
 
     @property
     def typical_budget(self) -> float:
-        """The largest typical error that is allowed, in rounding steps."""
+        """The largest allowed typical error, in rounding steps."""
         return FACTOR * self.own_typical + 1.0
 
     @property
     def too_far(self) -> bool:
-        """Whether the original's own error is too large to judge anything by it."""
+        """Whether the original's own error is too large to serve as a yardstick."""
         return self.own > TOO_FAR * self.scale and self.own > self.step
 
     @property
     def blunt(self) -> bool:
-        """Whether the original's own error is so large that a wrong weight hides in it; what is the same hides none."""
+        """Whether the original's own error is so large that a wrong weight hides in it; identical outputs hide none."""
         return self.compared > 0 and self.dull and not self.identical
 
     @property
@@ -93,7 +93,8 @@ class Measure:
 
     @property
     def telling(self) -> bool:
-        """Whether a wrong weight would have shown: some value is not 0, and the original's own error is small."""
+        """Whether a wrong weight would have been visible: some value is not 0, and the original's own error is
+        small."""
         return self.compared > 0 and not self.dull and (self.scale > 0 or not self.eps)
 
     @property
@@ -103,15 +104,16 @@ class Measure:
 
     @property
     def undecided(self) -> bool:
-        """Whether nothing could be judged: no element, too large an error of the original's own, or no sure truth.
+        """Whether nothing could be judged: no element, too large an own error of the original, or an uncertain
+        reference.
 
-        What is the same in every element is right whatever the truth is.
+        Outputs equal in every element are right whatever the reference is.
         """
         return not self.identical and (not self.compared or self.too_far or self.unsure)
 
     @property
     def fault(self) -> str:
-        """What is wrong, in words; empty where the promise holds."""
+        """What is wrong, in words; empty if the output is within its budget."""
         if self.broken:
             return self.broken
         if self.error > self.budget:
@@ -122,7 +124,7 @@ class Measure:
 
     @property
     def severity(self) -> float:
-        """How much of the budget is used; above 1 is a fault."""
+        """Used share of the budget; above 1 is a fault."""
         if self.broken:
             return float("inf")
         largest = self.error / self.budget if self.budget else float(self.error > 0)

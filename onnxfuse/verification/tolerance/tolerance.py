@@ -1,7 +1,7 @@
-"""Tolerances in place of the error budget, for those who have them: for all outputs, for one, for an element type.
+"""User tolerances that replace the error budget: for all outputs, for one, or for an element type.
 
-An output for which either tolerance is given is judged as `numpy.testing.assert_allclose` does: |fused - original| may
-be at most atol + rtol * |original|; infinities and NaN must be the same. The one that is not given counts as 0.
+An output with a tolerance is judged as `numpy.testing.assert_allclose` does: |fused - original| may be at most atol +
+rtol * |original|; infinities and NaN must be the same. If only one of rtol and atol is given, the other is 0.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Tolerances:
-    """Tolerances by output name, by element type, and for `ALL`; the first of these that is given counts."""
+    """Tolerances by output name, by element type, and for `ALL`, in this order of precedence."""
 
     rtol: Numbers
     atol: Numbers
 
     def of(self, output: str, dtype: str) -> tuple[float, float] | None:
-        """Return rtol and atol of an output; None where neither is given and the error budget judges."""
+        """Return rtol and atol of an output; None if neither is given and the error budget applies."""
         found = [next((t[k] for k in (output, dtype, ALL) if k in t), None) for t in (self.rtol, self.atol)]
         if found == [None, None]:
             return None
@@ -57,15 +57,15 @@ class Tolerated:
     rtol: float
     atol: float
     beyond: int
-    """Elements that differ by more."""
+    """Number of elements beyond the tolerance."""
     worst: float
-    """The largest share of its tolerance that an element uses; infinite where there is none to use."""
+    """Largest used share of an element's tolerance; infinite where the tolerance is zero."""
     where: tuple[int, ...]
-    """That element; empty where nothing differs."""
+    """That element; empty if nothing differs."""
 
     @property
     def fault(self) -> str:
-        """What is wrong, in words; empty where every element is within the tolerance."""
+        """What is wrong, in words; empty if every element is within the tolerance."""
         if not self.beyond:
             return ""
         return (
@@ -75,7 +75,7 @@ class Tolerated:
 
 
 def tolerated(fused: npt.NDArray[Any], original: npt.NDArray[Any], rtol: float, atol: float) -> Tolerated:
-    """Return how far the tolerance is used; the arrays are of one shape and type, and hold numbers."""
+    """Judge an output by its tolerance; the arrays are of one shape and type, and hold numbers."""
     beyond, worst, place = 0, 0.0, -1
     for start, f, o in chunks(fused, original):
         a, b = f.astype(np.float64), o.astype(np.float64)

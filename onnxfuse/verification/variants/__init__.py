@@ -1,1 +1,1 @@
-"""Variants of the original that show how far rounding moves its results."""
+"""Variants of the original that show how much rounding can change its results."""

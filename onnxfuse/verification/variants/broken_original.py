@@ -1,8 +1,8 @@
-"""An original that ONNX Runtime's own optimizations break: what is right then is what it computes without them.
+"""Originals that ONNX Runtime's own optimizations break: their unoptimized results are then used for judging.
 
-ONNX Runtime 1.31 folds a Pad of zeros into the MaxPool behind it, which is another function where the values are
-negative: the original is off by more than its largest value, and proves nothing about another file. Run as it stands it
-is right, and judges.
+ONNX Runtime 1.31 folds a Pad of zeros into the following MaxPool, which is a different function for negative values:
+the original is off by more than its largest value, and cannot serve to judge another file. Run without optimizations it
+is right, and serves as the yardstick.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,21 +24,21 @@ Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
 BETTER = 100.0
-"""How many times as near the truth the original has to be without optimizations: rounding otherwise is no break."""
+"""How many times closer to the reference the unoptimized original must be: different rounding is not a break."""
 ATTEMPTS = 3
-"""Cases in which the original is run without optimizations and is no better, before it is not asked again."""
+"""Unsuccessful unoptimized runs before no more are tried."""
 
 
 class Unoptimized:
-    """The original as it stands, opened where it is first far from the truth."""
+    """The unoptimized original, opened when the original is first far from the reference."""
 
     def __init__(self, open_session: Callable[[], Any]) -> None:
         self._open, self._session = open_session, None
         self._attempts = ATTEMPTS
 
     def right(self, inputs: dict[str, Array], expected: Arrays, truth: Arrays) -> dict[str, list[Array]]:
-        """Return its runs for each output that is right without optimizations and far off with them: the first on
-        `inputs`, the others on nudged ones, so that its own error is no luck."""
+        """Return unoptimized runs for each output that is right without optimizations and far off with them: the first
+        on `inputs`, the others on perturbed ones, so that its own error is not small by chance."""
         far = [n for n, x in expected.items() if error_budget.exceeds_rounding(x, truth[n])]
         if not far or not self._attempts:
             return {}
@@ -47,7 +47,7 @@ class Unoptimized:
             moved = [nudge(inputs, seed) for seed in range(NUDGES)]
             runs = [sessions.tensors(self._session, one, far) for one in (inputs, *(m for m in moved if m is not None))]
         except REFUSALS:
-            self._attempts = 0  # it does not run there without them: nothing is to be learned from it
+            self._attempts = 0  # the original does not run there without optimizations: inconclusive
             return {}
         found = {
             n: values
@@ -69,9 +69,10 @@ def _near(values: Sequence[Array], truth: Array, most: float) -> bool:
 def measure_against_unoptimized(
     fused: Array, broken: Array, runs: Sequence[Array], truth: Array, **options: Any
 ) -> Measure:
-    """Return the measure of `fused` beside the unoptimized runs of an original that comes out as `broken`.
+    """Measure `fused` against the unoptimized runs of an original that comes out as `broken`.
 
-    What follows the broken one as nearly as the right one may be to the truth is what the original's own file gives.
+    An output that follows the broken one, as closely as the right one may follow the reference, is what the original's
+    own file yields.
     """
     share = error_budget.off(broken, truth)
     measure = error_budget.measure(fused, runs, truth, **options)

@@ -1,7 +1,7 @@
-"""The original with the types of its values written in: another rounding of the same function by ONNX Runtime.
+"""Variant of the original with inferred types declared: ONNX Runtime then fuses, and rounds, differently.
 
-Its fusions ask for types. Where it infers less than we do it leaves nodes apart in the original that it joins in what
-was made of it (an Add and a LayerNormalization to one SkipLayerNormalization), and those round otherwise.
+Its fusions require types. Where its inference knows less than ours, it leaves nodes unfused in the original that it
+fuses in the optimized model (an Add and a LayerNormalization into SkipLayerNormalization), and those round differently.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ from onnxfuse.verification.variants.variant import Arrays
 def with_types(
     model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
 ) -> Callable[[Arrays], Arrays] | None:
-    """Return what runs a model whose types are known; None where none is new, or it is too big to be there twice.
+    """Return the runner of a model with declared types; None if no type is new, or if it is too big for a second copy.
 
-    Raises ModelError where it cannot be opened.
+    Raises ModelError if it cannot be opened.
     """
     return variant.running(typed, model, providers, cuda)
 

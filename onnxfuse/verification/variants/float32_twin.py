@@ -1,12 +1,12 @@
-"""What a half type hides: the fused model in float32, where no value is rounded, beside what rounding the weights does.
+"""Compare half-precision models in float32, where rounding hides nothing, and allow for the rounding of weights.
 
-In float16 a bias that is wrong by one percent can move an output of few elements by two roundings, of which the
-original makes as many. In float32 it stands alone: there the fused model differs from the truth only because weights
-that were computed from others were rounded once more. What that may do is what it does to the original: its own weights
-are moved by up to half a rounding step, each by itself.
+In float16 a bias that is wrong by one percent can change an output of few elements by two roundings, and the original
+makes as many. In float32 it is visible: there the fused model differs from the reference only because weights computed
+from others were rounded once more. The effect of that is measured on the original: its weights are perturbed by up to
+half a rounding step, each independently.
 
-Where a sound file stays below a fifth of what is allowed, the weights of a small network times 1.01 are twice and more
-(`tests/verification/scaled.py`).
+Where a sound file stays below a fifth of what is allowed, the weights of a small network times 1.01 reach twice that
+and more (`tests/verification/scaled.py`).
 """
 
 import math
@@ -32,15 +32,15 @@ from onnxfuse.verification.variants.variant import with_weights
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 MOVES = 3
-"""Times that the original's weights are moved: in three the root mean square of outputs that hang together is known
-well enough."""
+"""Number of weight perturbations of the original: three determine the root mean square of correlated outputs well
+enough."""
 DEVIATIONS = 4.0
-"""How many times as far as moved weights bring the original the fused model may be: both are sums of many small errors,
-and four standard deviations of one are beyond luck."""
+"""Allowed deviation as a multiple of that caused by perturbed weights: both are sums of many small errors, and four
+standard deviations of one are beyond chance."""
 HIDDEN = 1 / 16
-"""A difference of this part of a rounding step is none, whatever the weights do."""
+"""Differences below this part of a rounding step are ignored, whatever the weights do."""
 MOSTLY = 0.5
-"""A difference that shows in no more than this share of the cases is that of a threshold, which one number crossed."""
+"""A difference in no more than this share of the cases is attributed to a threshold that one number crossed."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ class RoundingDifference:
 
     output: str
     error: float
-    """Root mean square of what the fused model is away from the truth."""
+    """Root mean square of the fused model's error against the reference."""
     allowed: float
-    """The error up to which the rounding of weights explains it."""
+    """The error that the rounding of weights explains."""
 
 
 class Wide:
-    """The fused model in float32, and how it differed from the truth in the cases so far.
+    """The fused model in float32, and its deviation from the reference in the cases so far.
 
-    `original` and `fused` load the models. The original is moved where there is a difference to explain: mostly there
-    is none, and four runs of a case take as long as all else. Raises ModelError where the fused model does not open.
+    `original` and `fused` load the models. The original is perturbed only if there is a difference to explain: usually
+    there is none, and four runs of a case take as long as all else. Raises ModelError if the fused model does not open.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Wide:
 
     @cached_property
     def moved(self) -> list[Callable[[dict[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]]:
-        """What runs the original with moved weights, each time others."""
+        """Run the original with perturbed weights, different ones at each call."""
         original = self.original()
         return [in_float32(with_moved_weights(original, seed)) for seed in range(MOVES)]
 
@@ -80,10 +80,10 @@ class Wide:
         return not _weights(self.load_fused()) <= _weights(self.original())
 
     def add(self, inputs: dict[str, npt.NDArray[np.generic]], truth: Arrays) -> Arrays:
-        """Take one more case; return what the fused model gives in float32.
+        """Add one case; return the fused model's float32 outputs.
 
-        Raises what ONNX Runtime raises where the models do not run in float32, and ModelError where the original with
-        moved weights does not open.
+        Raises ONNX Runtime's error if the models do not run in float32, and ModelError if the original with perturbed
+        weights does not open.
         """
         fused = self.fused(inputs)
         found = self._differences(fused, [], truth)
@@ -118,9 +118,9 @@ class Wide:
 
 
 def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """Return a copy whose half weights and constants are in float32, each moved by up to half a rounding step.
+    """Return a float32 copy whose half-precision weights and constants are perturbed by up to half a rounding step.
 
-    Whole numbers stay: they are meant, as the 2 of a square, and so does what is not finite.
+    Integers such as the exponent 2 of a square are intentional and unchanged, as are non-finite values.
     """
     rng = np.random.default_rng(seed)
 
@@ -137,13 +137,14 @@ def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 
 
 def _weights(model: onnx.ModelProto) -> set[tuple[int, int, int]]:
-    """Return what is the same of half weights in any order: how many elements, the sums of their bits and squares."""
+    """Return an order-independent fingerprint of half-precision weights: element counts, sums of their bits and
+    squares."""
     constants = [a.t for n in nodes_of(model.graph) for a in n.attribute if n.op_type == "Constant" and a.HasField("t")]
     found = set[tuple[int, int, int]]()
     for tensor in (*model.graph.initializer, *constants):
         if tensor.data_type in NARROWER[TensorProto.FLOAT]:
             bits = numpy_helper.to_array(tensor).ravel().view(np.uint16).astype(np.uint64)
-            if bits.size > 1:  # a scale or an epsilon is no weight
+            if bits.size > 1:  # a scale or an epsilon is not a weight
                 found.add((bits.size, int(bits.sum()), int(np.square(bits).sum())))
     return found
 
@@ -155,9 +156,9 @@ def _difference(
     truth: npt.NDArray[np.generic],
     eps: float,
 ) -> RoundingDifference | None:
-    """Return how one output differs; without `moved` nothing of it is explained.
+    """Return the deviation of one output; without `moved` nothing of it is explained.
 
-    None where nothing can be said: no floats, as many as a threshold leaves.
+    None if inconclusive: no floats, or a data-dependent size.
     """
     if truth.dtype.kind not in "fV" or any(x.shape != truth.shape for x in (fused, *moved)):
         return None
@@ -176,7 +177,7 @@ def _rms(x: npt.NDArray[np.float64]) -> float:
 
 
 def step_of_half(model: onnx.ModelProto) -> float:
-    """Return the distance from 1 to the next number of the model's half type; of float16 where it holds no weight."""
+    """Return the machine epsilon of the model's half type; of float16 if it holds no weight."""
     types = {t.data_type for t in model.graph.initializer}
     brief = TensorProto.BFLOAT16 if TensorProto.BFLOAT16 in types else TensorProto.FLOAT16
     return float(float_type(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(brief))).eps)

@@ -1,9 +1,9 @@
-"""The original with its weights one rounding step away: how far rounding brings it, where its inputs do not tell.
+"""Variants of the original with weights perturbed by one ulp: the effect of rounding where inputs cannot show it.
 
-An index has no rounding, so where the inputs are whole numbers the rows that they look up are moved instead: a truth of
-the output's own type rounds as the original does, node by node, and that they agree says nothing of how far rounding
-brings either. And where what is added to the inputs outweighs them, to move them moves nothing: all elements of the
-output are one number then, whose error is luck (a text detector that sees no text: the sigmoid of its last bias).
+An index has no rounding, so for integer inputs the rows that they look up are perturbed instead: a reference of the
+output's own type rounds as the original does, node by node, and their agreement does not bound the effect of rounding.
+And where an addend outweighs the inputs, perturbing them changes nothing: all elements of the output are one number
+then, whose error is chance (a text detector that sees no text: the sigmoid of its last bias).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,31 +18,31 @@ from onnxfuse.verification.variants import variant
 from onnxfuse.verification.variants.variant import Arrays, with_weights
 
 NUDGES = 8
-"""Times that the original is run anew for one case: the chance that all nine errors are below half of the fused model's
-is below 1 in 100."""
+"""Number of perturbed runs per case: the chance that all nine errors are below half of the fused model's is below 1 in
+100."""
 HELD = 200_000_000
-"""Weights that are there at once, in originals with nudged ones; of a larger model there is one."""
+"""Limit of weights held at once in perturbed originals; of a larger model there is one."""
 WHOLE = (TensorProto.FLOAT, TensorProto.DOUBLE)
-"""Types one rounding step of which is what computing with them rounds, too. What a step of a half type does, its
-comparison in float32 tells (`wide`)."""
+"""Types whose ulp is also the rounding of computing in them. For half types the float32 comparison (`wide`) is used
+instead."""
 
 
 CHOOSING = frozenset({"ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "TopK"})
-"""Operators that choose among numbers: which of two all but equal ones hangs on a rounding, and with it all that is
-computed of the choice, such as what the expert makes of a token that a router sends to it."""
+"""Operators that select by value: the choice between nearly equal candidates depends on rounding, and so does
+everything computed from it, such as the expert's result for a routed token."""
 
 
 def chooses(model: onnx.ModelProto) -> bool:
-    """Return whether the model chooses among numbers that it computes."""
+    """Return whether the model selects by values that it computes."""
     return any(n.op_type in CHOOSING and not n.domain for n in nodes_of(model.graph))
 
 
 def on_perturbed_tables(
     load: Callable[[], onnx.ModelProto], providers: Sequence[str], cuda: Mapping[str, str]
 ) -> Iterator[Callable[[Arrays], Arrays]]:
-    """Yield what runs a model whose tables are nudged, each time otherwise; nothing where it has none.
+    """Yield runners of a model with perturbed tables, different ones each time; nothing if it has none.
 
-    Nor where it is too big to be there twice. Raises ModelError where it cannot be opened.
+    Nor if it is too big for a second copy. Raises ModelError if it cannot be opened.
     """
     return _running(with_perturbed_tables, load, providers, cuda)
 
@@ -50,9 +50,9 @@ def on_perturbed_tables(
 def on_perturbed_weights(
     load: Callable[[], onnx.ModelProto], providers: Sequence[str], cuda: Mapping[str, str]
 ) -> Iterator[Callable[[Arrays], Arrays]]:
-    """Yield what runs a model whose weights are nudged, each time otherwise; nothing where it has none.
+    """Yield runners of a model with perturbed weights, different ones each time; nothing if it has none.
 
-    Raises ModelError where it cannot be opened.
+    Raises ModelError if it cannot be opened.
     """
     return _running(with_perturbed_weights, load, providers, cuda)
 
@@ -64,27 +64,27 @@ def _running(
     cuda: Mapping[str, str],
 ) -> Iterator[Callable[[Arrays], Arrays]]:
     def opened(seed: int) -> Callable[[Arrays], Arrays] | None:
-        model = load()  # and let go again: the runs hold their own weights
+        model = load()  # freed again: the runs hold their own weights
         if seed and (seed + 1) * parameters(model) > HELD:
             return None
         return variant.running(lambda whole: nudged(whole, seed), model, providers, cuda)
 
     for run in map(opened, range(NUDGES)):
-        if run is None:  # nor is there another
+        if run is None:  # then there is no further variant either
             return
         yield run
 
 
 def with_perturbed_tables(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
-    """Return a copy whose float tables, of which Gathers take rows, are moved by one rounding step; None without."""
+    """Return a copy with the float tables read by Gathers perturbed by one ulp; None if there are none."""
     tables = {node.input[0] for node in nodes_of(model.graph) if node.op_type == "Gather" and not node.domain}
     return _nudged(model, lambda name, _: name in tables, seed)
 
 
 def with_perturbed_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
-    """Return a copy whose matrices and filters in float32 and wider are moved by one rounding step; None without.
+    """Return a copy with the float32 and wider matrices and filters perturbed by one ulp; None if there are none.
 
-    What has one axis stays: scales of a Resize and bounds are meant as they are.
+    Vectors are unchanged: scales of a Resize and bounds are intentional.
     """
     return _nudged(model, lambda _, tensor: tensor.data_type in WHOLE, seed)
 

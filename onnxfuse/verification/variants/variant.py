@@ -1,4 +1,4 @@
-"""Other forms of the original, which tell how far rounding brings it."""
+"""Variants of the original, used to estimate the effect of rounding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,9 +21,9 @@ def running(
     providers: Sequence[str],
     cuda: Mapping[str, str],
 ) -> Callable[[Arrays], Arrays] | None:
-    """Return what runs a form of the model; None where it has none, or is too big to be there twice.
+    """Return the runner of a variant of the model; None if there is none, or if it is too big for a second copy.
 
-    Raises ModelError where it cannot be opened.
+    Raises ModelError if it cannot be opened.
     """
     made = form(model) if parameters(model) <= FLOAT64_PARAMETERS else None
     if made is None:
@@ -33,7 +33,7 @@ def running(
 
 
 def with_weights(model: onnx.ModelProto, weight: Callable[[str, TensorProto], TensorProto]) -> onnx.ModelProto:
-    """Return a copy in which `weight(name, tensor)` stands for each initializer and each tensor of a Constant node."""
+    """Return a copy with each initializer and Constant tensor replaced by `weight(name, tensor)`."""
     copy = without_weights(model, lambda tensor: weight(tensor.name, tensor))
     for node in nodes_of(copy.graph):
         for attribute in node.attribute:

@@ -1,1 +1,1 @@
-"""Softmax-weighted products: queries, keys and values in one kernel."""
+"""Fused attention: softmax(Q K^T) V in one kernel."""

@@ -1,7 +1,7 @@
-"""An attention as a program says it: which inputs are queries, keys, values and bias, how they lie, and what is masked.
+"""Parse an attention body: its queries, keys, values and bias inputs, their layouts, and the masking.
 
-It is read from the op's library form, ONNX Runtime's MultiHeadAttention, which says in one value what the body spells
-in many. A form in which more than that happens to queries, keys and values is left to the library.
+Parsed from the op's library form, ONNX Runtime's MultiHeadAttention, a single value for what the body computes in many.
+A form with further operations on queries, keys and values is left to the library.
 """
 
 from __future__ import annotations
@@ -23,64 +23,64 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 SWAPPED = Transposed((0, 2, 1, 3))
-"""From sequences of heads to heads of sequences, and back."""
+"""Permutation between [sequence, heads] and [heads, sequence]."""
 MERGED = Reshaped((0, 0, -1), True)
 """From [batch, sequence, heads, size] to [batch, sequence, heads * size]."""
 
 
 @dataclass(frozen=True)
 class Cache:
-    """What is put behind an input along the sequence, to an output of the op."""
+    """A KV cache concatenated with an input along the sequence, and written to an output of the op."""
 
     new: int
-    """The other input."""
+    """Index of the other input."""
     output: int
-    """Of the op's outputs, both together."""
+    """Index of the op's output that holds both."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """Queries, keys, values or the result: an input of the op, or the output of that position."""
+    """Queries, keys, values or the result: the op's input or output with that index."""
 
     position: int
     heads_first: bool
-    """Whether it lies [batch, heads, sequence, size]; else [batch, sequence, heads * size], the last perhaps apart."""
+    """Layout: [batch, heads, sequence, size]; else [batch, sequence, heads * size], possibly with split heads."""
     group: int = 1
-    """Heads of queries that read one of its heads."""
+    """Query heads per head of this operand (grouped-query attention)."""
     cache: Cache | None = None
-    """Of keys or values that are two inputs, one behind the other; `position` is that of the first."""
+    """For keys or values that are concatenated from two inputs; `position` is that of the first."""
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """The inputs that it is."""
+        """The indices of its inputs."""
         return (self.position, *([] if self.cache is None else [self.cache.new]))
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A library form taken apart."""
+    """A parsed library form."""
 
     q: Operand
     k: Operand
     v: Operand
     y: Operand
     biases: tuple[int, ...]
-    """Positions of what is added to the scores, among the op's inputs: one, two, or none."""
+    """Indices of the biases added to the scores: one, two, or none."""
     windows: bool
-    """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, again for each image."""
+    """Whether the bias is [1, windows, heads, queries, keys], for the windows of an image, repeated for each image."""
     target: tuple[int, ...] | None
-    """The target of a Reshape of [batch, queries, heads, size] that the result goes through; None for none."""
+    """Target of a Reshape from [batch, queries, heads, size] applied to the result; None if there is none."""
     safe: bool
-    """Whether a query from which the bias hides all keys by minus infinity gets zeros; else it gets no numbers."""
+    """Whether a fully masked query (bias of minus infinity for all keys) yields zeros instead of NaN."""
     heads: int
     scale: float
-    """Of the scores; 0 = 1 / sqrt(size)."""
+    """Scale of the scores; 0 = 1 / sqrt(size)."""
     causal: bool
     dtype: int
 
     @property
     def grows(self) -> bool:
-        """Whether keys and values are caches that grow."""
+        """Whether keys and values are growing KV caches."""
         return self.k.cache is not None
 
     @property
@@ -90,12 +90,12 @@ class Attention:
 
     @property
     def element_bytes(self) -> int:
-        """Of an element in memory."""
+        """Bytes of an element in memory."""
         return element_types.TYPES[self.dtype].size
 
 
 def take_apart(op: FusedOp) -> Attention:
-    """Return what `op` computes; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Parse `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _take_apart(read.library_program(op))
 
 
@@ -134,7 +134,7 @@ def _take_apart(program: Program) -> Attention:
 
 
 def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
-    """Return which input the queries, keys or values [batch, sequence, heads * size] are."""
+    """Return the input that supplies the queries, keys or values [batch, sequence, heads * size]."""
     index, group = _not_repeated(program, index, heads)
     if name == "queries" and group != 1:
         raise UnsupportedError("queries that are repeated in the library form")
@@ -146,7 +146,7 @@ def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
         if isinstance(value, Move) and value.how == SWAPPED:
             value, heads_first = program.values[value.args[0]], True
     cache = None
-    # The ranks of heads that come first are known, and so is what an axis from the end is.
+    # The ranks of heads-first operands are known, which resolves negative axes.
     if isinstance(value, Move) and value.how in [Concatenated(axis) for axis in ((2, -2) if heads_first else (1,))]:
         outputs = [n for n, o in enumerate(program.outputs) if program.values[o.value] == value]
         value, new = (program.values[i] for i in value.args)
@@ -158,7 +158,8 @@ def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
 
 
 def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
-    """Return what is there before heads are repeated as they lie, and how often each one is: itself and 1 for none."""
+    """Return the value before heads are repeated, and the repeat count: the value itself and 1 if there is no
+    repeat."""
     moves = list[Move]()
     while len(moves) < 3 and isinstance(value := program.values[index if not moves else moves[-1].args[0]], Move):
         moves.append(value)
@@ -171,7 +172,7 @@ def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
 
 
 def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
-    """Return which inputs are added up and expanded to the bias, and whether to that of windows, put in a row."""
+    """Return the inputs that are summed and expanded to the bias, and whether it is a bias per window."""
     value, windows = program.values[index], False
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
         value, windows = program.values[value.args[0]], True
@@ -185,7 +186,7 @@ def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
 
 
 def _made_safe(program: Program, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
-    """Return where the result goes on, and whether rows without a key were given zeros on the way."""
+    """Return the result after replacing fully masked rows by zeros, and whether that is done."""
     heads = _reader(program, attend)
     chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
     value = None if chosen is None else program.values[chosen]
@@ -201,10 +202,10 @@ def _made_safe(program: Program, attend: int, biases: tuple[int, ...]) -> tuple[
 
 
 def _rows_without_keys(program: Program, biases: tuple[int, ...]) -> set[int]:
-    """Return the indices of what tells the queries, [batch, queries, heads, 1], from which a bias hides all keys.
+    """Return the indices of values [batch, queries, heads, 1] that mark fully masked queries.
 
-    The softmax of the bias alone is no number in such a row, which one of its columns tells. Equal values of a program
-    are one value: what is made here again is found.
+    The softmax of the bias alone is NaN in such a row, which one of its columns shows. Equal values of a program are
+    one value, so the construction made here finds the existing one.
     """
     builder = Builder(list(program.values), {v: i for i, v in enumerate(program.values)})
     terms = [Term(builder, program.values.index(Input(i, program.inputs[i]))) for i in biases]
@@ -225,10 +226,10 @@ def _is_zero(program: Program, value: Value) -> bool:
 
 
 def _result(program: Program, index: int) -> tuple[bool, tuple[int, ...] | None]:
-    """Return whether the result lies heads first, and the target of a Reshape; it may go on in no other way."""
+    """Return whether the result is stored heads first, and the target of a Reshape; other uses are unsupported."""
     if program.is_output(index):
         return False, None
-    # [batch, sequence, heads * size] apart into heads, which are then brought first.
+    # [batch, sequence, heads * size] split into heads, then transposed to heads first.
     apart = _reader(program, index)
     last = None if apart is None else _reader(program, apart)
     moves = [program.values[i] for i in (apart, last) if i is not None]
@@ -249,6 +250,6 @@ def _is_reshape(program: Program, index: int) -> bool:
 
 
 def _reader(program: Program, index: int) -> int | None:
-    """Return the one value that reads another; None where there are several, or none."""
+    """Return the only reader of a value; None if there are several, or none."""
     readers = program.readers(index)
     return readers[0] if len(readers) == 1 and not program.is_output(index) else None

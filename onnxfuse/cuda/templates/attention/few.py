@@ -1,4 +1,4 @@
-"""The attention kernel for few queries beside any number of keys: blocks share the keys of a head."""
+"""Split-KV attention kernel for few queries (decode): blocks share the keys of a head."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 QUERIES = 16
-"""Of a head, at most: more fill tiles of their own."""
+"""Maximum queries per head: more fill tiles of their own."""
 KEYS = 128
-"""From here on: fewer are not worth sharing."""
+"""Minimum number of keys worth splitting."""
 PARTS = 32
-"""Blocks that share the keys of a head, at most: what they have found one block reads."""
+"""Maximum blocks that share the keys of a head: one block reads all their partial results."""
 STEP = 16
-"""Keys of a warp at a time."""
+"""Keys per step of a warp."""
 TOGETHER = 8
-"""Blocks of a cluster, which share what they have found without a way through memory."""
+"""Cluster size in blocks; they combine their results through distributed shared memory."""
 TOGETHER_KEYS = 2048
-"""Keys up to which a cluster's blocks take them all. LLaMA, four layers, a text beside 1023: 196 us for 208."""
+"""Maximum keys processed by a single cluster. LLaMA, four layers, a text and 1023 cached tokens: 196 us instead
+of 208."""
 TOGETHER_SHARE = 7 / 8
-"""Of the multiprocessors that clusters may take: they leave some over."""
+"""Share of the multiprocessors that clusters can occupy: some remain unused."""
 WARPS = 8
-"""Of a multiprocessor: one block of all of them, or blocks of 4 or 2 beside each other."""
+"""Warps per multiprocessor: in one block, or in blocks of 4 or 2."""
 
 
 def takes(mine: Work) -> bool:
-    """Return whether this kernel is for so many queries and keys; it alone writes caches that grow."""
+    """Return whether this kernel is used for so many queries and keys; only it supports growing caches."""
     return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
 
 
 def can(mine: Work) -> bool:
-    """Return whether the kernel computes such an attention: a warp holds 16 queries, and a mask is one that is read."""
+    """Return whether the kernel supports an attention: a warp holds 16 queries, and a mask must be an input."""
     parts = mine.parts
     return (
         not (parts.causal or parts.windows or mine.also) and parts.k.group == parts.v.group
@@ -47,7 +48,7 @@ def can(mine: Work) -> bool:
 
 
 def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return the launch, whatever the numbers of queries and keys."""
+    """Return the launch plan for any number of queries and keys."""
     if not can(mine):
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
     if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
@@ -64,7 +65,7 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPla
     if heads * parts >= MOST or mine.keys >= MOST:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
     split = bool(cluster == 1 and parts > 1)
-    counters = -(-heads // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    counters = -(-heads // 4) * 4  # words: the data that follows starts at a 16-byte boundary
     words = (mine.queries, mine.keys, mine.past, span, parts, tiles, counters, *(mine.bias or (0, 0, 0, 0)))
     return LaunchPlan(
         kernel=_kernel(
@@ -86,9 +87,9 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPla
 
 
 def choose(mine: Work, heads: int, arch: Arch) -> Queries:
-    """Return how many warps share the keys of a block: all of a multiprocessor where each has keys of its own then.
+    """Return how many warps share the keys of a block: all of a multiprocessor if each then has keys of its own.
 
-    What fewer blocks have found is sooner added up. float16, 2026-11, 16 heads of 128 on 4 of keys, microseconds from
+    Results of fewer blocks are combined faster. float16, 2026-11, 16 heads of 128 on 4 of keys, microseconds from
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
     23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
     """
@@ -102,14 +103,14 @@ def choose(mine: Work, heads: int, arch: Arch) -> Queries:
 
 
 def _clusters(mine: Work, heads: int, warps: int, stages: int, arch: Arch) -> bool:
-    """Return whether each head's keys may be shared by a cluster, all of them side by side."""
+    """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
     fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
     return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
 
 
 def _wanted(mine: Work, heads: int, warps: int, arch: Arch) -> int:
-    """Return how many blocks share the keys of a head where so many fill the GPU."""
+    """Return how many blocks per head fill the GPU."""
     beside = _beside(mine, warps, 2, arch)
     return larger(smaller(beside * arch.sm_count // larger(heads, 1), PARTS), 1)
 
@@ -120,7 +121,7 @@ def _beside(mine: Work, warps: int, stages: int, arch: Arch) -> int:
 
 
 def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
-    """Return other ways to share the keys among blocks and warps."""
+    """Return other partitions of the keys among blocks and warps."""
     return tuple(
         Queries(warps, 1, 1, STEP, parts=parts)
         for warps in (2, 4, 8) for parts in (1, 4, 8, 16, 32)
@@ -129,22 +130,22 @@ def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
 
 
 def _stages(mine: Work, warps: int, arch: Arch) -> int:
-    """Return how many steps of a warp are in shared memory: three where as many blocks have room, or two."""
+    """Return the pipeline stages of a warp: three if that does not reduce the resident blocks, else two."""
     beside = _beside(mine, warps, 2, arch)
     return 3 if beside * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
 
 
 def _shared_bytes(mine: Work, warps: int, stages: int) -> int:
-    """Return the shared memory of a block: keys and values of its warps, rows 16 bytes apart."""
+    """Return the shared memory of a block: keys and values of its warps, with rows padded by 16 bytes."""
     return warps * stages * 2 * STEP * (mine.padded * mine.parts.element_bytes + 16)
 
 
 def _record_bytes(mine: Work) -> int:
-    """Return the size of a Record: 16 rows of floats, eight apart, and two numbers of each."""
+    """Return the size of a Record: 16 rows of floats padded by eight, and two scalars per row."""
     return 16 * (mine.size + 8 + 2) * 4
 
 
-# ---- the text
+# ---- source generation
 
 
 def _kernel(

@@ -1,4 +1,4 @@
-"""The attention kernel for short sequences: a block keeps all keys and values of a head in its shared memory."""
+"""Attention kernel for short sequences: all keys and values of a head are resident in a block's shared memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 LARGEST_SIZE = 128
-"""Elements of a head: of wider ones few keys would fit the shared memory."""
+"""Maximum elements per head: for wider ones few keys would fit the shared memory."""
 
 
 def key_rows(keys: int) -> int:
-    """Return the rows that so many keys take in shared memory: whole tiles of the tensor cores."""
+    """Return the rows that so many keys occupy in shared memory: whole tiles of the tensor cores."""
     return -(-keys // 16) * 16
 
 
 def shared_bytes(keys: int, size: int) -> int:
-    """Return the shared memory of a block: all keys and values of a head, eight elements apart, and a bias per key."""
+    """Return the shared memory of a block: keys and values of a head with rows padded by eight elements, and a bias per
+    key."""
     return key_rows(keys) * (size + 9) * 4
 
 
 def too_many(keys: int, size: int, arch: Arch) -> str | None:
-    """Return why the keys and values of a head do not fit the shared memory of a block, None where they do."""
+    """Return why the keys and values of a head do not fit the shared memory of a block; None if they do."""
     if size > LARGEST_SIZE:
         return f"heads of {size} elements, expected at most {LARGEST_SIZE}"
     needed = shared_bytes(keys, size)
@@ -40,7 +41,7 @@ def too_many(keys: int, size: int, arch: Arch) -> str | None:
 
 
 def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return the launch; raises `UnsupportedError` where the keys do not fit."""
+    """Return the launch plan; raises `UnsupportedError` if the keys do not fit."""
     if mine.parts.to_tf32:
         raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")
     if mine.also is not None:
@@ -65,22 +66,22 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPla
 
 
 WARPS = 4
-"""Warps of a block, beside each other on their keys; three such blocks share a multiprocessor."""
+"""Warps per block, each processing all keys; three such blocks share a multiprocessor."""
 STEP = 128
-"""Keys at a time, at most: their scores are held in registers.
+"""Maximum keys per step: their scores are register-resident.
 
 float16, H200, 2026-11, microseconds, 128 / 64: 32x12x128x64 with a mask 11.0 / 11.5, 32x12x197x64 21.8 / 24.5,
 1x12x197x64 4.6 / 5.7.
 """
 FEW_KEYS = 64
-"""Up to here half of them at a time: 2048x3x49x32 with a bias 35.5, all at once 38.6."""
+"""Up to this many keys they are processed in two halves: 2048x3x49x32 with a bias 35.5, all at once 38.6."""
 
 
 def choose(mine: Work, arch: Arch) -> Queries:
-    """Return how many queries a block takes: as many as leave enough blocks for the GPU.
+    """Return the queries per block: as many as leave enough blocks for the GPU.
 
-    A sequence just beyond four warps takes a warp more for each 16 queries: 32x8x77x64 causal 5.0 us, in two blocks of
-    four warps 6.8 (float16, H200, 2026-11).
+    A sequence slightly longer than four warps uses one more warp per 16 queries: 32x8x77x64 causal 5.0 us, in two
+    blocks of four warps 6.8 (float16, H200, 2026-11).
     """
     tiles, heads = -(-mine.queries // 16), mine.batch * mine.parts.heads
     warps = tiles if WARPS < tiles < 2 * WARPS else WARPS
@@ -98,7 +99,7 @@ def _step(mine: Work) -> int:
 
 
 def candidates(mine: Work) -> tuple[Queries, ...]:
-    """Return other ways to share the queries among blocks and warps."""
+    """Return other partitions of the queries among blocks and warps."""
     tiles = -(-mine.queries // 16)
     return tuple(
         Queries(w, t, p, s)
@@ -108,11 +109,11 @@ def candidates(mine: Work) -> tuple[Queries, ...]:
 
 
 def _resident(queries: Queries) -> int:
-    """Return the blocks that share the registers of a multiprocessor: three of four warps."""
+    """Return the resident blocks per multiprocessor by register use: three of four warps."""
     return max(15 // (queries.warps * queries.tiles), 1)
 
 
-# ---- the text
+# ---- source generation
 
 
 def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks: int) -> KernelSource:

@@ -1,4 +1,4 @@
-"""Launch plans of the attention template: which of its kernels runs."""
+"""Launch plans of the attention template, and selection of its kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
 
 OLDEST = 80
-"""mma.m16n8k16, TF32, ldmatrix and cp.async came with sm_80."""
+"""Minimum architecture: mma.m16n8k16, TF32, ldmatrix and cp.async came with sm_80."""
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -23,7 +23,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes."""
+    """Return the launch plan of `op` for inputs of these shapes."""
     mine = work(op, input_shapes)
     way = tuning.queries
     if few.takes(mine) if way is None else way.parts:
@@ -35,11 +35,11 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 
 SHORT = 256
-"""Keys up to which a block keeps all of them, where they fit."""
+"""Maximum keys for the kernel with resident keys, if they fit."""
 
 
 def _is_long(mine: Work, arch: Arch) -> bool:
-    """Return whether Hopper's kernel is the faster one where it takes the attention."""
+    """Return whether Hopper's kernel supports the attention and is the faster one."""
     if not bool(mine.queries > few.QUERIES):
         return False
     return _streams(mine, arch) or (
@@ -48,7 +48,7 @@ def _is_long(mine: Work, arch: Arch) -> bool:
 
 
 def _streams(mine: Work, arch: Arch) -> bool:
-    """Return whether keys go by step by step: where a kernel for every length would be made, or they do not fit."""
+    """Return whether keys are streamed: if one kernel for all lengths is requested, or if they do not fit."""
     return mine.op.open_length or not _fit(mine, arch)
 
 
@@ -63,7 +63,7 @@ def _fit(mine: Work, arch: Arch) -> bool:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
-    """Return other ways to share the queries among blocks and warps, by each kernel."""
+    """Return other partitions of the queries among blocks and warps, for each kernel."""
     mine = work(op, input_shapes)
     shared = few.candidates(mine, arch) if few.takes(mine) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
@@ -82,7 +82,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
-    """Return why inputs of these shapes may have no plan; however many queries and keys there are, they have one."""
+    """Return why inputs of these shapes may have no plan; any number of queries and keys has one."""
     parts = take_apart(op)
     (queries, _), (keys, size) = (_ends(operand, parts.heads, shapes) for operand in (parts.q, parts.k))
     if not isinstance(size, int):
@@ -91,7 +91,7 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
         return reason
     if parts.causal and (queries != keys or queries is None):
         return "a causal mask over other keys than those of the queries"
-    # Beside caches there is no name for the number of keys: what the bias may be the general kernel takes.
+    # The number of keys including caches has no name: unsupported bias shapes go to the general kernel.
     if not parts.grows and not all(_fits_bias(shapes[i], queries, keys) for i in parts.biases):
         return "a bias that may have more rows or columns than the scores"
     if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
@@ -116,13 +116,13 @@ def _is_by_query(bias: Extents | None) -> bool:
 
 
 FEW_ROWS = 4608
-"""Queries of all heads up to which blocks of them run at a time, however long, and the library's op takes more time."""
+"""Maximum query rows of all heads that are resident at once, so that even for long keys the library's op is slower."""
 
 
 def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
-    """Return whether a bias has one row or that of each query, and one column or that of each key.
+    """Return whether a bias has one row or one per query, and one column or one per key.
 
-    It has their names; beside a number above 1 no other extent broadcasts, whatever it is called.
+    Extents are compared by name; an unknown extent next to one above 1 cannot be assumed to broadcast.
     """
     if bias is None:
         return False
@@ -133,7 +133,7 @@ def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
 
 
 def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
-    """Return the sequence and the size of a head, as far as they are known."""
+    """Return the sequence length and head size, as far as they are known."""
     shape, heads = shapes[operand.position], heads // operand.group
     if shape is None or len(shape) not in (3, 4):
         return None, None

@@ -1,4 +1,4 @@
-"""The attention kernel for many queries on Hopper: warpgroup products, keys and values by the bulk copy engine."""
+"""Attention kernel for many queries on Hopper: warpgroup products (wgmma), keys and values loaded by TMA."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.traced_numbers import selected
 
 PANEL, ROW_BYTES = 64, 128
-"""Columns of 16 bits that a copy brings, and their bytes: a row of a panel."""
+"""Columns of 16 bits in a TMA box, and their bytes: a row of a panel."""
 SHARED = 228 * 1024
-"""Shared memory of a multiprocessor, of which each block takes 1 KB more than it asks for, bytes."""
+"""Shared memory of a multiprocessor in bytes, of which each block uses 1 KB more than it requests."""
 
 
 def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
-    """Return whether the kernel computes this attention on `arch`."""
+    """Return whether the kernel supports this attention on `arch`."""
     return (
         arch.has_warpgroups and aligned and not mine.parts.to_tf32 and not mine.parts.grows
         and bool(mine.keys > 0) and bool(mine.queries > 0) and _reads(mine)
@@ -36,19 +36,19 @@ def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
 
 
 def _reads(mine: Work) -> bool:
-    """Return whether the copy engine reads the bias, where each query has its own."""
+    """Return whether TMA can load the bias, if each query has its own."""
     if mine.bias is None or not mine.is_bias_by_query:
         return mine.also is None
     return bool(mine.bias[3] == 1) and bool(mine.keys % 8 == 0) and (mine.also is None or bool(mine.also[2] == 0))
 
 
 def _by_key(mine: Work) -> Shape | None:
-    """Return the strides of what is added to all scores of a key alike, None where nothing is."""
+    """Return the strides of a bias that is per key only; None if there is none."""
     return mine.also if mine.is_bias_by_query else mine.bias
 
 
 def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return the launch, whatever the numbers of queries and keys."""
+    """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
         raise UnsupportedError(
             f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
@@ -96,16 +96,16 @@ def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tunin
 
 
 SEEN_BYTES, SEEN_WARPS = 16, 4
-"""What is known of 64 queries and a step of keys; warps that find it out, a block."""
+"""Bytes of mask statistics per 64 queries and step of keys; warps per block of the kernel that computes them."""
 
 
 def _is_looked_through(mine: Work) -> bool:
-    """Return whether it is found out beforehand which steps a bias hides: of one that is read by several heads."""
+    """Return whether fully masked steps are determined by a preliminary kernel: for a bias that several heads read."""
     return mine.bias is not None and mine.is_bias_by_query and bool(mine.bias[1] == 0)
 
 
 def ways(mine: Work) -> tuple[Queries, ...]:
-    """Return how blocks may share the queries of such heads."""
+    """Return the possible partitions of the queries among blocks."""
     if mine.size > 128:
         return (Queries(8, 1, 1, 64, warpgroups=1),)
     shared = [(1, 64), (2, 128)] if mine.size > 64 else [(1, 64), (1, 128), (2, 128)]
@@ -115,11 +115,12 @@ def ways(mine: Work) -> tuple[Queries, ...]:
 
 
 LONG = 1024
-"""Keys from which on more of them at a time are worth fewer blocks beside each other."""
+"""Number of keys from which larger steps outweigh fewer resident blocks."""
 
 
 SHARED_WIDELY = Queries(8, 1, 1, 128, warpgroups=1, ahead=1)
-"""For heads of no multiple of 16, which end before their panels do: fetching bounds then, and two warpgroups share it.
+"""Partitions for heads of no multiple of 16, whose panels are partly empty: loads are the bottleneck, and are shared by
+two warpgroups.
 
 H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 / cuDNN (2026-11): 8x8x4096x40 986, 992,
 633, 681 / 585; 8x8x1024x40 72, 72, 54, 57 / 46; 8x16x729x72 114, -, 79, 74 / 78; 2x8x1024x24 20, 19.5, 15, 18 / 17.
@@ -127,7 +128,7 @@ H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 
 
 
 def choose(mine: Work, arch: Arch) -> Queries:
-    """Return the way to share the queries."""
+    """Return the preferred partition of the queries."""
     found = ways(mine)
     if mine.size != mine.padded and SHARED_WIDELY in found:
         return SHARED_WIDELY
@@ -135,13 +136,13 @@ def choose(mine: Work, arch: Arch) -> Queries:
 
 
 def beside_of(mine: Work, way: Queries) -> int:
-    """Return how many blocks share a multiprocessor: as many as its registers are for, if their rings fit."""
+    """Return how many blocks share a multiprocessor: as many as its registers allow, if their rings fit."""
     most = 1 if way.warps > 4 else 3 if mine.size <= 64 and way.step <= 64 else 2
     return next((n for n in range(most, 1, -1) if _fitting(mine, way, n)), 1)
 
 
 def _threads(way: Queries) -> int:
-    """Return the threads of a block: its warpgroups and the one that fetches."""
+    """Return the threads of a block: its consumer warpgroups and the producer."""
     return 32 * (way.warps + 4)
 
 
@@ -153,14 +154,15 @@ def _stage_bytes(mine: Work, way: Queries) -> int:
 
 
 def _shared_bytes(mine: Work, way: Queries, stages: int, places: int) -> int:
-    """Return the shared memory of a block: queries of so many tiles, the ring, two words and three barriers of each
-    stage."""
+    """Return the shared memory of a block: queries of so many tiles, the ring, two words and three mbarriers
+    per stage."""
     queries = -(-mine.size // PANEL) * 16 * way.warps * ROW_BYTES
     return 1024 + places * (queries + 16) + stages * (_stage_bytes(mine, way) + 32)
 
 
 RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
-"""Steps of keys and tiles of queries that may be in shared memory: a third step comes before a second tile."""
+"""Possible numbers of key stages and query tiles in shared memory: a third stage takes precedence over a second
+tile."""
 
 
 def _fitting(mine: Work, way: Queries, beside: int) -> list[tuple[int, int]]:
@@ -168,25 +170,25 @@ def _fitting(mine: Work, way: Queries, beside: int) -> list[tuple[int, int]]:
     return [ring for ring in RINGS if _shared_bytes(mine, way, *ring) <= SHARED // beside - 1024]
 
 
-# ---- what the copy engine is told
+# ---- tensor maps
 
 
 def _maps(mine: Work, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMap, ...]:
-    """Return the maps in the order of `TensorMaps`."""
+    """Return the tensor maps in the order of `TensorMaps`."""
     rows, parts = 16 * way.warps, mine.parts
     of = [(parts.q, mine.queries, rows), (parts.k, mine.keys, way.step), (parts.v, mine.keys, way.step)]
     maps = [_heads_map(mine, operand, length, box) for operand, length, box in of]
     if mine.is_bias_by_query:
         position = mine.biases[0]
         shape = shapes[position]
-        # Of windows one batch of them.
+        # A bias per window has a single batch of windows.
         extents = strides.padded(shape[1:] if parts.windows else shape, 4)[::-1]
         maps.append(_map(position, parts.dtype, extents, (PANEL, rows, 1, 1)))
     return tuple(maps)
 
 
 def _heads_map(mine: Work, operand: Operand, length: int, rows: int) -> TensorMap:
-    """Return the map of queries, keys or values: a box is a panel of some rows of a head."""
+    """Return the tensor map of queries, keys or values: a box is a panel of some rows of a head."""
     heads = mine.parts.heads // operand.group
     if operand.heads_first:
         extents, box = (mine.size, length, heads, mine.batch), (PANEL, rows, 1, 1)
@@ -203,7 +205,7 @@ def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...
     return TensorMap(pointer, dtype, extents, tuple(found), box)
 
 
-# ---- the text
+# ---- source generation
 
 
 def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside: int) -> KernelSource:

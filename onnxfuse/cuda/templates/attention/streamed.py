@@ -1,4 +1,4 @@
-"""The attention kernel for any length: keys and values go by step by step; no length stands in its text."""
+"""Attention kernel for any length: keys and values are streamed step by step; its source does not depend on lengths."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 MOST = 2**31
-"""Queries, keys and blocks, which the kernel counts by 32 bits."""
+"""Maximum queries, keys and blocks, which the kernel counts with 32 bits."""
 
 
 def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return the launch, whatever the numbers of queries and keys."""
+    """Return the launch plan for any number of queries and keys."""
     queries = tuning.queries or choose(mine, arch)
     if queries.step % 16 or queries.passes != 1:
         raise UnsupportedError(
@@ -41,12 +41,13 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPla
 
 
 def ways(mine: Work) -> tuple[Queries, ...]:
-    """Return how blocks may share the queries of such heads, those with the most queries first.
+    """Return the possible partitions of the queries among blocks, those with the most queries first.
 
-    Two tiles of a warp read each key from shared memory once for both; beyond 64 elements their sums would not fit the
-    registers, nor beside a bias by key beyond 32, and beyond 128 the scores of 64 keys would not. Of float32 a thread
-    holds twice as many words of its queries, and a step takes twice the shared memory: half as many keys at a time.
-    Beyond 128 elements 32 queries and two steps of 16 keys and values fit the 99 KB of the smallest GPUs.
+    With two query tiles a warp loads each key from shared memory only once for both; beyond 64 elements their sums
+    would not fit the registers, beyond 32 with a bias per key, and beyond 128 the scores of 64 keys would not. For
+    float32 a thread holds twice as many words of its queries, and a step needs twice the shared memory: half as many
+    keys at a time. Beyond 128 elements 32 queries and two stages of 16 keys and values fit the 99 KB of the smallest
+    GPUs.
     """
     if mine.parts.to_tf32:
         if mine.size > 128:
@@ -59,8 +60,8 @@ def ways(mine: Work) -> tuple[Queries, ...]:
 
 
 def choose(mine: Work, arch: Arch) -> Queries:
-    """Return the way with the most queries of a block that leaves enough blocks for the GPU, and more than half of a
-    block to do; else the smallest one."""
+    """Return the partition with the most queries per block that leaves enough blocks for the GPU, each more than half
+    full; else the smallest."""
     heads, found = mine.batch * mine.parts.heads, ways(mine)
 
     def fills(way: Queries) -> bool:
@@ -71,37 +72,37 @@ def choose(mine: Work, arch: Arch) -> Queries:
 
 
 def candidates(mine: Work) -> tuple[Queries, ...]:
-    """Return other ways to share the queries among blocks and warps."""
+    """Return other partitions of the queries among blocks and warps."""
     if not mine.parts.to_tf32 or mine.size > 64:
         return ways(mine)
-    # Four warps would not keep the scores of 64 keys in registers beside their biases.
+    # Four warps could not hold the scores of 64 keys in registers in addition to their biases.
     return (*ways(mine), *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
 
 
 def _rows(queries: Queries) -> int:
-    """Return the queries of a block."""
+    """Return the queries per block."""
     return queries.warps * queries.tiles * 16
 
 
 def _holds(queries: Queries, mine: Work) -> bool:
-    """Return whether the queries of a warp stay in its registers, up to 64 of a thread."""
+    """Return whether the queries of a warp are register-resident, up to 64 registers per thread."""
     return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
 
 
 def _shared_bytes(queries: Queries, mine: Work) -> int:
-    """Return the shared memory of a block: two steps of keys and values, rows 16 bytes apart, and their bias; and the
-    queries, where registers do not hold them."""
+    """Return the shared memory of a block: two stages of keys and values with rows padded by 16 bytes, their bias, and
+    the queries unless they are register-resident."""
     row = mine.padded * mine.parts.element_bytes + 16
     return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
 
 
 def _resident(queries: Queries, mine: Work) -> int:
-    """Return the blocks that share the registers of a multiprocessor, beside the sums and the scores of a thread."""
+    """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
     held = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
     return max(65536 // (queries.warps * 32 * (128 if held <= 64 else 168 if held <= 96 else 255)), 1)
 
 
-# ---- the text
+# ---- source generation
 
 
 def _kernel(mine: Work, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:

@@ -1,4 +1,4 @@
-"""The template of attention."""
+"""Declaration of the attention template."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.attention.body import take_apart

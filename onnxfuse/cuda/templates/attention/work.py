@@ -1,4 +1,4 @@
-"""An attention with its sizes, and what its kernels have in common: where operands lie, as C++."""
+"""An attention with concrete sizes, and source generation shared by its kernels."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 TERMS_BYTES = 32
-"""Of a row that a product takes at a time."""
+"""Bytes of a row that one product step consumes."""
 LARGEST_SIZE = 256
-"""Elements of a head: more accumulators would not fit the registers."""
+"""Maximum elements per head: more accumulators would not fit the registers."""
 LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
 class Work:
-    """An attention with its sizes."""
+    """An attention with concrete sizes."""
 
     op: FusedOp
     parts: Attention
@@ -32,33 +32,34 @@ class Work:
     queries: int
     keys: int
     size: int
-    """Elements of a head."""
+    """Elements per head."""
     past: int
-    """Keys of the first of two inputs; all of them where there is one."""
+    """Keys in the first of two inputs; all keys if there is one."""
     bias: Shape | None
-    """Strides of the bias along batch, heads, queries and keys, 0 = broadcast; of two the one by query, if one is."""
+    """Strides of the bias along batch, heads, queries and keys, 0 = broadcast; of two the one per query, if any."""
     also: Shape | None
-    """Of the other one."""
+    """Strides of the second bias."""
     biases: tuple[int, ...]
-    """Their positions among the op's inputs, in this order."""
+    """Their indices among the op's inputs, in this order."""
     windows: int
-    """Of so many in a row each has a bias of its own, then they begin again; 0 = the bias is that of the batch."""
+    """Number of consecutive batches with a bias of their own, repeated cyclically; 0 = the bias is that of the
+    batch."""
     output_shapes: tuple[Shape, ...]
 
     @property
     def padded(self) -> int:
-        """Elements of a head's row in shared memory: whole products."""
+        """Elements of a head's row in shared memory: a multiple of the product step."""
         at_once = TERMS_BYTES // self.parts.element_bytes
         return -(-self.size // at_once) * at_once
 
     @property
     def is_bias_by_query(self) -> bool:
-        """Whether queries have biases of their own; else a key has one for all of them, or there is none."""
+        """Whether there is a bias per query; else there is at most one per key."""
         return self.bias is not None and bool(self.bias[2] != 0)
 
 
 def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
-    """Return the attention on inputs of these shapes; raises `UnsupportedError` where the kernel does not take them."""
+    """Return the attention on inputs of these shapes; raises `UnsupportedError` if the kernels do not support them."""
     parts = take_apart(op)
     batch, queries, size = _sizes(parts.q, parts.q.position, parts.heads, input_shapes)
     k, v = ([_sizes(o, p, parts.heads, input_shapes) for p in o.positions] for o in (parts.k, parts.v))
@@ -101,7 +102,7 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 
 
 def wrong_size(parts: Attention, size: int) -> str | None:
-    """Return why no kernel takes heads of so many elements, None where one does."""
+    """Return why no kernel supports heads of so many elements; None if one does."""
     multiple = 16 if parts.to_tf32 else 8
     if size % multiple or not multiple <= size <= LARGEST_SIZE:
         return f"heads of {size} elements, expected a multiple of {multiple} up to {LARGEST_SIZE}"
@@ -109,7 +110,7 @@ def wrong_size(parts: Attention, size: int) -> str | None:
 
 
 def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
-    """Return the shape that a Reshape gives: a 0 copies an extent, a -1 is what is left."""
+    """Return the result shape of a Reshape: a 0 copies an extent, a -1 is inferred."""
     if any(n == 0 and axis >= len(shape) for axis, n in enumerate(target)) or target.count(-1) > 1:
         raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
     given = [shape[axis] if n == 0 else n for axis, n in enumerate(target)]
@@ -121,7 +122,7 @@ def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
 
 
 def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
-    """Return batch, sequence and size of a head of the input of this position."""
+    """Return batch, sequence and head size of the input with this index."""
     shape = input_shapes[position]
     if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
         raise UnsupportedError(f"an operand of rank {len(shape)}")
@@ -136,11 +137,11 @@ def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shap
     return shape[0], shape[1], shape[2] // heads
 
 
-# ---- the text
+# ---- source generation
 
 
 def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
-    """Return the constants that all kernels have: types, scale, flags, and how far rows lie apart; and `facts`."""
+    """Return the constants shared by all kernels: types, scale, flags, row strides; and `facts`."""
     parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
     both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe,
             "ALSO": mine.also is not None}  # fmt: skip
@@ -159,7 +160,7 @@ def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
 
 
 def named(parts: Attention) -> tuple[tuple[str, Operand], ...]:
-    """Return queries, keys, values and result by the names that they have in the text."""
+    """Return queries, keys, values and result by their names in the source."""
     return (("Q", parts.q), ("K", parts.k), ("V", parts.v), ("Y", parts.y))
 
 

@@ -1,1 +1,1 @@
-"""Parts side by side in one output, each by the template of its own."""
+"""Concatenated outputs: each part is written in place by the template of its own."""

@@ -1,7 +1,7 @@
-"""Launch plans of the concat template: convolutions, products and poolings side by side in one output.
+"""Launch plans of the concat template: convolutions, products and poolings that write slices of one output.
 
-Each part is a kernel of its own template that writes its channels of the output: no pass to put them together. What is
-there already, since others read it too, is copied.
+Each part is a kernel of its own template that writes its channel slice of the output, without a separate Concat pass.
+Inputs that other nodes also read are copied.
 """
 
 from dataclasses import replace
@@ -26,17 +26,17 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 MULTIPLE = 8
-"""Every part has a multiple of so many channels: its vectors lie on their own boundaries."""
+"""Required multiple of each part's channels, so that vectors are aligned."""
 
 
 def parts(op: FusedOp) -> tuple[SubOp, ...]:
-    """Return an op for each part, on all inputs of `op`; raises `UnsupportedError` where a body is no such thing."""
+    """Return an op for each part, on all inputs of `op`; raises `UnsupportedError` for an unsupported body."""
     return tuple(_offered(op, part) for part in _cut(read.program(op)))
 
 
 @lru_cache(maxsize=256)
 def _cut(program: Program) -> tuple[Program, ...]:
-    """Return the programs of the parts."""
+    """Split the body into the programs of the parts."""
     last = program.values[program.outputs[0].value]
     joined = isinstance(last, Move) and last.how in (Concatenated(-1), Concatenated(3))
     if len(program.outputs) != 1 or not isinstance(last, Move) or not joined:
@@ -50,7 +50,7 @@ def _cut(program: Program) -> tuple[Program, ...]:
 
 
 def _copy(program: Program, copied: Input) -> Program:
-    """Return what copies an input: the greatest element of a window of one."""
+    """Return a copy operation, expressed as the maximum over a window of one element."""
     builder = Builder()
     terms = [builder.term(Input(i, dtype)) for i, dtype in enumerate(program.inputs)]
     first = builder.move(Transposed(FIRST), terms[copied.index])
@@ -60,12 +60,12 @@ def _copy(program: Program, copied: Input) -> Program:
 
 
 def _writers() -> dict[str, Planner]:
-    """Return the templates that write channels of a larger output, in the order in which a part is offered to them."""
+    """Return the templates that can write a channel slice, in the order in which they are tried for a part."""
     return {t.name: t.planner for t in templates.every().values() if t.writes_slots and t.planner is not None}
 
 
 def _offered(op: FusedOp, program: Program) -> SubOp:
-    """Return the part with the first template that takes it."""
+    """Return the part with the first template that supports it."""
     reasons = []
     for name, planner in _writers().items():
         part = SubOp(
@@ -81,12 +81,12 @@ def _offered(op: FusedOp, program: Program) -> SubOp:
 
 
 FEW = 32
-"""Channels of a group up to which they are few."""
+"""Maximum channels per group of a convolution of few channels."""
 
 
 def _suited(part: SubOp, input_shapes: tuple[Shape, ...]) -> SubOp:
-    """Return the part with the template of few channels where it is a convolution of few, as the rules have it."""
-    if part.template != "gemm" or (anatomy(part).to_tf32 and not part.tf32):  # that one rounds float32
+    """Return the part with the template for few channels if it is a convolution of few, as in the rules."""
+    if part.template != "gemm" or (anatomy(part).to_tf32 and not part.tf32):  # that template rounds float32
         return part
     product = anatomy(part).products[0]
     filters, *_, channels = input_shapes[product.b]
@@ -95,7 +95,7 @@ def _suited(part: SubOp, input_shapes: tuple[Shape, ...]) -> SubOp:
 
 
 def check(op: FusedOp) -> None:
-    """Raise `UnsupportedError` with the reason where some part has no kernel."""
+    """Raise `UnsupportedError` with the reason if some part has no kernel."""
     if any(epilogue.moves for p in parts(op) if p.template == "gemm" for epilogue in anatomy(p).epilogues):
         raise UnsupportedError("a part that is stored in another order")
 
@@ -115,7 +115,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run the parts one after the other; each chooses its own variant."""
+    """Return the plan that runs the parts one after the other; each selects its own variant."""
     shapes, (whole,) = _shapes(op, input_shapes), output_shapes(op, input_shapes)
     first, made = 0, []
     for part, shape in zip(parts(op), shapes, strict=True):
@@ -126,6 +126,6 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
-    """Return why the body is the better choice on `arch`: what one of the parts says."""
+    """Return why the body is preferred on `arch`, according to one of the parts."""
     asked = ((_writers()[p.template].refuses, p) for p in parts(op))
     return next((r for refuse, p in asked if refuse is not None and (r := refuse(p, arch)) is not None), None)

@@ -1,4 +1,4 @@
-"""The template of parts side by side."""
+"""Declaration of the concat template."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.concat.plan import check, output_shapes, plan, refuses

@@ -1,1 +1,2 @@
-"""Windows that slide over images: convolutions, poolings, resizings on plain cores."""
+"""Sliding windows over images: convolution, pooling and resizing on CUDA cores, few-channel convolution on tensor
+cores."""

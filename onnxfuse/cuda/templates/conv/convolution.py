@@ -1,4 +1,4 @@
-"""A body around a convolution, pooling or resizing taken apart: its window and layout, and the pointwise rest."""
+"""Parse a body around a convolution, pooling or resizing: its window and layout, and the pointwise remainder."""
 
 from __future__ import annotations
 
@@ -22,77 +22,77 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
-"""Element types that are convolved here."""
+"""Supported element types."""
 MOST_TAPS = 81
-"""Elements of a window: each stands in the program as many times as a thread has outputs."""
+"""Maximum elements of a window: the source unrolls each for every output of a thread."""
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """What a window without weights makes of what it sees."""
+    """A window operation without weights."""
 
     mean: bool
-    """The mean; else the greatest element."""
+    """Average; else maximum."""
     kernel: Along
     padded: bool
-    """Whether a mean counts padding as zeros; else it is over what lies inside the image."""
+    """Whether an average counts padding as zeros; else only elements inside the image."""
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of an output over the places of each image, as an output of its own."""
+    """The mean of an output over the positions of each image, as an additional output."""
 
     position: int
-    """Among the op's outputs."""
+    """Index among the op's outputs."""
     of: int
-    """Of which output of the rest."""
+    """Index of the averaged output."""
     keepdims: bool
-    """Whether it is [batch, 1, 1, channels]; else [batch, channels]."""
+    """Whether its shape is [batch, 1, 1, channels]; else [batch, channels]."""
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A body taken apart."""
+    """A parsed body."""
 
     x: int
-    """Position of the image among the op's inputs."""
+    """Index of the image among the op's inputs."""
     w: int
-    """Position of the weights; of a pooling -1."""
+    """Index of the weights; -1 for a pooling."""
     images_last: bool
-    """Whether images lie [N, ..., C]; else [N, C, ...]."""
+    """Whether images are channels last, [N, ..., C]; else [N, C, ...]."""
     channels_last: bool
-    """Whether results do."""
+    """Whether results are channels last."""
     packing: tuple[int, ...]
-    """How the weights are turned to [F, C, ...] as ONNX has them, a permutation; empty where they lie so."""
+    """Permutation that brings the weights to ONNX's [F, C, ...]; empty if they are stored so."""
     rank: int
-    """Dimensions of the images, 3 or 4; 0 where the body does not tell."""
+    """Rank of the images, 3 or 4; 0 if the body does not determine it."""
     groups: int
     sliding: Sliding
-    """An image of one dimension is one row."""
+    """The window; a 1-D image is treated as one row."""
     operands: tuple[int, ...]
-    """Positions of the rest's other inputs among the op's inputs."""
+    """Indices of the remainder's other inputs among the op's inputs."""
     program: Program
-    """The pointwise rest; its first input is what the convolution gives."""
+    """The pointwise remainder; its first input is the convolution's result."""
     pooling: Pooling | None = None
     resizing: Resizing | None = None
     mean: Mean | None = None
     beside: tuple[int, ...] = ()
-    """Positions of the images whose channels follow those of `x`."""
+    """Indices of the images concatenated to `x` along the channels."""
 
     @property
     def images(self) -> tuple[int, ...]:
-        """Positions of all images whose channels lie side by side."""
+        """Indices of all concatenated images."""
         return (self.x, *self.beside)
 
     @property
     def packed(self) -> bool:
-        """Whether weights lie [..., C, 1], as the depthwise template likes them."""
+        """Whether weights are stored [..., C, 1], as the depthwise template prefers."""
         return self.packing in [by_pixel for _, by_pixel, _ in LAST.values()]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The size of a convolution."""
+    """The sizes of a convolution."""
 
     places: WindowGeometry
     full: Shape
@@ -100,7 +100,7 @@ class Problem:
 
 
 def take_apart(op: FusedOp) -> Convolution:
-    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _take_apart(read.program(op))
 
 
@@ -144,7 +144,7 @@ def _take_apart(program: Program) -> Convolution:
 
 
 def _side_by_side(program: Program, work: ImageProblem) -> tuple[int, ...]:
-    """Return the values whose channels, side by side, are those of the images that the work reads."""
+    """Return the values that are concatenated along the channels to the images that the window reads."""
     match program.values[work.x]:
         case Move(how=Concatenated(axis=axis), args=args) if work.images_last and axis % work.rank == work.rank - 1:
             return args
@@ -156,7 +156,7 @@ _KIND = {Contract: "convolution", Reduce: "pooling", Resample: "resizing"}
 
 
 def _mean(program: Program) -> Mean | None:
-    """Return which output is the mean of another one over all its places, None where none is."""
+    """Return which output is the mean of another one over all its positions; None if none is."""
     for n, output in enumerate(program.outputs):
         value, keepdims = program.values[output.value], True
         if isinstance(value, Move) and isinstance(value.how, Squeezed):
@@ -182,19 +182,19 @@ def _pooling(work: ImageProblem) -> Pooling | None:
 
 
 def elements(op: FusedOp, size: Problem) -> int:
-    """Return the elements of an output, or of the larger one that it is a part of."""
+    """Return the elements of an output, or of the larger one of which it is a slice."""
     count = math.prod(size.full)
     return count if op.slot is None or not count else count // size.full[-1] * op.slot.total
 
 
 def _pair(values: Sequence[int]) -> Pair:
-    """Return rows and columns; one number alone is for the columns of images of one row."""
+    """Return the values for rows and columns; a single value is for the columns of one-row images."""
     rows, columns = (1,) * (2 - len(values)) + tuple(values)
     return rows, columns
 
 
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
-    """Return the size of the convolution for these shapes of the op's inputs."""
+    """Return the sizes of the convolution for these shapes of the op's inputs."""
     x = _image_shape(parts, input_shapes)
     if parts.pooling is not None:
         return _pooled(parts, parts.pooling, x)
@@ -214,7 +214,7 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
 
 
 def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
-    """Return the shape of the images, with the channels of all that lie side by side."""
+    """Return the shape of the images, with the channels of all concatenated ones."""
     shapes = [input_shapes[i] for i in parts.images]
     if any(len(s) != len(shapes[0]) or s[:-1] != shapes[0][:-1] for s in shapes[1:]):
         raise UnsupportedError(f"images of shapes {', '.join(str(list(s)) for s in shapes)} side by side")
@@ -238,7 +238,7 @@ def _images(parts: Convolution, x: Shape) -> tuple[int, int, int, int]:
 def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> Problem:
     batch, height, width, channels = _images(parts, x)
     rows, columns = resizing.over((height, width))
-    # As many windows of one pixel as there are pixels to make.
+    # Resizing: as many windows of one pixel as there are output pixels.
     end = rows - height, columns - width
     return Problem(
         WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end),

@@ -1,4 +1,4 @@
-"""Launch plans of the direct template: convolutions of few channels with all that is pointwise after them."""
+"""Launch plans of the direct template: convolutions of few channels with a pointwise epilogue."""
 
 import itertools
 import math
@@ -19,17 +19,17 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 LEAST = 80
-"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
+"""Minimum compute capability, times ten, for the asynchronous copies and tensor-core products of the kernel."""
 LEAST_SHARED = 160 * 1024
-"""Shared memory, bytes, without which too many layers would find no room for their weights: sm_80, sm_87 and Hopper."""
+"""Minimum shared memory in bytes, below which the weights of too many layers would not fit: sm_80, sm_87 and Hopper."""
 SUMS = 16
-"""Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that two blocks share a multiprocessor."""
+"""Accumulator tiles of 16 by 8 per warp: 64 registers per lane, so that two blocks share a multiprocessor."""
 CHANNELS = 128
-"""Channels of x that a block copies at a time, at most, where it takes several groups."""
+"""Maximum channels of x that a block with several groups loads at a time."""
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes."""
+    """Return the launch plan of `op` for inputs of these shapes."""
     parts = take_apart(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -65,7 +65,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
-    """Return why the body is the better choice on `arch`, None where the kernel is."""
+    """Return why the body is preferred on `arch`; None if the kernel is."""
     if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
     parts = take_apart(op)
@@ -75,15 +75,15 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 
 def precise(op: FusedOp, parts: Convolution) -> bool:
-    """Return whether the factors are float32 and keep their digits."""
+    """Return whether the factors are float32 and must not be rounded."""
     return element_types.TYPES[op.inputs[parts.x]].size == 4 and not op.tf32
 
 
-# ---- the body and its size
+# ---- the body and its sizes
 
 
 def take_apart(op: FusedOp) -> Convolution:
-    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     parts = convolution.take_apart(op)
     if not parts.channels_last or parts.rank != 4:
         raise UnsupportedError("a convolution whose results do not have their channels last, in two dimensions")
@@ -99,7 +99,7 @@ def take_apart(op: FusedOp) -> Convolution:
 
 
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
-    """Return the size of the convolution for these shapes of the op's inputs."""
+    """Return the sizes of the convolution for these shapes of the op's inputs."""
     size = convolution.problem(parts, input_shapes)
     if 0 in (parts.groups, size.places.shape[3], size.full[-1]):
         raise UnsupportedError("a convolution without channels")
@@ -121,18 +121,18 @@ def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Gro
     if not aligned or (planes and terms > 1 and size.places.strides[1] % 2) or (not planes and channels % terms):
         read = 1
     elif planes:
-        # Pieces of a row lie on their own boundaries: each is wholly inside the image or outside.
+        # Pieces of a row are aligned: each is either wholly inside the image or outside.
         read = gcd(4 * terms, size.places.shape[2], 8 * size.places.strides[1])
     else:
         read = gcd(4 * terms, size.places.shape[3])
     return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read, precise(op, parts))
 
 
-# ---- what a block does
+# ---- tiling
 
 
 def _slab(group: Group, area: Area) -> Slab:
-    """Return the rest of what follows from an area; raises `UnsupportedError` where it fits no kernel."""
+    """Derive the remaining parameters from an area; raises `UnsupportedError` if no kernel supports it."""
     places = group.places
     tiles = _columns(group, area.filters)
     high = 1 if area.rows == 1 else 2
@@ -170,14 +170,14 @@ def _slab(group: Group, area: Area) -> Slab:
 
 
 def _columns(group: Group, filters: int) -> int:
-    """Return how many columns of products a warp computes at once: few idle, then many."""
+    """Return how many columns of products a warp computes at once: few idle ones first, then many."""
     columns = -(-filters // (8 * group.bundle)) * group.bundle
     options = [n for n in range(1, 9) if n % group.bundle == 0]
     return min(options, key=lambda n: (-(-columns // n) * n, -n))
 
 
 def _areas(group: Group) -> Iterator[Area]:
-    """Yield the areas worth a look: whole images at most, and as many sums as fit the registers."""
+    """Yield candidate areas: at most whole images, with accumulators that fit the registers."""
     down, around = (max(n, 1) for n in group.places.out)
     sizes = [(r, c) for r in (2, 4, 8, 16) if r < 2 * down or r == 2 for c in (8, 16, 32) if c < 2 * around or c == 8]
     if down == 1:  # a signal
@@ -195,7 +195,7 @@ def _areas(group: Group) -> Iterator[Area]:
 
 
 def choose(group: Group, arch: Arch) -> Slab | None:
-    """Return the slab with the least estimated time, None where none fits the shared memory."""
+    """Return the slab with the least estimated time; None if none fits the shared memory."""
     return least(_fitting(group, arch), lambda s: _cycles(group, s, arch))
 
 
@@ -205,45 +205,45 @@ def _fitting(group: Group, arch: Arch) -> list[Slab]:
 
 
 def _tiles(group: Group, slab: Slab) -> int:
-    """Return the areas of all images."""
+    """Return the number of areas in all images."""
     return group.places.shape[0] * slab.blocks[1] * slab.blocks[2]
 
 
 def _resident(shared: int, arch: Arch) -> int:
-    """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
+    """Return how many blocks share a multiprocessor, which has one kilobyte more than a single block may use."""
     return 2 if 2 * (shared + 1024) <= arch.shared_bytes + 1024 else 1
 
 
 def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
-    """Return how many blocks share the tiles of some channels: as many as fit the GPU, with equal shares."""
+    """Return how many persistent blocks share the tiles of a channel range: as many as fit the GPU, evenly loaded."""
     share = -(-tiles // max(arch.sm_count * resident // shares, 1))
     return -(-tiles // max(share, 1))
 
 
 def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
-    """Return about how many cycles the convolution takes: a scheduler issues an instruction of a warp in each."""
+    """Estimate the cycles of the convolution: a scheduler issues one warp instruction per cycle."""
     area, resident = slab.area, _resident(slab.shared_words(group) * 4, arch)
     tiles = _tiles(group, slab)
     rounds = -(-tiles // max(_workers(tiles, slab.blocks[0], resident, arch), 1))
-    # Where there are more shares than blocks fit, they come one after the other.
+    # If there are more shares than resident blocks, they run in several waves.
     rounds *= max(-(-slab.blocks[0] // (arch.sm_count * resident)), 1)
     pick = 4 * area.stack * (2 if group.masked else 1)
-    # A product of 16-bit elements keeps the tensor cores of a multiprocessor's quarter busy for about 3 cycles.
-    # Three products of TF32 take 3 times 6 cycles, the adds and the splitting of the factors the rest.
+    # A product of 16-bit elements occupies a multiprocessor's quarter for about 3 tensor-core cycles. Three products of
+    # TF32 take 3 times 6 cycles, additions and splitting of the factors the rest.
     once, each = (8, 22) if group.precise else (1, 3)
     convolve = group.steps * (2 + pick + slab.tiles * (once + each * area.stack))
     finish = area.stack * 2 * slab.tiles // group.bundle * (10 + 4 * group.vector)
     units = -(-slab.units // WARPS) * WARPS
     work = slab.fills * (16 if slab.read > 1 else 22) + units * (convolve + finish)
-    # A block alone leaves schedulers waiting. Weights come a word a cycle: 28x28x448 in groups of 56, batch 1, takes
-    # 24.3 us with two groups in a block, 15.8 with one (H200, 2026-11).
+    # A single resident block leaves schedulers idle. Weights are loaded at one word per cycle: 28x28x448 in groups of
+    # 56, batch 1, takes 24.3 us with two groups in a block, 15.8 with one (H200, 2026-11).
     waiting = 1.5 if resident == 1 else 1.0
     blocks = -(-slab.blocks[0] * _workers(tiles, slab.blocks[0], resident, arch) // arch.sm_count)
     return rounds * (work * resident / 4 * waiting + 1000) + slab.weight_words * blocks
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
-    """Return the eight areas of the least estimated time, and tiles where channels can be taken slice by slice."""
+    """Return the eight areas of the least estimated time, and tiles with channel slices if those are supported."""
     parts = take_apart(op)
     size = problem(parts, input_shapes)
     sliced = not precise(op, parts) and halo.takes(op, parts, size)

@@ -1,4 +1,4 @@
-"""The generated text of the direct template: constants, operands, the stores, the entry point and its parameters."""
+"""Source generation of the direct template: constants, operands, stores, entry point and parameters."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ WARPS = THREADS // 32
 
 @dataclass(frozen=True)
 class Group:
-    """What is the same for each group of a convolution, and how the tensor cores take it."""
+    """Properties shared by all groups of a convolution, and their mapping to the tensor cores."""
 
     places: WindowGeometry
     groups: int
     channels: int
-    """Of x, of a group."""
+    """Input channels per group."""
     filters: int
-    """Of a group."""
+    """Filters per group."""
     planes: bool
     """Whether x lies [N, C, H, W]."""
     terms: int
-    """Elements of x in a word of 4 bytes."""
+    """Elements of x per 4-byte word."""
     vector: int
-    """Neighbouring filters that a lane writes at once."""
+    """Adjacent filters that a lane stores at once."""
     read: int
-    """Elements of x that are copied at once, at most."""
+    """Maximum elements of x per copy."""
     precise: bool = False
-    """Whether elements are float32 and keep their digits."""
+    """Whether elements are float32 and must not be rounded."""
 
     @property
     def shift(self) -> int:
-        """Elements of a plane's row that are copied ahead of what is seen, from a boundary of `read` on."""
+        """Elements of a plane's row loaded before the visible ones, to start at a multiple of `read`."""
         return -self.places.begin[1] % self.read if self.planes else 0
 
     @property
     def lead(self) -> int:
-        """Elements ahead of a run in its first word."""
+        """Leading elements before a run in its first word."""
         return self.shift % self.terms
 
     @property
     def run(self) -> int:
-        """Terms of a product that are neighbours in shared memory."""
+        """Terms of a product that are contiguous in shared memory."""
         return self.places.kernel[1] if self.planes else self.channels
 
     @property
@@ -60,75 +60,75 @@ class Group:
 
     @property
     def words(self) -> int:
-        """Of all terms."""
+        """Words of all terms."""
         height, width = self.places.kernel
         return (self.channels * height if self.planes else height * width) * self.run_words
 
     @property
     def steps(self) -> int:
-        """Products that add up to an output."""
+        """Product steps per output."""
         return -(-self.words // 8)
 
     @property
     def masked(self) -> bool:
-        """Whether some words count in part, or not at all."""
+        """Whether some words are partially or entirely masked."""
         return self.words % 8 != 0 or (self.planes and (self.lead != 0 or self.run % self.terms != 0))
 
     @property
     def bundle(self) -> int:
-        """Columns of products whose filters are dealt to the lanes together."""
+        """Columns of products whose filters are distributed among the lanes together."""
         return max(self.vector // 2, 1)
 
 
 @dataclass(frozen=True)
 class Slab:
-    """What a block does: many tiles of an area, one after the other."""
+    """The work of a block: many tiles of an area, one after the other."""
 
     area: Area
     tiles: int
     """Columns of products of 8 filters that a warp computes at once."""
     blocks: tuple[int, int, int]
-    """Blocks beside each other for the channels, then tiles of an image along columns and rows."""
+    """Number of blocks along the channels, then of tiles along an image's columns and rows."""
     weight_words: int
     patch_words: int
     units: int
-    """Parts of an area that a warp takes, one after the other."""
+    """Parts of an area that a warp processes in sequence."""
     fills: int
-    """Loads of a warp that copy what an area's windows see."""
+    """Load iterations of a warp for the area's input patch."""
     read: int
-    """Elements of x that a thread copies at once."""
+    """Elements of x per copy of a thread."""
 
     def shared_words(self, group: Group) -> int:
-        """Return the words of shared memory: weights, table, patch; that of the next tile too where it can be."""
+        """Return the words of shared memory: weights, table, patch, and the next tile's patch if it fits."""
         return self.weight_words + group.steps * 16 + self.patch_words * (1 if self.read % group.terms else 2)
 
 
 @dataclass(frozen=True)
 class Work(Surroundings):
-    """What the text is generated from."""
+    """Input of source generation."""
 
     group: Group
     slab: Slab | None
-    """None: each thread computes an output."""
+    """The slab; None: each thread computes one output."""
     packed: bool
-    """Whether weights lie [F, R, S, C]; else [F, C, R, S]."""
+    """Whether weights are stored [F, R, S, C]; else [F, C, R, S]."""
 
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
-    """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
+    """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
     files = ("conv/direct_plain.cu",) if work.slab is None else ("cuda/split.cuh", "conv/direct.cu")
     return stencil_cpp.kernel_of(work, _constants(work), files, "direct", stencil_cpp.pointers(work), min_blocks)
 
 
 def vector(op: FusedOp, filters: int, aligned: bool) -> int:
-    """Return how many neighbouring filters, of so many, a lane writes at once: none that leaves more columns idle."""
+    """Return how many adjacent filters a lane stores at once, without idling more columns."""
     widest = max(element_types.TYPES[t].size for t in (*op.inputs, *op.outputs))
     whole = (v for v in (8, 4, 2) if aligned and v * widest <= 16 and filters % v == 0)
     return next((v for v in whole if -(-filters // (4 * v)) * v * 4 == -(-filters // 8) * 8), 1)
 
 
 def parameters(work: Surroundings, blocks: tuple[int, int, int]) -> bytes:
-    """Return the kernel's `Parameters`; `blocks`: beside each other for the channels, along columns and along rows."""
+    """Return the kernel's `Parameters`; `blocks`: number along the channels, columns and rows."""
     places, filters = work.size.places, work.size.full[-1]
     (batch, height, width, channels), (rows, columns) = places.shape, places.out
     words = [batch, height, width, rows, columns, *places.begin]

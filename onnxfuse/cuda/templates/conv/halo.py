@@ -1,4 +1,4 @@
-"""Launch plans of the direct template for windows that slide by one pixel: few filters of any number of channels."""
+"""Launch plans of the direct template for windows of stride 1: few filters, any number of channels."""
 
 import itertools
 from collections.abc import Iterator
@@ -17,29 +17,30 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 SUMS = 16
-"""Products of 16 by 8 whose sums a warp holds: 64 registers of each lane, so that 16 warps share a multiprocessor."""
+"""Accumulator tiles of 16 by 8 per warp: 64 registers per lane, so that 16 warps share a multiprocessor."""
 MOST_TAPS = 25
-"""Elements of a window: the kernel's text is that long."""
+"""Maximum elements of a window, which determine the length of the source."""
 WARPS = (4, 7, 8)
-"""Warps of a block: 7 for images of 7, 14, 28 or 56 rows."""
+"""Warps per block: 7 for images of 7, 14, 28 or 56 rows."""
 ARRIVAL = 1200
-"""Cycles from the copy of a slice to its arrival."""
+"""Latency of a slice's copy in cycles."""
 FEW_TOGETHER, MOST_TOGETHER, SUMS_TOGETHER = 16, 64, 128
-"""Filters where they do, more than the first and at most the second, and registers of each lane for sums.
+"""Filters for which warpgroup products are used (more than the first, at most the second), and accumulator registers
+per lane.
 
-By four warps together and by each for itself, us, float16, H200, 2026-11: 8 x 128x128, 160 channels of four images to
-32 filters 28.5 and 32.7, 192 of five to 64 54.9 and 68.9, 64 to 32 16.3 and 17.7, to 16 13.0 and 12.6; 32 images of
-128 channels to 32, 56x56 21.6 and 26.6, 28x28 8.0 and 9.1, 14x14 4.7 and 5.3, 7x7 4.5 and 5.1.
+By warpgroups and by single warps, us, float16, H200, 2026-11: 8 x 128x128, 160 channels of four images to 32 filters
+28.5 and 32.7, 192 of five to 64 54.9 and 68.9, 64 to 32 16.3 and 17.7, to 16 13.0 and 12.6; 32 images of 128 channels
+to 32, 56x56 21.6 and 26.6, 28x28 8.0 and 9.1, 14x14 4.7 and 5.3, 7x7 4.5 and 5.1.
 """
 THREADS = 512
-"""Of a multiprocessor, by their registers, in two blocks or more: one multiplies while another waits, or writes."""
+"""Threads per multiprocessor by register use, in two blocks or more: one multiplies while another waits, or stores."""
 
 
 def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
-    """Return whether the kernel is the one for such a convolution.
+    """Return whether the kernel is used for such a convolution.
 
-    It alone reads images side by side. Of others fewer channels than a slice leave it half empty, and of a window of
-    one row no pixels count twice once they are loaded.
+    Only it supports concatenated images. For a single image, fewer channels than a slice would leave it half empty, and
+    one-row windows have no reuse of loaded pixels.
     """
     places = size.places
     slice_of_them = places.shape[3] * element_types.TYPES[op.inputs[parts.x]].size >= LINE
@@ -51,7 +52,7 @@ def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
 
 
 def slides(parts: Convolution) -> bool:
-    """Return whether the window slides by one pixel over images that have their channels last, in one group."""
+    """Return whether the window has stride 1 over channels-last images, in one group."""
     steps = (*parts.sliding.strides, *parts.sliding.dilations)
     return parts.images_last and parts.packing == FIRST and parts.groups == 1 and max(steps) == 1
 
@@ -60,7 +61,7 @@ def plan(
     op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool, bits: int,
     outputs: tuple[Shape, ...], arch: Arch, tuning: TileTuning,
 ) -> LaunchPlan | None:  # fmt: skip
-    """Return how to run `op`, None where no tile fits the shared memory."""
+    """Return the launch plan of `op`; None if no tile fits the shared memory."""
     slices = slices_of(op, parts, size, input_shapes, aligned)
     tiling = choose(slices, arch) if tuning.halo is None else _tiling(slices, tuning.halo)
     if tiling is None:
@@ -84,7 +85,7 @@ def plan(
 
 
 def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool) -> Slices:
-    """Return how the convolution is taken slice by slice."""
+    """Return the channel slices of the convolution."""
     element, filters = element_types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
     channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
     height, width = size.places.kernel
@@ -96,12 +97,12 @@ def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tupl
 
 
 def _multiplies_together(slices: Slices, arch: Arch) -> bool:
-    """Return whether four warps can multiply such elements together: float32 is rounded on its way to the products."""
+    """Return whether warpgroup products support such elements: float32 must be rounded before the products."""
     return arch.has_warpgroups and slices.size == 2
 
 
 def _tiling(slices: Slices, halo: Halo) -> Tiling:
-    """Return the rest of what follows from a tile; raises `UnsupportedError` where it fits no kernel."""
+    """Derive the remaining parameters from a tile; raises `UnsupportedError` if no kernel supports it."""
     bundle, across = max(slices.vector // 2, 1), halo.columns // 16
     tiles = -(-halo.filters // (8 * bundle * halo.parts)) * bundle
     whole = halo.filters == slices.filters or halo.filters % (8 * bundle) == 0
@@ -122,7 +123,7 @@ def _tiling(slices: Slices, halo: Halo) -> Tiling:
 
 
 def _tiles_together(slices: Slices, arch: Arch) -> Iterator[Halo]:
-    """Yield the tiles worth a look of four warps, or twice four, that multiply together."""
+    """Yield candidate tiles of one or two warpgroups."""
     filters = slices.filters
     if not _multiplies_together(slices, arch) or not FEW_TOGETHER < filters <= MOST_TOGETHER:
         return
@@ -132,7 +133,7 @@ def _tiles_together(slices: Slices, arch: Arch) -> Iterator[Halo]:
 
 
 def _tiles(slices: Slices) -> Iterator[Halo]:
-    """Yield the tiles worth a look: as many sums as fit the registers."""
+    """Yield candidate tiles with accumulators that fit the registers."""
     step = 8 * max(slices.vector // 2, 1)
     shares = {slices.filters, *(n for n in (32, 64, 128) if n < slices.filters)}
     columns, stacks, parts, stages = (16, 32), (1, 2, 4, 8), (1, 2, 4), (2, 3, 4)
@@ -146,7 +147,7 @@ def _tiles(slices: Slices) -> Iterator[Halo]:
 
 
 def choose(slices: Slices, arch: Arch) -> Tiling | None:
-    """Return the tiling with the least estimated time, None where none fits the shared memory."""
+    """Return the tiling with the least estimated time; None if none fits the shared memory."""
     return least(_fitting(slices, arch), lambda t: _cycles(slices, t, arch))
 
 
@@ -162,35 +163,35 @@ def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
 
 
 def _resident(tiling: Tiling, arch: Arch) -> int:
-    """Return how many blocks share a multiprocessor, which has a kilobyte more than one of them may have."""
+    """Return how many blocks share a multiprocessor, which has one kilobyte more than a single block may use."""
     threads = tiling.warps * 32
     many = THREADS // threads
     if tiling.halo.together:
-        # The sums, two loads of pixels, and what ptxas took beside them: 26 (CUDA 13.0).
+        # Accumulators, two loads of pixels, and 26 registers that ptxas needed besides (CUDA 13.0).
         pixels = tiling.halo.stack + tiling.kernel_height - 1
         many = 65536 // (threads * (4 * tiling.halo.stack * tiling.tiles + 8 * pixels + 32))
     return min((arch.shared_bytes + 1024) // (tiling.shared_bytes + 1024), many)
 
 
 def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
-    """Return about how many cycles of the GPU the convolution takes."""
+    """Estimate the GPU cycles of the convolution."""
     stack, warps, resident = tiling.halo.stack, tiling.warps, _resident(tiling, arch)
     blocks = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
     height, width = slices.kernel
     products = height * stack * tiling.tiles
-    # Of a warp's step: 4 cycles of shared memory to load the fragments of 16 rows, 1.6 of the tensor cores for a
-    # product; by itself it waits for fragments, too. 24 bytes a cycle come from L2 for each multiprocessor.
+    # Per warp step: 4 cycles of shared memory to load the fragments of 16 rows, 1.6 of the tensor cores for a product;
+    # a single warp also waits for fragments. L2 delivers 24 bytes a cycle per multiprocessor.
     step = max(4 * (stack + height - 1 + height * -(-tiling.tiles // 2)), 1.6 * products)
     alone = width * 2 * (6.4 * products + 40)
     if tiling.halo.together:
-        # Of four warps: the tensor cores, and shared memory, from where they read the filters for each product.
+        # Per warpgroup: the tensor cores, and shared memory, from which each product reads the filters.
         multiplied, across = height * stack, 8 * tiling.tiles
         step = max(multiplied * across / 2, 16 * (stack + height - 1) + multiplied * across / 4) / 4
         alone = width * 2 * (4 * step + 60)
     fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
 
     def wave(beside: int) -> float:
-        """Return the cycles of so many blocks of a multiprocessor beside each other, from their first copy on."""
+        """Return the cycles of so many resident blocks of a multiprocessor, including their first copy."""
         busy = beside * max(width * 2 * warps * step, fill)
         return slices.count * max(busy, alone, ARRIVAL / (tiling.halo.stages - 1)) + fill + ARRIVAL + 1000
 

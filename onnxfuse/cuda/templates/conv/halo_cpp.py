@@ -1,4 +1,4 @@
-"""The generated text of the direct template's kernel for slices of channels: constants, inputs side by side."""
+"""Source generation of the direct template's kernel for channel slices: constants, concatenated inputs."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from onnxfuse.cuda.templates.conv.stencil_cpp import Surroundings
 from onnxfuse.symbolic import element_types
 
 LINE = 64
-"""Bytes of a pixel's channels that are in shared memory at a time."""
+"""Bytes of a pixel's channels in shared memory at a time."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """How the tensor cores take a convolution slice by slice, whatever its tile."""
+    """Mapping of a convolution to the tensor cores by channel slices, independent of its tile."""
 
     kernel: tuple[int, int]
     out: tuple[int, int]
     images: int
     channels: tuple[int, ...]
-    """Of each of the inputs side by side."""
+    """Channels of each concatenated input."""
     filters: int
     size: int
-    """Bytes of an element."""
+    """Bytes per element."""
     vector: int
-    """Neighbouring filters that a lane writes at once."""
+    """Adjacent filters that a lane stores at once."""
     piece: int
-    """Bytes that are copied at once."""
+    """Bytes per copy."""
 
     @property
     def count(self) -> int:
-        """Slices of all channels."""
+        """Total number of slices."""
         return -(-sum(self.channels) * self.size // LINE)
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """What a block does with a halo: a tile of outputs, through all slices."""
+    """The work of a block with a halo: a tile of outputs, through all slices."""
 
     halo: Halo
     tiles: int
-    """Columns of products of 8 filters of a warp."""
+    """Columns of products of 8 filters per warp."""
     warps: int
     blocks: tuple[int, int, int]
-    """Blocks beside each other for the filters, then tiles of an image along columns and rows."""
+    """Number of blocks along the filters, then of tiles along an image's columns and rows."""
     patch_bytes: int
-    """Of what a tile's windows see of a slice."""
+    """Bytes of a slice's input patch for a tile."""
     weight_bytes: int
     stages: int
     kernel_height: int
@@ -64,14 +64,14 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Work(Surroundings):
-    """What the text is generated from."""
+    """Input of source generation."""
 
     slices: Slices
     tiling: Tiling
 
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
-    """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for."""
+    """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler."""
     together = bool(work.tiling.halo.together)
     warpgroups = (HOPPER, "conv/halo_warpgroup.cuh")
     files = (AMPERE, "conv/halo.cuh", *(warpgroups if together else ("conv/halo_warp.cuh",)), "conv/halo.cu")
@@ -96,7 +96,7 @@ def _constants(work: Work) -> str:
 
 
 def _warpgroup_product(work: Work) -> str:
-    """Return the function around `wgmma` of pixels in registers and the filters of a block."""
+    """Return the wrapper around `wgmma` of pixels in registers and a block's filters."""
     kind = _KINDS[work.op.inputs[work.parts.x]]
     return warpgroup.product("warpgroup_product", 8 * work.tiling.tiles, kind, right_rows=False, held=True, fours=True)
 
@@ -105,7 +105,7 @@ _KINDS: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf1
 
 
 def _runs(work: Work) -> str:
-    """Return the function that tells where a channel, counted over all inputs side by side, lies."""
+    """Return the function that locates a channel in the concatenated inputs."""
     text, end = "", sum(work.slices.channels)
     for number, channels in reversed(list(enumerate(work.slices.channels))):
         end -= channels

@@ -1,4 +1,4 @@
-"""Launch plans of the depthwise template: depthwise convolution or pooling, and everything pointwise after it."""
+"""Launch plans of the depthwise template: depthwise convolution or pooling, with a pointwise epilogue."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from onnxfuse.symbolic.strides import Shape
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes: on the tensor cores where they take it."""
+    """Return the launch plan of `op` for inputs of these shapes: on tensor cores where they support it."""
     parts = take_apart(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -30,7 +30,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
     if tile is None:
         patch = tuning.patch or choose(parts, size, element, arch)
-        # Vectors of channels start on their own boundaries: a power of 2 that divides all of them.
+        # Vectors of channels are aligned: use a power of 2 that divides all of them.
         channels = gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
         laid = _patches(parts, size, replace(patch, channels=channels))
         made: Patches | Strips = laid
@@ -57,7 +57,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 
 def take_apart(op: FusedOp) -> Convolution:
-    """Return the body of `op` taken apart; raises `UnsupportedError` where images and results lie in different ways."""
+    """Parse the body of `op`; raises `UnsupportedError` if images and results have different layouts."""
     parts = convolution.take_apart(op)
     if parts.images_last != parts.channels_last or (parts.packing and not parts.packed):
         raise UnsupportedError("a depthwise convolution between transposes of another kind")
@@ -69,7 +69,7 @@ def take_apart(op: FusedOp) -> Convolution:
 
 
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
-    """Return the size of the convolution for these shapes of the op's inputs."""
+    """Return the sizes of the convolution for these shapes of the op's inputs."""
     size = convolution.problem(parts, input_shapes)
     channels, filters = size.places.shape[3], size.full[-1 if parts.channels_last else 1]
     if parts.w >= 0 and not parts.groups == channels == filters:
@@ -83,27 +83,27 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     return convolution.output_shapes(op, input_shapes)
 
 
-# ---- the tensor cores
+# ---- tensor cores
 
 SHARED_LIMIT = 72 * 1024
-"""Shared memory of a block, bytes: three share a multiprocessor, so that one computes while others wait for memory."""
+"""Maximum shared memory of a block: three share a multiprocessor, so that one computes while others wait for memory."""
 RESIDENT = 3
-"""Blocks of a multiprocessor."""
+"""Resident blocks per multiprocessor."""
 MOST_BANDS = 18
-"""Products of 16 columns for a strip of one row: each holds two registers of weights."""
+"""Maximum products of 16 columns for a strip of one row: each holds two registers of weights."""
 FEW_TAPS = 25
-"""Elements of a kernel up to which the plain cores are faster.
+"""Elements of a window up to which CUDA cores are faster.
 
-Batch 32, float16, H200, 2026-11, microseconds, plain and tensor cores: 7 x 7 over 96 x 56 x 56 37.1 and 28.8, over
-192 x 28 x 28 20.8 and 19.5, over 384 x 14 x 14 12.3 and 13.2; 5 x 5 over 240 x 28 x 28 19.0 and 20.9; 3 x 3 over
-144 x 56 x 56 24.2 and 35.2.
+Batch 32, float16, H200, 2026-11, microseconds, CUDA and tensor cores: 7 x 7 over 96 x 56 x 56 37.1 and 28.8, over 192 x
+28 x 28 20.8 and 19.5, over 384 x 14 x 14 12.3 and 13.2; 5 x 5 over 240 x 28 x 28 19.0 and 20.9; 3 x 3 over 144 x 56 x
+56 24.2 and 35.2.
 """
 SMALL = 24
-"""Rows or columns of an output below which the plain cores are faster: strips would be cut short."""
+"""Output rows or columns below which CUDA cores are faster, because strips would be partly empty."""
 
 
 def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, tuning: TileTuning) -> Strips | None:
-    """Return the tiles on the tensor cores, None where the plain cores do better or the tensor cores cannot."""
+    """Return the tiles on the tensor cores; None if CUDA cores are faster or tensor cores cannot be used."""
     places = size.places
     channels = places.shape[3]
     if (
@@ -150,7 +150,7 @@ def _span(places: WindowGeometry) -> int:
 
 
 def _input(places: WindowGeometry, band: Band) -> tuple[int, int]:
-    """Return the rows of x and the words of a row that a tile reads."""
+    """Return the rows of x, and the words per row, that a tile reads."""
     rows = (band.segments * band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
     return rows, ((band.strips - 1) * 8 * places.strides[1] + _span(places)) // 2
 
@@ -163,7 +163,7 @@ def _shared_words(places: WindowGeometry, band: Band, channels: int) -> int:
 
 
 def _instructions(places: WindowGeometry, band: Band) -> float:
-    """Return about how many instructions of a warp a channel of an image takes."""
+    """Estimate the warp instructions per channel of an image."""
     products = _span(places) // 16
     strip_rows = (band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
     convolve = products * (4 * strip_rows + places.kernel[0] * (band.rows + 2)) + 2 * band.rows + 20
@@ -174,16 +174,16 @@ def _instructions(places: WindowGeometry, band: Band) -> float:
 
 
 def _workers(size: Problem, tile: Strips, arch: Arch) -> int:
-    """Return how many blocks share the tiles of some channels: as many as fit the GPU, with equal shares."""
+    """Return how many persistent blocks share the tiles of a channel range: as many as fit the GPU, evenly loaded."""
     tiles = size.places.shape[0] * tile.blocks[1] * tile.blocks[2]
     share = -(-tiles // max(arch.sm_count * RESIDENT // tile.blocks[0], 1))
     return -(-tiles // share)
 
 
-# ---- the plain cores
+# ---- CUDA cores
 
 ENOUGH = {FEW_TAPS: 512, MOST_TAPS: 256}
-"""Threads of a multiprocessor below which a thread takes fewer outputs, by the elements of the kernel at most.
+"""Threads per multiprocessor below which a thread computes fewer outputs, keyed by the maximum elements of the window.
 
 Batch 1, float16, H200, 2026-11: 144 x 56 x 56, 3 x 3, 1 x 2 outputs 3.5 us, 2 x 2 4.0; 96 x 56 x 56, 7 x 7, 2 x 2
 outputs 4.2 us, 1 x 2 6.0.
@@ -191,13 +191,13 @@ outputs 4.2 us, 1 x 2 6.0.
 
 
 def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) -> Patch:
-    """Return the outputs of a thread: many, so that each input is read few times, yet enough threads for the GPU."""
+    """Return the outputs per thread: many, to reuse inputs, but with enough threads for the GPU."""
     down, across = size.places.out
     taps = math.prod(size.places.kernel)
     channels = 1
     if not parts.channels_last:
-        # Columns are vectors where they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5; of
-        # 14 columns (480 channels) 7 x 2 10.6 us, 4 x 4 21.8.
+        # Vectors run along columns if they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5;
+        # of 14 columns (480 channels) 7 x 2 10.6 us, 4 x 4 21.8.
         columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
         rows = min(4 if columns > 2 else 7, down)
     elif parts.resizing is not None:
@@ -230,27 +230,26 @@ def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) 
 
 
 MEAN_PATCH = 4
-"""Outputs of a patch, at least, where a mean is taken: smaller ones have more to add up.
+"""Minimum outputs of a patch if a mean is computed: smaller ones have more partial sums.
 
 The sixteen layers of EfficientNet-B0, batch 1, float16, H200, 2026-11: 2 x 2 outputs 70 us, patches that leave enough
 threads 82, without the means 44, with a kernel for each mean 100.
 """
 MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 180_000
-"""Channels of a patch of 4 x 4 outputs with a mean, by kernels of so many elements, from so many outputs of a
-multiprocessor on.
+"""Channels of a 4 x 4 patch with a mean, for windows of at most so many elements and at least so many outputs per
+multiprocessor.
 
 3 x 3, batch 32, float16, H200, 2026-11, us, of 2 channels and of 4: 256 x 56 x 56 48.0 and 40.0, 384 x 56 x 56 71.2 and
 56.7; 768 x 28 x 28 33.8 and 37.7, 384 x 28 x 28 19.3 and 21.9.
 """
 MEAN_THREADS = 512
-"""Threads of a block, at most, where a mean is taken and patches are small: few blocks share an image."""
+"""Maximum threads per block with a mean and small patches, so that few blocks share an image."""
 SMALL_PATCH = 8
-"""Outputs of a patch up to which there are few threads: time is what one after the other takes, not memory."""
+"""Patch size up to which the kernel is bound by latency instead of memory, because there are few threads."""
 SEATS = 98
-"""Patches of an image up to which one block takes them all, with five vectors of channels and more."""
+"""Maximum patches of an image that one block processes entirely, with five or more channel vectors."""
 SECTOR, LINE = 8, 32
-"""Vectors of two channels that are as many bytes as memory moves at once, of 16-bit types; and as many as a line of the
-cache holds, which large patches fetch.
+"""Two-channel vectors of 16-bit types that fill a memory sector, and a cache line, which large patches fetch.
 
 3 x 3 with a mean, batch 32, float16, H200, 2026-11, us, a sector and a line: 256 x 56 x 56 58.0 and 48.0, 384 x 56 x 56
 88.5 and 71.2, 768 x 28 x 28 47.3 and 33.8, 384 x 28 x 28 24.9 and 19.3.
@@ -258,12 +257,13 @@ cache holds, which large patches fetch.
 
 
 def _seats(size: Problem, rows: int, columns: int) -> int:
-    """Return the patches of an image."""
+    """Return the number of patches of an image."""
     return -(-size.places.out[0] // rows) * -(-size.places.out[1] // columns)
 
 
 def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
-    """Return the block: whole sectors of channels, and as square a part of the image as idles few threads."""
+    """Return the block shape: whole sectors of channels, and a nearly square part of the image with few idle
+    threads."""
     across = -(-size.places.shape[3] // patch.channels)
     down, around = -(-size.places.out[0] // patch.rows), -(-size.places.out[1] // patch.columns)
 
@@ -296,7 +296,7 @@ def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
 
 
 def _cost(size: Problem, block: Patches) -> float:
-    """Return what a block of all its threads reads beside its own outputs, counting threads that idle."""
+    """Return the redundant reads of a block per output, counting idle threads."""
     places, patch = size.places, block.patch
     if not math.prod(places.out):
         return 0.0

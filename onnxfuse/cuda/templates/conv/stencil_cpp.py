@@ -1,4 +1,4 @@
-"""The generated text of the depthwise template: constants, operands, the stores, the entry point and its parameters."""
+"""Source generation of the depthwise template: constants, operands, stores, entry point and parameters."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from onnxfuse.symbolic.strides import Shape, divisors, strides_in
 
 @dataclass(frozen=True)
 class Patches:
-    """How the threads of a block lie over an image, each with a patch of outputs."""
+    """Mapping of a block's threads to an image, each with a patch of outputs."""
 
     patch: Patch
     channels: int
     columns: int
     rows: int
     blocks: tuple[int, int, int]
-    """Of an image along channels, columns and rows."""
+    """Number of blocks along an image's channels, columns and rows."""
 
     @property
     def threads(self) -> int:
@@ -38,48 +38,48 @@ class Patches:
 
     @property
     def sharing(self) -> int:
-        """Blocks that share an image's places of some channels."""
+        """Number of blocks that share an image's positions for a channel range."""
         return self.blocks[1] * self.blocks[2]
 
     @property
     def record(self) -> int:
-        """Words that they leave each other for a mean: a counter, up to a boundary of 16 bytes, and what each found."""
+        """Words of scratch memory per mean: a counter, padded to 16 bytes, and the partial sums of each block."""
         return 4 + self.sharing * self.channels * self.patch.channels
 
 
 @dataclass(frozen=True)
 class Strips:
-    """What a block does on the tensor cores: many tiles, one after the other."""
+    """The work of a tensor-core block: many tiles, one after the other."""
 
     band: Band
     channels: int
     blocks: tuple[int, int, int]
-    """Tiles of an image along channels, columns and rows."""
+    """Number of tiles along an image's channels, columns and rows."""
     shared_words: int
     threads: int = 256
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of the rest, and how it lies in the output."""
+    """An operand of the remainder, and its layout relative to the output."""
 
     name: str
     stored: str
     strides: tuple[int, ...]
-    """Per image, channel, row and column, in elements; 0 = broadcast."""
+    """Element strides per image, channel, row and column; 0 = broadcast."""
     kind: str
     """`cell`: as big as the output; `once`: the same for all outputs of a channel; `strided`: anything else."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A convolution in its body: what its operands, outputs and indices are generated from."""
+    """A convolution in its body: the input for generating operands, outputs and indices."""
 
     op: FusedOp
     parts: Convolution
     size: Problem
     bits: int
-    """Of an index."""
+    """Width of an index in bits."""
     aligned: bool
     """Whether every pointer is a multiple of 16 bytes."""
     input_shapes: tuple[Shape, ...]
@@ -103,36 +103,36 @@ class Surroundings:
 
     @property
     def slots(self) -> dict[str, int]:
-        """The row of strides of each operand that needs one."""
+        """Stride row of each operand that needs one."""
         return {o.name: n for n, o in enumerate(o for o in self.operands if o.kind != "cell")}
 
     @property
     def stride_words(self) -> list[int]:
-        """These rows, one at least."""
+        """These rows as words, at least one."""
         return strides.rows((o.strides for o in self.operands), (self.slots.get(o.name, -1) for o in self.operands), 4)
 
 
 @dataclass(frozen=True)
 class Work(Surroundings):
-    """What the text is generated from."""
+    """Input of source generation."""
 
     tile: Patches | Strips
 
     @property
     def meets(self) -> bool:
-        """Whether blocks leave each other what they have found of a mean, in scratch memory."""
+        """Whether blocks exchange partial means through scratch memory."""
         return self.parts.mean is not None and isinstance(self.tile, Patches) and self.tile.sharing > 1
 
 
 def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
-    """Return strides in the order of memory as those per image, channel, row and column."""
+    """Reorder strides from memory order to image, channel, row and column."""
     image, channel = strides[0], strides[-1 if parts.channels_last else 1]
     space = strides[1:-1] if parts.channels_last else strides[2:]
     return (image, channel, *((0,) * (2 - len(space))), *space)
 
 
 def kernel(work: Work, min_blocks: int) -> KernelSource:
-    """Return the kernel; `min_blocks`: blocks of a multiprocessor that it must leave registers for, 0 = any."""
+    """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
     body = "depthwise" if work.parts.mean is None else "depthwise_with_mean"
     return kernel_of(work, _constants(work), _templates(work), body, pointers(work, scratch=work.meets), min_blocks)
 
@@ -141,9 +141,9 @@ def kernel_of(
     work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
     more: str = "", ahead: str = "",
 ) -> KernelSource:  # fmt: skip
-    """Return the kernel of a core in `files`, whose function is `body`; `more`: text that reads what is `given`.
+    """Return the kernel of a core in `files` with function `body`; `more`: text that uses `given`.
 
-    `ahead`: statements for when the kernel before may still run.
+    `ahead`: statements that may run while the preceding kernel still runs.
     """
     entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
     return KernelSource(
@@ -207,7 +207,7 @@ def _constants(work: Work) -> str:
 
 
 def _lines(resizing: Resizing, places: WindowGeometry) -> str:
-    """Return where the rows and columns of a resized image lie in the image."""
+    """Return the source rows and columns of a resized image."""
     text = ""
     for name, axis in (("ROW", 0), ("COLUMN", 1)):
         step, start = resizing.line(axis, places.shape[1 + axis], places.out[axis])
@@ -221,7 +221,7 @@ def _patch_constants(work: Work, tile: Patches) -> dict[str, int]:
     if last:
         read = patch.channels
     else:
-        # Vectors of columns lie on their own boundaries: each is wholly inside the image or outside.
+        # Vectors of columns are aligned: each is either wholly inside the image or outside.
         read = gcd(16 // work.x.size, places.shape[2], patch.columns * places.strides[1]) if work.aligned else 1
     return {
         "ROWS": patch.rows, "COLUMNS": patch.columns, "CHANNELS": patch.channels,
@@ -239,12 +239,12 @@ def _strip_constants(tile: Strips) -> dict[str, int]:
 
 
 def image(number: int) -> str:
-    """Return what kernels call the images that come first, second, ... side by side."""
+    """Return the kernel's name of the first, second, ... concatenated image."""
     return f"x{number}" if number else "x"
 
 
 def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...]:
-    """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory where a mean is taken."""
+    """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory if a mean is computed."""
     op, parts = work.op, work.parts
     read = [*((image(n), i) for n, i in enumerate(parts.images)), ("w", parts.w)]
     factors = [access.Pointer("const X", name, f"in{i}") for name, i in read if i >= 0]
@@ -254,7 +254,7 @@ def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...
 
 
 def around(work: Surroundings, pointers: Iterable[Pointer]) -> str:
-    """Return what surrounds the core: operands that a thread loads once, and those that it loads for each vector."""
+    """Return the code around the core: operands that a thread loads once, and those that it loads for each vector."""
     once = RegisterGroup("Once", "once", tuple(_once(work, o) for o in work.operands if o.kind == "once"))
     each = RegisterGroup("Each", "each", tuple(_each(work, o) for o in work.operands if o.kind != "once"), wide=True)
     place = "const Pointers& from, const Place& at"
@@ -293,13 +293,13 @@ def _each(work: Surroundings, o: Operand) -> Load:
 def _store(work: Surroundings) -> str:
     """Return the function that computes the body for a vector and stores its outputs.
 
-    Where there is a mean of an output, that one takes the place of the sums.
+    If there is a mean of an output, that one replaces the sums.
     """
     mean = work.parts.mean
     places = [n for n in range(len(work.op.outputs)) if mean is None or n != mean.position]
     where, channels = "linear + step", work.size.full[-1]
     if (slot := work.op.slot) is not None:
-        # From one place of the image to the next it is as many elements more as the output has channels of others.
+        # Between adjacent positions of a slice the stride includes the channels of other slices.
         where += f" + ((linear + step) / {channels} * {slot.total - channels} + {slot.first})"
     stored = [element_types.TYPES[t].stored for t in work.op.outputs]
     stores = (

@@ -1,4 +1,4 @@
-"""The templates of windows: on the plain cores, and of few channels on the tensor cores."""
+"""Declarations of the window templates: depthwise on CUDA cores, and direct (few channels) on tensor cores."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.conv import direct, stencil

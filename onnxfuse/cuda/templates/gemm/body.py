@@ -1,4 +1,4 @@
-"""A body of the gemm template taken apart: its matrix products, and the pointwise rest that reads them."""
+"""Parse a body of the gemm template: its matrix products, prologue and epilogues."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16", TensorProto.FLOAT: "tf32"}
-"""Element types that the tensor cores multiply here, with their names in PTX. Of float32 they read TF32."""
+"""Element types of factors, with their names in PTX. For float32 the tensor cores read TF32."""
 STORED_BYTES = (2, 4)
-"""Sizes of an output's elements that the copy engine writes."""
+"""Element sizes of outputs that TMA can store."""
 ROW_BYTES = 128
 
 
@@ -35,56 +35,56 @@ class Product:
     """A matrix product of two inputs of the op."""
 
     a: int
-    """Position of the left factor among the op's inputs; the number of them where the prologue computes it."""
+    """Index of the left factor among the op's inputs; the number of inputs if a prologue computes it."""
     b: int
-    """Position of the right one."""
+    """Index of the right factor."""
     transposed: bool
-    """Whether the right factor is [n, k]."""
+    """Whether the right factor is stored [n, k]."""
     turned: bool = False
-    """Whether the left one is [k, m]."""
+    """Whether the left factor is stored [k, m]."""
     terms: int | None = None
-    """Of a left factor whose rows hold more: how many of their first elements are its terms."""
+    """For a left factor that is a column slice: the number of leading elements per row that are its terms."""
     sliding: Sliding | None = None
-    """Where the left factor is what a window sees: images [batch, height, width, channels], filters [n, height, width,
-    channels]; of volumes with the depth before the height."""
+    """For implicit GEMM: the window over images [batch, height, width, channels], filters [n, height, width, channels];
+    for volumes with the depth before the height."""
     groups: int = 1
-    """Of the images' channels, each with filters of its own."""
+    """Channel groups, each with filters of its own."""
 
 
 JOINED = -1
-"""In place of the position of an input: matrices of the op whose terms lie side by side."""
+"""In place of an input's index: a concatenation of several matrices along the terms."""
 
 
 @dataclass(frozen=True)
 class Prologue:
-    """What computes the left factor: the pointwise part of the body before the products, as a program of its own."""
+    """The producer of the left factor: the pointwise part of the body before the products, as a program."""
 
     inputs: tuple[int, ...]
-    """Positions of its inputs among the op's inputs; one may be JOINED."""
+    """Indices of its inputs among the op's inputs; one may be JOINED."""
     program: Program
     joined: tuple[int, ...] = ()
-    """Positions of the matrices whose terms, side by side, are one of its inputs; each is read where it lies."""
+    """Indices of the matrices concatenated to one of its inputs; each is read in place."""
     axis: int = -1
-    """Along which they lie side by side."""
+    """Axis of the concatenation."""
     terms: tuple[int, ...] = ()
-    """Of each of them; empty where no shapes are known yet."""
+    """Terms of each; empty if shapes are unknown."""
     kinds: tuple[str, ...] = ()
-    """How each of them lies beside the left factor, as `operand_kind` says; empty where no shapes are known yet."""
+    """Layout of each relative to the left factor, as in `operand_kind`; empty if shapes are unknown."""
     group: int = 0
-    """Of those that hold a vector of terms for each group of rows: how many rows a group has."""
+    """Rows per group, for operands with one vector of terms per group of rows."""
     in_place: int | None = None
-    """The one of the op's inputs that is fetched to where the left factor will lie."""
+    """The input that is loaded to the location of the left factor."""
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """The op's inputs of the left factor's shape that it reads, the one in place first."""
+        """The inputs of the left factor's shape that it reads, the in-place one first."""
         live = expressions.live_inputs(self.program)
         cells = (self.inputs[i] for i in live if self.kinds[i] == "cell")
         return tuple(sorted(cells, key=lambda i: i != self.in_place))
 
     @property
     def fetched(self) -> tuple[int, ...]:
-        """Those of them that the copy engine can bring: not what lies side by side."""
+        """Those of them that TMA can load, without the concatenated ones."""
         return tuple(i for i in self.cells if i != JOINED)
 
     @property
@@ -94,7 +94,7 @@ class Prologue:
 
     @property
     def bytes_beside(self) -> int:
-        """The bytes of theirs for an element of the left factor that do not lie in its place."""
+        """Bytes per element of the left factor of those that are not in place."""
         read = zip(self.cells, self.cell_types, strict=True)
         return sum(element_types.TYPES[t].size for i, t in read if i != self.in_place)
 
@@ -117,46 +117,46 @@ class Prologue:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is computed from some of the products: the pointwise rest of the body, as a program of its own."""
+    """The consumer of some products: the pointwise remainder of the body, as a program."""
 
     products: tuple[int, ...]
-    """Numbers of the products that it reads; they are its first inputs."""
+    """Indices of the products that it reads, which are its first inputs."""
     operands: tuple[int, ...]
-    """Positions of its other inputs among the op's inputs."""
+    """Indices of its other inputs among the op's inputs."""
     outputs: tuple[int, ...]
-    """Positions of its outputs among the op's outputs."""
+    """Indices of its outputs among the op's outputs."""
     program: Program
     moves: Moves = ()
-    """How its only output is reshaped and transposed as it is written."""
+    """Reshape and transposition of its only output, applied by the store."""
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """A body taken apart: its products, which share the left factor, and what is made of them."""
+    """A parsed body: products that share the left factor, with prologue and epilogues."""
 
     products: tuple[Product, ...]
     epilogues: tuple[Epilogue, ...]
-    """One that reads every product, or one for each product: equal but for their operands."""
+    """One that reads every product, or one for each product: equal except for their operands."""
     dtype: int
     """Element type of the factors."""
     prologue: Prologue | None = None
-    """What computes the left factor where it is no input of the op."""
+    """Producer of the left factor, if that is not an input of the op."""
     precise: bool = False
-    """Whether the factors are float32 and keep their digits: each is the sum of two that the tensor cores multiply."""
+    """Whether float32 factors are not rounded: each is split into a sum of two TF32 numbers."""
 
     @property
     def to_tf32(self) -> bool:
-        """Whether the factors are rounded on their way to the tensor cores."""
+        """Whether the factors are rounded to TF32 before the tensor cores."""
         return self.dtype == TensorProto.FLOAT and not self.precise
 
     @property
     def terms(self) -> int:
-        """Terms in a row of a factor's tile, which is what the copy engine swizzles."""
+        """Terms per row of a factor's tile, the swizzle width of TMA."""
         return ROW_BYTES // element_types.TYPES[self.dtype].size
 
 
 def anatomy(op: FusedOp) -> Anatomy:
-    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _anatomy(read.program(op))
 
 
@@ -195,9 +195,9 @@ class _Head:
 
     product: Product
     left: int
-    """Index of the value that is the left factor; of images before their Transposes."""
+    """Index of the value that is the left factor; for images before their Transposes."""
     result: int
-    """Index of the value that it gives."""
+    """Index of the result."""
 
 
 def _head(program: Program, index: int) -> _Head:
@@ -220,7 +220,7 @@ def _head(program: Program, index: int) -> _Head:
 
 
 def _first_terms(program: Program, left: int) -> tuple[int, int | None]:
-    """Return the input whose rows a left factor is the beginning of, and how many terms; itself where it is none."""
+    """Return the input of which a left factor is a leading column slice, and the number of terms; itself otherwise."""
     # MatMul(Slice(w, 0, k, axis -1), x): w is stored with rows of more than k elements
     move = program.values[left]
     if isinstance(move, Move) and isinstance(move.how, Sliced) and isinstance(program.values[move.args[0]], Input):
@@ -231,12 +231,12 @@ def _first_terms(program: Program, left: int) -> tuple[int, int | None]:
 
 
 def _position(left: Value, program: Program) -> int:
-    """Return which input of the op the left factor is, the number of inputs where it is none."""
+    """Return the index of the op's input that is the left factor; the number of inputs if none is."""
     return left.index if isinstance(left, Input) else len(program.inputs)
 
 
 def _convolution(program: Program, index: int) -> _Head:
-    """Return a convolution between transposes, which so runs over images with their channels last."""
+    """Return a convolution between Transposes, which therefore runs over channels-last images."""
     work = image_problem(program, index)
     assert isinstance(work.core, Contract)
     assert work.window is not None
@@ -250,7 +250,7 @@ def _convolution(program: Program, index: int) -> _Head:
 
 
 def _prologue(program: Program, head: _Head) -> Prologue | None:
-    """Return what computes the left factor that the products share, None where it is an input of the op."""
+    """Return the producer of the left factor that the products share; None if it is an input of the op."""
     if isinstance(program.values[head.left], Input):
         return None
     joins = [i for i in program.reached([head.left]) if _is_joined(program, i)]
@@ -269,7 +269,7 @@ def _prologue(program: Program, head: _Head) -> Prologue | None:
 
 
 def _is_joined(program: Program, index: int) -> bool:
-    """Return whether a value is inputs of the op side by side."""
+    """Return whether a value is a concatenation of op inputs."""
     move = program.values[index]
     return (
         isinstance(move, Move)
@@ -285,7 +285,7 @@ def _inputs(program: Program, among: Iterable[int]) -> list[int]:
 
 
 def _epilogues(program: Program, heads: Sequence[_Head]) -> tuple[Epilogue, ...]:
-    """Return what is computed from the products: apart where each output reads one, together where it reads several."""
+    """Return the consumers of the products: separate ones if each output reads one product, a common one otherwise."""
     results = [h.result for h in heads]
     read = [program.reached([o.value], results) for o in program.outputs]
     of = [tuple(k for k, result in enumerate(results) if result in r) for r in read]
@@ -321,7 +321,7 @@ def _epilogue(program: Program, heads: Sequence[_Head], group: tuple[int, ...], 
 
 
 def _written(program: Program, output: Output, results: Sequence[int]) -> tuple[Output, Moves]:
-    """Return the value that the kernel computes for an output, and how it is reshaped and transposed after that."""
+    """Return the value that the kernel computes for an output, and the reshape and transposition after it."""
     moves: list[Reshaped | Transposed] = []
     index = output.value
     while index not in results and isinstance(move := program.values[index], Move):

@@ -1,4 +1,4 @@
-"""The generated text of the gemm template's kernels: the plain one, that for sm_80 and what all have."""
+"""Source generation of the gemm template: plain kernel, sm_80 kernel, and shared parts."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from onnxfuse.symbolic import element_types
 
 
 def plain(work: Work, threads: int) -> KernelSource:
-    """Return the kernel that takes any size and any pointers."""
+    """Return the kernel that supports any size and alignment."""
     return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), entry(work))
 
 
@@ -57,7 +57,7 @@ def few(work: Work, fit: Columns) -> KernelSource:
 
 
 def right_factors(work: Work) -> str:
-    """Return the type of the factors' elements, and the right ones by their numbers."""
+    """Return the type of the factors' elements, and the right factors by product index."""
     stored = element_types.TYPES[work.parts.dtype].stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
     return (
@@ -67,7 +67,8 @@ def right_factors(work: Work) -> str:
 
 
 def streamed(block: Block) -> bool:
-    """Return whether a warp loads its fragments of B as it needs them: beside so many accumulators they do not fit."""
+    """Return whether a warp loads B fragments just in time, because they do not fit the registers in addition to the
+    accumulators."""
     return block.m * block.n // (32 * block.warps_m * block.warps_n) > 128
 
 
@@ -76,7 +77,7 @@ def source_fields(size: Problem) -> tuple[int, ...]:
     places = size.places
     if places is None:
         return ()
-    flat = 3 - len(places.kernel)  # images are volumes of one layer
+    flat = 3 - len(places.kernel)  # images are volumes of depth one
     one, none = (1,) * flat, (0,) * flat
     return (
         *one, *places.shape[1:-1], size.channels, places.shape[-1], *one, *places.out, *one, *places.strides,
@@ -123,7 +124,7 @@ def kernel(
 
 
 def entry(work: Work, resident: int = 0) -> str:
-    """Return the kernel function, which leaves registers for so many blocks of a multiprocessor; 0 = any."""
+    """Return the kernel function, with minimum resident blocks per multiprocessor for the compiler; 0 = any."""
     return entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n",
         bounds=f"KERNEL(THREADS, {resident})" if resident else "KERNEL(THREADS)",
@@ -131,7 +132,7 @@ def entry(work: Work, resident: int = 0) -> str:
 
 
 def pointers(op: FusedOp) -> str:
-    """Return the kernel's arguments as what the templates take them: the inputs, and the outputs."""
+    """Return the kernel's arguments in the templates' form: the inputs, and the outputs."""
     inputs, outputs = (
         ", ".join(f"{n}{i}" for i in range(len(of))) for n, of in (("in", op.inputs), ("out", op.outputs))
     )

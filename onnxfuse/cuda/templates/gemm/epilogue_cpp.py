@@ -1,4 +1,4 @@
-"""The generated text of a product's epilogue: what it reads beside the products, and how its results are stored."""
+"""Source generation of a product's epilogue: loads of its operands, and stores of its results."""
 
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store
@@ -13,11 +13,11 @@ _LOADS = {
     "column": ("Pack<{}, W>", "load_column<W>(from.{}, at, right)"),
     "cell": ("Pack<{}, W>", "load_cell<W>(from.{}, at, down, right)"),
 }
-"""What a thread holds of an operand, and its load, by how it lies in the output."""
+"""Registers and loads of an operand per thread, by its layout relative to the output."""
 
 
 def around(work: Work, staged: int | None) -> str:
-    """Return what the epilogue reads: `Operands`, as a launch gives them, and how a thread holds and loads them."""
+    """Return `Operands`, as passed by a launch, and how a thread loads and holds them."""
     op, parts, kinds = work.op, work.parts, work.kinds
     epilogue, first = parts.epilogues[0], work.first_operand
     live = [i for i in expressions.live_inputs(epilogue.program) if i >= first]
@@ -48,9 +48,9 @@ def around(work: Work, staged: int | None) -> str:
         column.hold(),
         column.load("load_column", f"{place}, int right"),
         cell.hold(),
-        # The copy engine brings the staged one.
+        # The staged operand is loaded by TMA.
         cell.load("load_cell", f"{place}, int down, int right", later=f"in{staged}"),
-        # Of a cell: `half` of the thread's two rows, `w` of its neighbouring columns.
+        # Of a cell: `half` selects one of the thread's two rows, `w` one of its adjacent columns.
         access.element(
             named, (rows, column, cell),
             "const float* product, const ColumnHeld<W>& column, const CellHeld<W>& cell, const RowHeld& rows, "
@@ -60,7 +60,7 @@ def around(work: Work, staged: int | None) -> str:
 
 
 def _operands(work: Work, stored: dict[int, str]) -> str:
-    """Return the struct of a launch's inputs, which gives the pointers of each epilogue."""
+    """Return the struct of a launch's inputs, with accessors for the pointers of each epilogue."""
     of_sibling = [
         ", ".join(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items())
         for epilogue in work.parts.epilogues
@@ -74,7 +74,7 @@ def _operands(work: Work, stored: dict[int, str]) -> str:
 
 
 def _factors(work: Work) -> str:
-    """Return the members that give the plain kernel the factors by their types."""
+    """Return the members that expose the factors to the plain kernel by their types."""
     products = work.parts.products
     stored = element_types.TYPES[work.parts.dtype].stored
     choices = "".join(
@@ -89,13 +89,13 @@ def _factors(work: Work) -> str:
 
 
 def results(work: Work) -> str:
-    """Return the outputs' pointers and how neighbouring elements of each are stored."""
+    """Return the outputs' pointers, and the store of adjacent elements of each."""
     stores = []
     for n, output in enumerate(work.program.outputs):
         stored, to = element_types.TYPES[output.dtype].stored, choice(work, n)
         stores.append(Store(f"value{n}", stored, f"b{n}", f"store_values<W>(({stored}*)({to}) + offset, value{n})"))
     offset = "stores.layouts[sibling].at(at.row, at.column)" if work.stored else _offset(work.op.slot)
-    # W neighbouring cells of a row.
+    # W adjacent cells of a row.
     return result_pointers(work) + access.store(
         "store_results",
         "const Results& to, const Stores& stores, int sibling, const Place& at, const Result (&result)[W]",
@@ -115,7 +115,7 @@ def result_pointers(work: Work) -> str:
 
 
 def _offset(slot: Slot | None) -> str:
-    """Return where a cell of an output lies."""
+    """Return the offset of a cell in an output."""
     if slot is None:
         return "(unsigned long long)at.row * at.pitch + at.column"
     return f"(unsigned long long)at.row * {slot.total} + {slot.first} + at.column"

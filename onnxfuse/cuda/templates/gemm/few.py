@@ -1,4 +1,4 @@
-"""The gemm template's kernel for few rows: where it runs, which strip of columns a block computes, the launch."""
+"""The gemm template's kernel for skinny products: where it is used, its strip of columns per block, the launch."""
 
 from onnx import TensorProto
 
@@ -12,27 +12,28 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd
 
 MOST_ROWS = 8
-"""That the lanes of a warp have beside each other. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
+"""Maximum rows, which the lanes of a warp cover. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
 TERMS = 32
-"""That a warp takes at a time."""
+"""Terms per step of a warp."""
 LEAST_STAGES = 3
-"""Of a warp's ring: one is multiplied, one is free, one is on its way."""
+"""Minimum stages of a warp's ring: one multiplied, one free, one in flight."""
 PADDING = 8
-"""Columns between the rows of the sums in shared memory."""
+"""Padding between the rows of sums in shared memory, in columns."""
 STRIPS = (Strip(32), Strip(16))
-"""Of 32 and 16 columns, us, weights from memory, launched while the one ahead runs (H200, 2026-11-26): 2048x2048 4.4
-and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64 4096x4096
-12.8 for 11.1. More than 96 KB on their way gain nothing: such copies bring 2.5 to 3.2 TB/s in all."""
+"""Strips of 32 and 16 columns, us, weights from memory, with programmatic dependent launch (H200, 2026-11-26):
+2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
+columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
+all."""
 LEAST_SHARE = 3 / 8
-"""Of the multiprocessors that have a strip, where a wider one is taken."""
+"""Minimum share of the multiprocessors with a strip for which a wider one is chosen."""
 MOST_COLUMNS = 64
-"""Of all products of a strip: what the registers hold of a block beside another one."""
+"""Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
-"""Neighbouring cells that a thread finishes: rows are few, and all threads add up what the warps have found."""
+"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
 
 def takes(work: Work, aligned: bool, arch: Arch) -> bool:
-    """Return whether the kernel runs products of this size, layout and number."""
+    """Return whether the kernel supports products of this size, layout and number."""
     parts, size = work.parts, work.size
     if (
         arch.number < sm80.LEAST
@@ -59,7 +60,7 @@ def fitting(work: Work, arch: Arch) -> list[Strip]:
 
 
 def choose(work: Work, arch: Arch) -> Strip:
-    """Return the widest strip that enough multiprocessors have one of; the narrowest where none is."""
+    """Return the widest strip that occupies enough multiprocessors; the narrowest if none does."""
     strips = fitting(work, arch)
     for strip in strips[:-1]:
         if _count(work, strip) >= arch.sm_count * LEAST_SHARE:
@@ -72,7 +73,7 @@ def _count(work: Work, strip: Strip) -> int:
 
 
 def _step_bytes(work: Work, strip: Strip) -> int:
-    """Return the bytes that all warps of a block fetch at a time."""
+    """Return the bytes that all warps of a block load per step."""
     return strip.warps * work.first_operand * TERMS * strip.columns * element_types.TYPES[work.parts.dtype].size
 
 
@@ -81,13 +82,13 @@ def _stages(work: Work, strip: Strip) -> int:
 
 
 def _shared_bytes(work: Work, strip: Strip) -> int:
-    """Return the bytes of the rings, or of the sums that take their place."""
+    """Return the bytes of the rings, or of the sums that reuse their memory."""
     sums = strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
 
 
 def plan(work: Work, strip: Strip) -> LaunchPlan:
-    """Return how to run products of few rows."""
+    """Return the launch plan of products of few rows."""
     parts, size = work.parts, work.size
     fit = Columns(
         strip,

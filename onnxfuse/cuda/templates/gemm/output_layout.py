@@ -1,4 +1,4 @@
-"""Where the cells of a product go in an output that is written reshaped and transposed: head by head, or turned."""
+"""Store layout of a product whose output is reshaped and transposed, such as split heads."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 DIGITS = 3
-"""Of a row's number and of a column's, at most."""
+"""Maximum digits of a row index, and of a column index."""
 MOST = 2**32
-"""Elements of such an output: their places are counted by 32 bits."""
+"""Maximum elements of such an output, which are counted with 32 bits."""
 
 NEITHER, COLUMNS, ROWS = range(3)
-"""What stays together in the output, 16 bytes at a time, as the kernel is told."""
+"""Which index is contiguous in the output, for 16-byte stores."""
 
 Moves = tuple[Reshaped | Transposed, ...]
 
 
 @dataclass(frozen=True)
 class Digit:
-    """Part of a row's or column's number."""
+    """A digit of the mixed-radix row or column index."""
 
     extent: int
     """How many values it takes."""
     step: int
-    """Elements from one value to the next in the output."""
+    """Output stride in elements."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Where the cell in a row and a column goes: the digits of both numbers, innermost first, say how far."""
+    """Output offset of a cell: the digits of its row and column indices, innermost first, times their strides."""
 
     shape: Shape
     """Of the output."""
@@ -45,12 +45,12 @@ class Stored:
 
     @property
     def width(self) -> int:
-        """Neighbouring columns that lie side by side in the output, on a boundary of as many elements."""
+        """Adjacent columns that are contiguous in the output, aligned to as many elements."""
         return _beside(*self.columns, *self.rows)
 
     @property
     def height(self) -> int:
-        """The same of neighbouring rows."""
+        """The same for adjacent rows."""
         return _beside(*self.rows, *self.columns)
 
     def words(self, wide: int) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def _words(digits: Sequence[Digit]) -> list[int]:
 
 
 def stored(full: Shape, moves: Moves) -> Stored:
-    """Return where the cells of a product of shape `full`, [..., n], go. Raises `UnsupportedError`."""
+    """Return the store layout of a product of shape `full`, [..., n]. Raises `UnsupportedError`."""
     n = full[-1]
     axes, shape = list(zip(full, _steps(full), strict=True)), full
     turned = False
@@ -84,7 +84,7 @@ def stored(full: Shape, moves: Moves) -> Stored:
             axes, turned = [axes[a] for a in perm], True
         elif not turned:
             axes = list(zip(shape, _steps(shape), strict=True))
-    if 0 in full:  # nothing is stored, wherever
+    if 0 in full:  # nothing is stored
         return Stored(shape, (Digit(1, 0),) * DIGITS, (Digit(1, 0),) * DIGITS)
     if math.prod(full) >= MOST:
         raise UnsupportedError(f"an output of {math.prod(full)} elements that is written transposed")
@@ -100,7 +100,7 @@ def stored(full: Shape, moves: Moves) -> Stored:
 
 
 def _digits(found: list[tuple[int, int]], what: str) -> tuple[Digit, ...]:
-    """Return (extent, step) pairs, innermost first, as digits: neighbours that go on as one are one."""
+    """Convert (extent, step) pairs, innermost first, to digits, merging contiguous neighbors."""
     merged: list[tuple[int, int]] = []
     for extent, step in found:
         if merged and step == merged[-1][0] * merged[-1][1]:
@@ -109,7 +109,7 @@ def _digits(found: list[tuple[int, int]], what: str) -> tuple[Digit, ...]:
             merged.append((extent, step))
     if len(merged) > DIGITS:
         raise UnsupportedError(f"{what} of a product that are written in {len(merged)} ways, expected at most {DIGITS}")
-    # Of a number that is less than the extent nothing is left for the digits above it.
+    # An index below the extent of the first digit has only zeros above it.
     return tuple(Digit(*pair) for pair in (*merged, *[(1, 0)] * (DIGITS - len(merged))))
 
 

@@ -1,4 +1,4 @@
-"""Launch plans of the gemm template: matrix products with everything pointwise after them in one kernel."""
+"""Launch plans of the gemm template: matrix products with pointwise prologue and epilogue in one kernel."""
 
 from dataclasses import replace
 
@@ -25,11 +25,12 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 MOST = 2**31
-"""Rows of all products of a batch, columns and terms; the kernels count them by 32 bits, as the library does."""
+"""Maximum rows of all products of a batch, columns and terms, which the kernels count with 32 bits, as the library
+does."""
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes: on the tensor cores where they take its sizes and pointers."""
+    """Return the launch plan of `op` for these shapes: on tensor cores if sizes and alignment permit."""
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
@@ -66,7 +67,7 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
 
 
 def _known(tuning: TileTuning, parts: Anatomy) -> TileTuning:
-    """Return what was measured of kernels that keep float32's digits; what was of others says nothing of them."""
+    """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
     tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
@@ -76,17 +77,17 @@ def _known(tuning: TileTuning, parts: Anatomy) -> TileTuning:
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
-    """Return why the body of `op` is the better choice on `arch`, None where the kernel is."""
+    """Return why the body of `op` is preferred on `arch`; None if the kernel is."""
     return sm80.refuses(arch)
 
 
 def reads(shape: Extents, full: Extents) -> str | None:
-    """Return why the kernel does not read an operand of `shape` beside a product of shape `full`, else None."""
+    """Return why the kernel cannot read an operand of `shape` with a product of shape `full`; else None."""
     return None if beside_kind(shape, full) else "lies across the rows and columns of the product"
 
 
 def reads_before(shape: Extents, full: Extents) -> str | None:
-    """Return why the kernels do not compute a left factor of shape `full` from an operand of `shape`, else None."""
+    """Return why the kernels cannot compute a left factor of shape `full` from an operand of `shape`; else None."""
     read = operand_kind(shape, full) is not None or group_kind(shape, full) is not None
     return None if read else "lies across the rows and terms of the left factor"
 
@@ -118,28 +119,28 @@ def _plain(work: Work) -> LaunchPlan:
     )
 
 
-# ---- the choice
+# ---- kernel selection
 
 
 FEW_ROWS = 128
-"""Rows up to which the kernel for sm_80, whose blocks take 16, may be the faster one: 1x768x768 3.3 us, 4.0 by a tile;
+"""Rows up to which the sm_80 kernel, with blocks of 16 rows, may be faster: 1x768x768 3.3 us, 4.0 by a tile;
 128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
 
 
 def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
-    """Return the tiles that `op` can be computed in, with the columns of each product."""
+    """Return the tiles supported for `op`, with the columns of each product."""
     work = _work(op, input_shapes)
     return [replace(t, n=t.n // work.first_operand) for t in sm90.fitting(work)]
 
 
 def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block | Strip:
-    """Return the tile that the plan takes on its own, the block of the kernel for sm_80, or the strip for few rows."""
+    """Return the plan's own choice: a tile, a block of the sm_80 kernel, or a strip for few rows."""
     work = _work(op, input_shapes)
     return few.choose(work, arch) if few.takes(work, True, arch) else _choose(work, arch)
 
 
 def _choose(work: Work, arch: Arch) -> Tile | Block:
-    """Return the tile with the least estimated time; the block of the other kernel where few rows take that less."""
+    """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
     if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.places is not None):
         return tile
@@ -148,7 +149,7 @@ def _choose(work: Work, arch: Arch) -> Tile | Block:
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
-    """Return the tiles and the blocks of sm_80 that may be near the fastest; all ways to split where tiles are few."""
+    """Return the tiles and sm_80 blocks whose estimate is near the best; all split-K factors if tiles are few."""
     work = _work(op, input_shapes)
     hopper = sm90.takes(work, arch)
     blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
@@ -162,9 +163,9 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[TileTuning, ...]:
-    """Return the tiles that add the terms of each sum in the order of the chosen one, fastest first; or the blocks."""
+    """Return the tiles (or blocks) with the summation order of the chosen one, fastest first."""
     work = _work(op, input_shapes)
-    # Tiles of other rows reduce them in other orders; of few rows the warps share the terms.
+    # Tiles of other row counts reduce in another order; for few rows the warps share the terms.
     if work.parts.prologue is not None or few.takes(work, aligned, arch):
         return ()
     hopper = aligned and sm90.takes(work, arch)
@@ -186,6 +187,7 @@ def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tu
 
 
 MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
-"""Products of one input that Hopper's kernel takes, each a right factor and an output; more run by that for sm_80."""
+"""Maximum products of one left factor in Hopper's kernel, each a right factor and an output; more use the sm_80
+kernel."""
 COLUMNS_BESIDE = 8
-"""Of such products where their columns differ: one of any other number would take the others' kernel from them."""
+"""Required multiple of columns if those products differ: others would lose Hopper's kernel for all of them."""

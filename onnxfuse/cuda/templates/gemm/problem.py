@@ -1,4 +1,4 @@
-"""The size of a body's products for given shapes, and how what is read beside them lies."""
+"""Sizes of a body's products for given shapes, and layouts of the operands read with them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Three = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Batch:
-    """Products side by side, each of matrices of its own. Dimensions are outer, middle, inner."""
+    """A batch of products with matrices of their own. Dimensions are outer, middle, inner."""
 
     extents: Three
     a: Three
-    """Left matrices from one to the next along each dimension; 0 where all have the same."""
+    """Strides in left matrices along each dimension; 0 = broadcast."""
     b: Three
 
     @property
     def count(self) -> int:
-        """How many products there are."""
+        """Number of products."""
         return math.prod(self.extents)
 
     @property
     def left(self) -> int:
-        """How many left matrices there are, where there are products."""
+        """Number of distinct left matrices, if there are products."""
         return self._matrices(self.a)
 
     @property
     def right(self) -> int:
-        """The same of right ones."""
+        """The same for right matrices."""
         return self._matrices(self.b)
 
     def _matrices(self, steps: Three) -> int:
@@ -50,42 +50,42 @@ class Batch:
 
 @dataclass(frozen=True)
 class Problem:
-    """The size of the products: [m, k] by [k, n]."""
+    """Sizes of the products: [m, k] by [k, n]."""
 
     m: int
     n: int
-    """Of the widest of the bodies side by side."""
+    """Columns of the widest sibling body."""
     k: int
     full: Shape
-    """Shape of the outputs, of the widest body's: m is all of it but the last dimension."""
+    """Shape of the outputs, of the widest body: m is the product of all extents but the last."""
     places: WindowGeometry | None = None
-    """Of a convolution: a row for each place, k = all elements of the window * channels."""
+    """Spatial extents of a convolution: one row per position, k = window elements * channels."""
     groups: int = 1
-    """Of a convolution: each a product of n filters, of its own channels and columns, k of the channels of a group."""
+    """Groups of a convolution: each a product with n filters, its own channels and columns, and k of its channels."""
     batch: Batch | None = None
-    """Of products of several right matrices; then m is the rows of each."""
+    """Batch of products with several right matrices; m is then the rows of each."""
     pitch: int = 0
-    """Elements from one line of the left factor to the next: k or more of them; m where it is [k, m]."""
+    """Leading dimension of the left factor in elements: at least k; or m if it is stored [k, m]."""
     bodies: int = 1
-    """Side by side, each of products of its own."""
+    """Number of sibling bodies, each with products of its own."""
     uneven: tuple[int, ...] = ()
-    """Columns of each of them where they differ: of matrices of one batch."""
+    """Columns of each sibling if they differ: matrices of one batch."""
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The numbers of columns that there are."""
+        """The distinct numbers of columns."""
         return self.uneven or (self.n,)
 
     def columns(self, product: int) -> int:
-        """Return the columns of a product, by its number."""
+        """Return the columns of a product, by its index."""
         return self.uneven[product] if self.uneven else self.n
 
     def full_of(self, body: int) -> Shape:
-        """Return the shape of the outputs of a body, by its number."""
+        """Return the output shape of a body, by its index."""
         return (*self.full[:-1], self.uneven[body]) if self.uneven else self.full
 
     def across(self, columns: int) -> int:
-        """Return how many tiles of so many columns lie side by side, of all bodies."""
+        """Return how many tiles of so many columns lie next to each other, over all bodies."""
         return sum(-(-n // columns) for n in self.widths) * (1 if self.uneven else self.bodies)
 
     def side_words(self, columns: int) -> tuple[int, ...]:
@@ -95,12 +95,12 @@ class Problem:
 
     @property
     def products(self) -> int:
-        """How many there are."""
+        """Number of products."""
         return self.groups if self.batch is None else self.batch.count
 
     @property
     def channels(self) -> int:
-        """Of a group of a convolution."""
+        """Channels per group of a convolution."""
         assert self.places is not None
         return self.places.shape[-1] // self.groups
 
@@ -111,7 +111,7 @@ class Problem:
 
 
 def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
-    """Return the size of the products for these shapes of the op's inputs."""
+    """Return the sizes of the products for these shapes of the op's inputs."""
     if parts.prologue is not None:
         input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
     found = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
@@ -154,7 +154,7 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 
 def _batch(around: Shape, a: Shape, b: Shape) -> Batch:
-    """Return the batch with as few dimensions as it has different ways to go on; three at most."""
+    """Return the batch with contiguous dimensions merged; three at most."""
     merged: list[tuple[int, int, int]] = []
     ways = [_matrices(around, shape) for shape in (a, b)]
     for extent, step_a, step_b in zip(around, *ways, strict=True):
@@ -172,7 +172,7 @@ def _batch(around: Shape, a: Shape, b: Shape) -> Batch:
 
 
 def _matrices(around: Shape, shape: Shape) -> list[int]:
-    """Return how many matrices of a batch of this shape lie between neighbours along each dimension of `around`."""
+    """Return the stride in matrices of a batch of this shape along each dimension of `around`."""
     padded = (1,) * (len(around) - len(shape)) + shape
     return [0 if d == 1 else math.prod(padded[i + 1 :]) for i, d in enumerate(padded)]
 
@@ -187,12 +187,12 @@ def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> Problem:
 
 
 def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:
-    """Return the body with what these shapes tell of its prologue."""
+    """Return the body with the properties of its prologue that depend on these shapes."""
     if parts.prologue is None:
         return parts
     prologue = parts.prologue
     shape = prologue.shape(input_shapes)
-    # Of one row a matrix is a vector, too; what has the factor's shape is fetched ahead.
+    # A one-row matrix is also a vector; operands of the factor's shape are prefetched.
     given = prologue.given(input_shapes)
     kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
     groups = [math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)]
@@ -212,7 +212,7 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
 
 
 def _group(shape: Shape, full: Shape) -> int:
-    """Return the first dimension of the groups of rows for each of which `shape` has a vector of terms."""
+    """Return the first dimension of the row groups for which `shape` has one vector of terms each."""
     first = group_kind(shape, full)
     if first is None:
         raise UnsupportedError(f"an operand of shape {list(shape)} before a product of {list(full)}")
@@ -236,7 +236,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def kind_of(shape: Shape, full: Shape) -> str:
-    """Return how an operand lies beside a matrix of shape `full`; raises where the kernels do not read it so."""
+    """Return how an operand lies relative to a matrix of shape `full`; raises if the kernels cannot read it."""
     kind = beside_kind(shape, full)
     if kind is None:
         raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
@@ -244,7 +244,7 @@ def kind_of(shape: Shape, full: Shape) -> str:
 
 
 def beside_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
-    """Return how an operand lies beside a product: as `operand_kind` says, or `inner`: [m, 1] for all matrices."""
+    """Return the layout of an operand of a product: as in `operand_kind`, or `inner`: [m, 1] shared by all matrices."""
     kind = operand_kind(shape, full)
     if kind is not None or len(full) < 3 or not 2 <= len(shape) <= len(full) or full[-2] is None:
         return kind
@@ -252,9 +252,9 @@ def beside_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
 
 
 def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
-    """Return how an operand lies in the output: `cell`, `column`, `row` or `uniform`; None for any other way.
+    """Return the layout of an operand in the output: `cell`, `column`, `row` or `uniform`; None for any other.
 
-    Dimensions may be numbers, names (a name means one number everywhere), or None where nothing is known.
+    Dimensions may be integers, names (a name denotes the same size everywhere), or None if unknown.
     """
     if len(shape) > len(full):
         return None
@@ -273,9 +273,9 @@ def operand_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
 
 
 def group_kind(shape: Sequence[object], full: Sequence[object]) -> int | None:
-    """Return from which dimension on `shape` has ones beside `full`, up to the last, in which they agree; else None.
+    """Return the dimension from which on `shape` has ones relative to `full`, except for an equal last one; else None.
 
-    A gate [batch, 1, 1, channels] beside images [batch, height, width, channels]: 1. Dimensions as for `operand_kind`.
+    A gate [batch, 1, 1, channels] for images [batch, height, width, channels]: 1. Dimensions as for `operand_kind`.
     """
     if len(shape) != len(full) or len(shape) < 3 or shape[-1] != full[-1] or None in shape:
         return None

@@ -1,4 +1,4 @@
-"""The generated text of a product's prologue: what computes its left factor, 16 bytes at a time."""
+"""Source generation of a product's prologue, which computes its left factor 16 bytes at a time."""
 
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup
@@ -8,22 +8,23 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 
 PIECE_BYTES = 16
-"""Of the left factor, which a thread computes at once."""
+"""Bytes of the left factor that a thread computes at once."""
 
 
 SHORT = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
 })  # fmt: skip
-"""Operations of one instruction; the others are counted as LONG."""
+"""Single-instruction operations; others count as LONG."""
 LONG = 8
 AROUND = 3
-"""Instructions to fetch, decode and pack an element, for each matrix or vector that is read and for the result."""
+"""Instructions to load, unpack and pack an element, per matrix or vector read and for the result."""
 RATE = 128 * 1700.0
-"""Instructions of a multiprocessor in a microsecond, of lanes, as many as it does at 1.7 GHz."""
+"""Lane instructions per microsecond of a multiprocessor, as achieved at 1.7 GHz."""
 
 
 def microseconds(parts: Anatomy, rows: int) -> float:
-    """Return about how long a multiprocessor computes the left factor of so many rows and 128 bytes of terms."""
+    """Estimate the microseconds for a multiprocessor to compute so many rows and 128 bytes of terms of the left
+    factor."""
     prologue = parts.prologue
     if prologue is None:
         return 0.0
@@ -34,7 +35,7 @@ def microseconds(parts: Anatomy, rows: int) -> float:
 
 
 def none() -> str:
-    """Return the text where the left factor is an input of the op."""
+    """Return the source if the left factor is an input of the op."""
     return """struct Prologue {};
 template <class> DEVICE constexpr int beside_bytes() { return 0; }
 DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, Index lines, Index pitch) {
@@ -44,7 +45,7 @@ DEVICE const Factor* left_of(const Operands& from, const Groups&, Index matrix, 
 
 
 def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int) -> str:
-    """Return `Prologue` for the kernel of sm_80: blocks of `rows`, matrices whose rows begin every `along` elements."""
+    """Return `Prologue` for the sm_80 kernel: blocks of `rows`, matrices with rows at multiples of `along` elements."""
     wide, fetches, takes, behind = _wide(parts), [], [], 0
     for i, stored, size in _cells(op, prologue):
         place, name = "a", _name(i)
@@ -68,11 +69,11 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
 
 
 _SHARE = "SharedAddress a, SharedAddress beside, int number, Index row, Index term, Index pitch, int left"
-"""What a thread takes at a time, of matrices with rows of `pitch` terms."""
+"""The share of a thread, for matrices with rows of `pitch` terms."""
 
 
 def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
-    """Return `Prologue` for Hopper's kernel: the copy engine has brought the matrices, all swizzled alike."""
+    """Return `Prologue` for Hopper's kernel, whose matrices TMA has loaded with the same swizzle."""
     takes = []
     for number, (i, _, _) in enumerate(_cells(op, prologue)):
         place = "a" if number == 0 else f"beside + {number - 1} * stride"
@@ -95,12 +96,12 @@ def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:
 
 
 def _name(i: int) -> str:
-    """Return what kernels call an input of the functor."""
+    """Return the kernels' name of an input of the functor."""
     return "joined" if i == JOINED else f"in{i}"
 
 
 def _runs(prologue: Prologue, stored: str) -> str:
-    """Return the function that tells where the terms from one on lie, of matrices side by side."""
+    """Return the function that locates terms in concatenated matrices."""
     text, end = "", 0
     for i, terms in zip(prologue.joined, prologue.terms, strict=True):
         found = f"{{(const {stored}*)parts.in{i} + (term - {end}), {terms}}}"
@@ -116,7 +117,7 @@ def _runs(prologue: Prologue, stored: str) -> str:
 
 
 def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: str) -> str:
-    """Return `Prologue`: pointers to what the functor reads, how a thread takes its share, and what it makes of it."""
+    """Return `Prologue`: pointers to the inputs, how a thread loads its share, and the computation."""
     wide = _wide(parts)
     live = [(prologue.inputs[i], prologue.kinds[i]) for i in expressions.live_inputs(prologue.program)]
     stored = {i: element_types.TYPES[op.inputs[prologue.joined[0] if i == JOINED else i]].stored for i, _ in live}

@@ -1,4 +1,4 @@
-"""The gemm template on sm_80 and later: which block computes a product, how it fits a GPU, the launch."""
+"""The gemm template on sm_80 and later: selection of the block shape, resource limits, the launch."""
 
 import math
 from collections.abc import Iterable
@@ -18,30 +18,30 @@ from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 LEAST = 80
-"""The compute capability, times ten, from which a GPU has the copies and the products that the kernel is made of."""
+"""Minimum compute capability, times ten, for the asynchronous copies and tensor-core products of the kernel."""
 OTHER = range(100, 120)
-"""Data centre Blackwell: the kernel runs there, but its tensor cores reach their speed by other instructions alone."""
+"""Data center Blackwell: the kernel runs there, but its tensor cores reach full speed only with other instructions."""
 MOST_ELEMENTS = 2**31
-"""Elements of the images that a window slides over; the kernel counts them by 32 bits."""
+"""Maximum image elements for implicit GEMM, which the kernel counts with 32 bits."""
 STAGES = range(6, 1, -1)
 REGISTERS_HELD = 144
-"""Accumulators of a thread, at most: a hundred more registers take the fragments and addresses."""
+"""Maximum accumulators per thread: fragments and addresses need a hundred more registers."""
 PADDING = 8
-"""Columns between the rows of the sums in shared memory."""
+"""Padding between the rows of sums in shared memory, in columns."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast blocks of one kind work, in microseconds."""
+    """Speed of one kind of block, in microseconds."""
 
     resident: int
-    """Blocks that a multiprocessor is meant to hold at once."""
+    """Intended resident blocks per multiprocessor."""
     alone: float
-    """For 128 bytes of terms, of a block that has a multiprocessor for itself."""
+    """Per 128 bytes of terms, for a single resident block."""
     together: float
-    """The same of all that it holds, side by side."""
+    """The same for all resident blocks together."""
     finish: float
-    """For the body, of each block."""
+    """Epilogue time per block."""
     start: float
     """Before the first product and after the last one."""
 
@@ -58,10 +58,10 @@ PACES = {
     Block(32, 64, 1, 2, 2): Pace(3, 0.286, 0.808, 0.3, 1.9),
     Block(16, 64, 1, 2, 4): Pace(2, 0.391, 0.865, 1.0, 1.3),
 }
-"""The blocks, by the rows and columns of all products of a gate together.
+"""The block shapes, by rows and total columns of a gate's products.
 
 Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
-2026-11: what they choose takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
+2026-11: the choice takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
 """
 PRECISE_PACES = {
     Block(128, 128, 4, 2): Pace(1, 2.34, 2.34, 4.9, 3.6),
@@ -72,16 +72,17 @@ PRECISE_PACES = {
     Block(32, 64, 1, 2, 2): Pace(4, 0.92, 2.50, 0.3, 1.9),
     Block(16, 64, 1, 2, 4): Pace(2, 0.96, 1.44, 1.0, 1.3),
 }
-"""The same of float32 that keeps its digits: fitted to ResNet-50's layers with 32 images and to products of BERT-base
-(H200, 2026-11-26); the blocks of 32 and 16 rows to few of them."""
+"""The same for unrounded float32: fitted to ResNet-50's layers with 32 images and to products of BERT-base (H200,
+2026-11-26); the blocks of 32 and 16 rows to few of them."""
 SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
-"""Where none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not timed."""
+"""Fallback if none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not
+timed."""
 NEAR = 1.5
-"""Estimates were at most 0.18 off: a block that should take this many times the least is not the fastest."""
+"""Estimates were at most 0.18 off: a block beyond this multiple of the least estimate should not be the fastest."""
 
 
 def refuses(arch: Arch) -> str | None:
-    """Return why the body is the better choice on `arch`, None where a kernel for tensor cores is."""
+    """Return why the body is preferred on `arch`; None if a tensor-core kernel is."""
     if arch.number < LEAST:
         return f"the product's kernels are made for sm_{LEAST} and later, this GPU is {arch.name}"
     if arch.number in OTHER:
@@ -90,12 +91,12 @@ def refuses(arch: Arch) -> str | None:
 
 
 def takes(size: Problem) -> bool:
-    """Return whether the kernel counts the elements of these images: by 32 bits, of a window's left factor."""
+    """Return whether the kernel can count the elements of these images with 32 bits, for implicit GEMM."""
     return size.places is None or math.prod(size.places.shape) < MOST_ELEMENTS
 
 
 def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
-    """Return how to run the product on tensor cores, whatever its size and pointers."""
+    """Return the launch plan on tensor cores, for any size and alignment."""
     size = work.size
     fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
     block = fit.block
@@ -125,7 +126,7 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
 
 
 def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
-    """Return the block with the least estimated time."""
+    """Return the block shape with the least estimated time."""
     best = least(candidates(parts, arch), lambda block: microseconds(block, parts, size, arch))
     if best is not None:
         return best
@@ -136,16 +137,16 @@ def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
 
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
-    """Return the blocks whose times are known that fit `arch` beside the body's products and layouts."""
+    """Return the timed block shapes that fit `arch` with the body's products and layouts."""
     return _fitting(_paces(parts), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
-    """Return, of blocks with the columns of all products together, those that fit, with the columns of each."""
+    """Return the block shapes that fit, given total columns, with the columns of each product."""
     accumulated, found = len(parts.epilogues[0].products), []
     for kind in kinds:
         block = replace(kind, n=kind.n // accumulated)
-        # Where a factor lies with its terms below each other, a tile is whole lines of 128 bytes wide.
+        # For a factor stored [k, n], a tile must be whole lines of 128 bytes wide.
         lines = block.n % parts.terms == 0 and (not parts.products[0].turned or block.m % parts.terms == 0)
         if lines and block.n // block.warps_n % 16 == 0 and _shared_bytes(parts, block, 2) <= arch.shared_bytes:
             found.append(block)
@@ -153,13 +154,13 @@ def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
 
 
 def adding_alike(parts: Anatomy, size: Problem, chosen: Block, arch: Arch) -> list[Block]:
-    """Return the other blocks whose sums have the bits of the chosen one's, fastest first; none of shared ones."""
+    """Return the other block shapes with bit-identical sums, fastest first; none if blocks share the terms."""
     alike = [b for b in candidates(parts, arch) if b.warps_k == chosen.warps_k == 1 and b != chosen]
     return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
 
 
 def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
-    """Return the blocks whose estimated time is near the least one; none before sm_80."""
+    """Return the block shapes whose estimated time is near the least one; none before sm_80."""
     if arch.number < LEAST:
         return []
     estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
@@ -198,7 +199,7 @@ def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> flo
 
 
 def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
-    """Return the bytes of the ring, or of the sums that take its place."""
+    """Return the bytes of the ring, or of the sums that reuse its memory."""
     accumulated = len(parts.epilogues[0].products)
     beside = 0 if parts.prologue is None else parts.terms * parts.prologue.bytes_beside
     ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * beside)
@@ -208,11 +209,11 @@ def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
 
 
 def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
-    """Return the stages of the longest ring beside which as many blocks fit a multiprocessor as can, and how many."""
+    """Return the stages of the longest ring that does not reduce the resident blocks, and their number."""
     accumulated = len(parts.epilogues[0].products)
     kind, paces = replace(block, n=block.n * accumulated), _paces(parts)
     for resident in range(paces[kind].resident if kind in paces else 1, 0, -1):
-        # A block takes a kilobyte more than it asks for; a multiprocessor has one more than a block may ask for.
+        # A block uses a kilobyte more than it requests; a multiprocessor has one more than a block may request.
         limit = (arch.shared_bytes + 1024) // resident - 1024
         least = STAGES[-1] + (resident > 1)
         for stages in STAGES:
@@ -233,7 +234,7 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
     product = parts.products[0]
     along_b = size.k if product.transposed else gcd(*size.widths)
     a_piece = _piece(size.pitch, item, aligned)
-    if product.terms is not None and a_piece < 16:  # a whole piece is cut where the terms end, no part of one
+    if product.terms is not None and a_piece < 16:  # only whole pieces are truncated at the end
         a_piece = gcd(a_piece, size.k * item)
     stored = [element_types.TYPES[o.dtype].size for o in work.program.outputs]
     width = gcd(*size.widths, 16 // min(stored), *(s.width for s in work.stored)) if aligned and size.n else 1
@@ -250,5 +251,5 @@ def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
 
 
 def _piece(along: int, item: int, aligned: bool) -> int:
-    """Return the bytes of a factor that lie on a boundary of as many in every line of so many elements."""
+    """Return the alignment in bytes of every line of a factor with so many elements per line."""
     return gcd(along * item, 16) if aligned and along else item

@@ -1,4 +1,4 @@
-"""The gemm template on Hopper: which tile computes a product, how it fits a multiprocessor, the launch."""
+"""The gemm template on Hopper: selection of the tile, resource limits, the launch."""
 
 import math
 from dataclasses import replace
@@ -20,11 +20,11 @@ from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 SHARED_LIMIT = 227 * 1024
-"""Shared memory of a block on Hopper, bytes."""
+"""Maximum shared memory per block on Hopper, in bytes."""
 
 
 def takes(work: Work, arch: Arch) -> bool:
-    """Return whether Hopper's kernel runs products of this size, layout and number on `arch`."""
+    """Return whether Hopper's kernel supports products of this size, layout and number on `arch`."""
     parts, size = work.parts, work.size
     if (
         not arch.has_warpgroups
@@ -41,21 +41,21 @@ def takes(work: Work, arch: Arch) -> bool:
     if parts.prologue is not None and not _fetched_alike(parts):
         return False
     if size.places is None:
-        # The copy engine takes rows that begin every 16 bytes. Terms below each other are rows: any number of them.
+        # TMA requires row pitches that are multiples of 16 bytes. Factors stored [k, m] have any number of rows.
         return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
-    # Rows of 16 bytes; of a group of channels whole slices, beside which the next group's lie.
+    # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
     least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.places)
 
 
 def _fetched_alike(parts: Anatomy) -> bool:
-    """Return whether the copy engine can lay out what the left factor is computed from as it would that one."""
+    """Return whether TMA can lay out the prologue's inputs like the left factor itself."""
     size = element_types.TYPES[parts.dtype].size
     return parts.prologue is not None and all(element_types.TYPES[t].size == size for t in parts.prologue.cell_types)
 
 
 def _steps(size: Problem, terms: int) -> int:
-    """Return how often so many terms are fetched: of a window, the channels of one element at a time."""
+    """Return the number of loads for so many terms: for a window, the channels of one element at a time."""
     if size.places is None:
         return -(-size.k // terms)
     step = terms * sm90_cpp.slices(size, terms) // sm90_cpp.SLICES
@@ -99,11 +99,11 @@ def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
 
 
 REGISTERS, PRODUCT_REGISTERS = 65536, 26
-"""Of a multiprocessor; and of a thread, what a warpgroup product takes beside its sums (ptxas, CUDA 13.0)."""
+"""Registers of a multiprocessor; and per thread, those of a warpgroup product besides its sums (ptxas, CUDA 13.0)."""
 
 
 def _threads(parts: Anatomy, tile: Tile) -> int:
-    """Return the threads of a block: of the teams, of those that fetch, and of those that compute part of a factor."""
+    """Return the threads of a block: consumer teams, producers, and warpgroups that compute part of a factor."""
     return 128 * (tile.warpgroups * tile.teams + 1 + _computes(parts))
 
 
@@ -113,7 +113,7 @@ def _computes(parts: Anatomy) -> bool:
 
 
 def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
-    """Return whether one product of so many columns fits the registers that each thread is launched with."""
+    """Return whether a product of so many columns fits the registers available per thread at launch."""
     launched = REGISTERS // _threads(parts, tile) // 8 * 8
     return not _computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
 
@@ -135,17 +135,17 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
 
 
 def _chunks(tile: Tile) -> int:
-    """Return how many chunks of 16 rows and 64 columns a warp finishes; of a split tile the blocks share them."""
+    """Return how many chunks of 16 rows and 64 columns a warp finishes; blocks share those of a split-K tile."""
     return tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
 
 
 def left_rows(size: Problem, tile: Tile) -> int:
-    """Return the rows of the left factor that are fetched for a tile: no more than there are, but for windows."""
+    """Return the rows of the left factor loaded per tile: limited to the existing ones, except for windows."""
     return tile.m if size.places is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
 
 
 LEAST_STAGES = 3
-"""Stages of the ring below which a tile is not chosen: one is multiplied, one is free, one is on its way."""
+"""Minimum stages of a tile's ring: one multiplied, one free, one in flight."""
 
 
 def _most_stages(work: Work, tile: Tile) -> int:
@@ -154,40 +154,40 @@ def _most_stages(work: Work, tile: Tile) -> int:
 
 
 def _stages(work: Work, tile: Tile) -> int:
-    """Return how many stages of the ring are taken; raises where not two fit."""
+    """Return the number of stages used; raises if not even two fit."""
     stages = _most_stages(work, tile)
     if stages < 2:
         raise UnsupportedError(f"a tile of {tile.m} by {tile.n} does not fit the shared memory")
     return stages
 
 
-# ---- the choice of a tile
+# ---- tile selection
 
 
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
-"""Operations that the compiler schedules well beside 192 accumulators of a thread. Beside GELU it computes one element
-after the other: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
+"""Epilogue operations that the compiler schedules well in addition to 192 accumulators per thread. With GELU it
+computes the elements sequentially: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
 LIGHT_SAVES = 0.5
-"""Microseconds by which a light body is done sooner, where a multiprocessor takes one tile."""
+"""Microseconds saved by a light epilogue, if a multiprocessor processes one tile."""
 LAUNCH = 2.4
-"""Microseconds before the first product and after the last one, beside several tiles."""
+"""Microseconds before the first product and after the last one, if there are several tiles."""
 SHARE, BESIDE = 30_000, 0.1
-"""Bytes that a multiprocessor writes, and reads of a residual, in a microsecond while all do, 4 TB/s in all, and what
-each tile takes besides: few terms are multiplied in less. 64 terms, 32x56x56 rows, 256 columns, a residual: 128x192
-40.0 us, 128x128 33.0."""
+"""Bytes per microsecond that a multiprocessor stores, and loads of a residual, while all do (4 TB/s in total), and the
+additional time per tile: with few terms the products take less. 64 terms, 32x56x56 rows, 256 columns, a residual:
+128x192 40.0 us, 128x128 33.0."""
 SHARED_FROM = 4
-"""Tiles for each multiprocessor from which sharing a factor between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
+"""Tiles per multiprocessor from which TMA multicast between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
 without; 6304x768x768 (three) 20.3 and 19.0."""
 NEAR = 1.6
-"""The fastest tile of each of 61 products and convolutions was estimated at 1.51 times the least estimate or below."""
+"""The fastest tile of each of 61 products and convolutions had an estimate of at most 1.51 times the least."""
 SPLIT_FROM = 24
-"""Steps of 64 terms from which splitting them is tried: 1x768x768 (twelve) 4.0 us, split or not."""
+"""Steps of 64 terms from which split-K is tried: 1x768x768 (twelve) 4.0 us, split or not."""
 CLUSTERED = 7 / 8
-"""Share of the multiprocessors that the blocks of split tiles may take: clusters of more than two leave some over.
-49x2048x1024 of float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
+"""Share of the multiprocessors usable by split-K clusters: clusters of more than two leave some idle. 49x2048x1024 of
+float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
 GATHER = (0.8, 0.08)
-"""Microseconds to add up a split tile: once, and for each chunk of a warp that each block finishes. Tiles of 64x64,
-768x3072: 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. By the barrier of the cluster 4.8 and 6.0."""
+"""Microseconds of the split-K reduction: once, and per chunk of a warp that each block finishes. Tiles of 64x64,
+768x3072: 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. With the cluster barrier 4.8 and 6.0."""
 
 
 def _light(parts: Anatomy) -> bool:
@@ -202,7 +202,7 @@ def fitting(work: Work) -> list[Tile]:
 
 
 def _cut(work: Work) -> list[Tile]:
-    """Return the tiles that the columns can be cut in, whose sums fit the registers."""
+    """Return the tiles that divide the columns suitably, with sums that fit the registers."""
     narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
     return [
         tile
@@ -225,14 +225,14 @@ def _is_near(work: Work, tile: Tile) -> bool:
 
 
 BOX = 256
-"""Rows that the copy engine fetches at once, at most."""
+"""Maximum rows of a TMA box."""
 
 
 def _takes_columns(work: Work, tile: Tile) -> bool:
     """Return whether the columns of a tile are whole chunks, or rows of a right factor [n, k] that end within one.
 
-    Then the last chunk begins in the one before it, or a tile has all columns. Of [k, n] such tiles would be fetched
-    from the middle of lines of 128 bytes: 1568x768x3072 by 64x160 25 us, by 64x192 14.
+    Then the last chunk overlaps the previous one, or a tile has all columns. For [k, n] such tiles would be loaded from
+    the middle of 128-byte lines: 1568x768x3072 by 64x160 25 us, by 64x192 14.
     """
     transposed = work.parts.products[0].transposed
     if tile.n % 64 == 0:
@@ -242,7 +242,7 @@ def _takes_columns(work: Work, tile: Tile) -> bool:
 
 
 def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
-    """Return the tile with the least estimated time, and the time."""
+    """Return the tile with the least estimated time, and that time."""
 
     def tries(tile: Tile) -> bool:
         if tile.split > 1:
@@ -256,19 +256,19 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
 
 
 def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
-    """Return the microseconds of each tile that fits, split where they are few."""
+    """Return the microseconds of each tile that fits, with split-K if there are few."""
     tiles = [*fitting(work), *(tile for tile in shared(work.parts) if _splits(work, arch, tile))]
     return {tile: _microseconds(work, tile, arch) for tile in tiles}
 
 
 def _count(work: Work, tile: Tile) -> int:
-    """Return how many tiles there are, those of a cluster together."""
+    """Return the number of tiles, those of a cluster counted together."""
     across = work.size.across(tile.n // work.first_operand)
     return -(-work.size.m // (tile.m * tile.cluster)) * across * work.size.products
 
 
 def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
-    """Return the estimated time by a tile that has the columns of all products of a gate."""
+    """Return the estimated time of a tile, with the columns of all products of a gate."""
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) + work.staged_bytes
@@ -280,7 +280,7 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
     computed = prologue_cpp.microseconds(parts, left_rows(size, tile))
     if rounds > 1:
         one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
-        # One team stores and then multiplies, of two the one while the other does.
+        # One team alternates between stores and products; two teams overlap them.
         behind = 0.0 if tile.teams > 1 else steps * cost.several
         return LAUNCH + rounds * larger(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
     once, each = GATHER
@@ -292,15 +292,15 @@ def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
 
 
 LONG = 4.0
-"""Microseconds by estimate above which a kernel lets the one behind it begin only when its last products are done.
+"""Estimated microseconds above which a kernel triggers its dependent launch only after its last products.
 
 None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 614, 592; ViT-B/16 with 1 image 425, 442,
-402; ResNet-50 with 1 image, whose convolutions take 3 to 7, 224, 223, 225, and 247 where all of them do.
+402; ResNet-50 with 1 image, whose convolutions take 3 to 7, 224, 223, 225, and 247 if all of them do.
 """
 
 
 def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
-    """Return whether a launch by a tile, one that has a cost, takes long enough for the next one to wait."""
+    """Return whether a launch with this timed tile is long enough for a late dependent launch."""
     whole = replace(tile, n=tile.n * work.first_operand)
     known = whole in costs_of(work.parts) or whole in shared(work.parts)
     return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
@@ -311,24 +311,24 @@ SPLITS = {
     Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
     Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
 }
-"""How many blocks share a tile. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8,
-64x128 whole 19.9; 11520 terms 32.7, 34.5 and 36.1. None takes less by 128x64, 128x160 or 128x192, or by more blocks."""
+"""Split-K factors. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8, 64x128 whole 19.9;
+11520 terms 32.7, 34.5 and 36.1. None is faster by 128x64, 128x160 or 128x192, or by more blocks."""
 SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
 def _whole(parts: Anatomy, tile: Tile) -> Tile:
-    """Return the tile that has the cost of a split one's products."""
+    """Return the unsplit tile with the cost of a split one's products."""
     whole = replace(tile, split=1)
     return whole if whole in costs_of(parts) else replace(whole, teams=2)
 
 
 def shared(parts: Anatomy) -> list[Tile]:
-    """Return the tiles that several blocks may share; where float32 keeps its digits only the smallest was tried."""
+    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried."""
     return [tile for tile in SPLIT if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 
 def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
-    """Return whether tiles are few enough that as many blocks for each as it is split for may be faster."""
+    """Return whether tiles are so few that split-K may be faster."""
     if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
         return False
     share = 1.0 if tile.split == 2 else CLUSTERED
@@ -342,7 +342,7 @@ def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
 
 
 def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
-    """Return the other tiles whose sums have the bits of the chosen one's, fastest first; none of one that is split."""
+    """Return the other tiles with bit-identical sums, fastest first; none for a split one."""
     if chosen.split > 1:
         return []
     tiles = sorted(fitting(work), key=lambda tile: _microseconds(work, tile, arch))
@@ -350,7 +350,7 @@ def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
 
 
 def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
-    """Return the tiles that may be near the fastest, and all ways to split where they are few."""
+    """Return the tiles whose estimate is near the best, and all split-K factors if they are few."""
     estimated = _estimated(work, arch)
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
     tiles += [tile for tile in shared(work.parts) if _splits(work, arch, tile)]

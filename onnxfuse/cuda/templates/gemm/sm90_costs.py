@@ -1,4 +1,4 @@
-"""What the tiles of the gemm template on Hopper cost, as measured: what the choice of one is made from."""
+"""Measured costs of the gemm template's tiles on Hopper, for tile selection."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ class Cost:
     """Microseconds of a tile: measured on an H200, float16, bias + GELU, 2026-11, over 24 sizes."""
 
     launch: float
-    """Where a multiprocessor takes one tile: all but the products."""
+    """For a single tile per multiprocessor: everything except the products."""
     step: float
-    """The same: 64 terms."""
+    """For a single tile: 64 terms."""
     several: float
-    """Where it takes several tiles, and the card runs into its power limit: 64 terms."""
+    """For several tiles, with the card at its power limit: 64 terms."""
     finish: float
-    """The same: all else, of each tile."""
+    """For several tiles: everything else, per tile."""
     light: float
-    """The same for a body of few instructions: bias, residual, ReLU."""
+    """The same for an epilogue of few instructions: bias, residual, ReLU."""
 
 
 COSTS = {
@@ -49,18 +49,18 @@ COSTS = {
     Tile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
     Tile(128, 320, 1, warpgroups=2, teams=1): Cost(5.2, 0.870, 0.950, 3.60, 1.90),
 }
-"""What the choice is made from, and what is tuned over. The columns of all products of a gate count together.
+"""Costs of the tiles that are considered and tuned. Columns of all products of a gate count together.
 
-Those of 32 columns are for windows, whose rows come more slowly than a matrix's: about twice the times here. The
-choice is within 4% of the fastest tile in 24 convolutions of at most 32 filters, float16 and float32 (2026-11-22).
+Those of 32 columns are for windows, whose rows load more slowly than a matrix's: about twice the times here. The choice
+is within 4% of the fastest tile in 24 convolutions of at most 32 filters, float16 and float32 (2026-11-22).
 
 Those of 96, 160 and 320 columns and 64x192: fitted to 18 convolutions of 320 and 640 filters and 12 products of 1568
-and 6272 rows, with what these say of 128x64, 192x128, 128x192 and 192x192, too (2026-11-26); the choice is within 1% of
-the fastest tile there, at worst 12%. 320 columns are two instructions, of 192 and 128 columns.
+and 6272 rows, consistent with 128x64, 192x128, 128x192 and 192x192 (2026-11-26); the choice is within 1% of the fastest
+tile there, at worst 12%. 320 columns are two instructions, of 192 and 128 columns.
 
-Not here, since they won nowhere: wider clusters of these tiles, 64x256, two blocks of one warpgroup on a multiprocessor
-(1024x1024x1024 8.3 us, 6.6 for one); 192x96, 256x96, 128x224, 192x160, 256x192, and 256x160, as fast as 128x160 by two
-teams, which leaves room for a residual.
+Omitted because they were never fastest: wider clusters of these tiles, 64x256, two blocks of one warpgroup on a
+multiprocessor (1024x1024x1024 8.3 us, 6.6 for one); 192x96, 256x96, 128x224, 192x160, 256x192, and 256x160, as fast as
+128x160 by two teams, which leaves room for a residual.
 """
 TF32_COSTS = {
     **COSTS,
@@ -70,9 +70,9 @@ TF32_COSTS = {
     Tile(64, 192, 1): Cost(3.6, 0.231, 0.340, 1.50, 0.40),
     Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
 }
-"""The same of float32, 32 terms a step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21) the
-choice takes 0.3% more time than the best tile of each, at worst 14%; by float16's own table 2.5%, at worst 35%. 64x192
-is an estimate."""
+"""The same for float32, 32 terms per step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21)
+the choice takes 0.3% more time than the best tile of each, at worst 14%; with float16's table 2.5%, at worst 35%.
+64x192 is an estimate."""
 PRECISE_COSTS = {
     Tile(64, 64, 1): Cost(2.6, 0.62, 0.65, 0.75, 0.44),
     Tile(64, 128, 1): Cost(3.4, 1.00, 1.05, 1.10, 0.83),
@@ -81,13 +81,13 @@ PRECISE_COSTS = {
     Tile(256, 64, 1, warpgroups=2, teams=1): Cost(3.6, 1.50, 1.57, 1.98, 0.82),
     Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 1.37, 1.43, 1.98, 0.82),
 }
-"""The same of float32 that keeps its digits. `several` and `light` are fitted to the six layers of ResNet-50's first
-blocks, 32 images (H200, 2026-11-26), the others reckoned from them. Beside two sets of sums registers are left for 64
-rows of 128 columns, or 128 of 64."""
+"""The same for unrounded float32. `several` and `light` are fitted to the six layers of ResNet-50's first blocks, 32
+images (H200, 2026-11-26), the others derived from them. With two sets of sums the registers suffice for 64 rows of 128
+columns, or 128 of 64."""
 
 
 def costs_of(parts: Anatomy) -> dict[Tile, Cost]:
-    """Return the tiles that a body may take, and what each costs."""
+    """Return the tiles available for a body, and the cost of each."""
     if parts.precise:
         return PRECISE_COSTS
     return TF32_COSTS if parts.to_tf32 else COSTS

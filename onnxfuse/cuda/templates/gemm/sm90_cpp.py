@@ -1,4 +1,4 @@
-"""The generated text of the kernel for Hopper: its tensor maps, its products, how a chunk of results is put."""
+"""Source generation of the Hopper kernel: tensor maps, products, and stores of result chunks."""
 
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import warpgroup
@@ -18,14 +18,14 @@ _SWIZZLED = {
     2: "(puts + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
     4: "((puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
 }
-"""Where a thread's two elements lie in a chunk, by their size. A row is 128 bytes, its pieces of 16 bytes swizzled as
-the copy engine has them; elements of 4 bytes take two such blocks of rows."""
+"""Location of a thread's two elements in a chunk, by element size. A row is 128 bytes, its 16-byte pieces swizzled as
+by TMA; elements of 4 bytes occupy two such blocks of rows."""
 
 
 def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
-    """Return the kernel for Hopper's tensor cores; of the left factor `left_rows` are fetched for a tile.
+    """Return the kernel for Hopper's tensor cores; `left_rows` of the left factor are loaded per tile.
 
-    A `long` one lets the kernel behind it begin late.
+    A `long` one triggers its dependent launch late.
     """
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
@@ -81,13 +81,13 @@ def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, l
 
 
 FEW = 64
-"""Columns whose products are added up in float32 while the next ones' run, where float32 keeps its digits."""
+"""Columns for which unrounded float32 accumulates products in float32 registers while the next ones run."""
 SLICES = 4
-"""Of a row of 128 bytes: a product of the tensor cores takes 32 at a time."""
+"""Slices of a 128-byte row: a tensor-core product consumes 32 bytes at a time."""
 
 
 def slices(size: Problem, terms: int) -> int:
-    """Return how many slices of a step are multiplied: of a group of channels so many that steps end where it does."""
+    """Return how many slices of a step are multiplied: for a group of channels so many that steps end with it."""
     if size.groups == 1:
         return SLICES
     whole = settled(size.channels) * SLICES // terms
@@ -95,26 +95,26 @@ def slices(size: Problem, terms: int) -> int:
 
 
 def _last_slices(size: Problem, terms: int) -> int:
-    """Return how many of them hold terms in the last step; of a window's every step is one element's channels."""
+    """Return how many of them contain terms in the last step; for a window every step is one element's channels."""
     if size.places is not None:
         return slices(size, terms)
     return settled(-(-(size.k % terms) * SLICES // terms)) or SLICES
 
 
 def part_warps(tile: Tile, left_rows: int) -> int:
-    """Return the warps that have rows of the left factor: those whose sums are sent."""
+    """Return the warps with rows of the left factor, whose sums are exchanged."""
     return smaller(4 * tile.warpgroups, -(-left_rows // 16))
 
 
 def _beside(work: Work) -> int:
-    """Return the matrices that the copy engine fetches for the left factor beside the one in its place."""
+    """Return the matrices that TMA loads for the left factor in addition to the in-place one."""
     return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
 
 
 def piece_bytes(work: Work) -> int:
-    """Return the shared memory for each 16 bytes of terms of matrices side by side: where they lie, and the vectors.
+    """Return the shared memory per 16 bytes of terms of concatenated matrices: their locations, and the vectors.
 
-    It is in blocks of 16 bytes; of no vectors is one, too, as C++ has it.
+    In blocks of 16 bytes; an empty struct is one, too, as in C++.
     """
     prologue = work.parts.prologue
     if prologue is None or not prologue.joined:
@@ -125,7 +125,7 @@ def piece_bytes(work: Work) -> int:
 
 
 def _left_maps(work: Work) -> list[str]:
-    """Return the maps of the left factor, or of what it is computed from, that one first in whose place it will lie."""
+    """Return the tensor maps of the left factor, or of its prologue's inputs, the in-place one first."""
     prologue = work.parts.prologue
     if prologue is not None and not prologue.fetched:
         return []
@@ -156,7 +156,7 @@ def _maps_struct(work: Work) -> str:
 
 
 def _prefetch_maps(work: Work) -> str:
-    """Return how the copy engine is told beforehand which maps it will need: it fetches them while a launch begins."""
+    """Return the prefetch of the tensor maps, which overlaps the start of the launch."""
     parts = work.parts
     maps = [*_left_maps(work), *(f"b[{k}]" for k in range(len(parts.products)))]
     puts = () if work.stored else range(len(parts.epilogues[0].outputs))
@@ -167,7 +167,8 @@ def _prefetch_maps(work: Work) -> str:
 
 
 def _take_staged(work: Work) -> str:
-    """Return how the staged operand is fetched, and how a thread takes its share: at the places of the first output."""
+    """Return how the staged operand is loaded, and how a thread reads its share: at the locations of the first
+    output."""
     fetch, take = "", ""
     if work.staged is not None:
         size, place = work.staged_bytes, _row(work)
@@ -188,7 +189,7 @@ def _take_staged(work: Work) -> str:
 
 
 def _put_results(program: Program) -> str:
-    """Return how a thread puts its results into shared memory, from where the copy engine takes them."""
+    """Return how a thread writes its results to shared memory for the TMA store."""
     lines, offset = [], 0
     for n, output in enumerate(program.outputs):
         stored, size = element_types.TYPES[output.dtype].stored, element_types.TYPES[output.dtype].size
@@ -214,7 +215,7 @@ def _put_results(program: Program) -> str:
 
 
 def _row(work: Work) -> str:
-    """Return where a box begins behind its column: a row of the only matrix, or of one of many."""
+    """Return the row coordinate of a box: in a single matrix, or in one of several."""
     return "row, batch" if work.product_words else "row"
 
 
@@ -235,7 +236,7 @@ def _put_chunk(work: Work) -> str:
 
 
 def _put_moved(work: Work) -> str:
-    """Return how a chunk is put: nothing for the copy engine where outputs are transposed, else nothing for threads."""
+    """Return how a transposed chunk is stored: by threads; without transposition, by TMA."""
     put = "Index column, Index row, unsigned puts"
     if not work.stored:
         moved = put.replace(" row,", " row, Index m, Index n,")

@@ -1,4 +1,4 @@
-"""The template of matrix products and implicit GEMM."""
+"""Declaration of the gemm template: matrix products and implicit GEMM."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.gemm.body import anatomy

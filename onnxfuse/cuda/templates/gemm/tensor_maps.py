@@ -1,4 +1,4 @@
-"""What the copy engine is told of a product on Hopper: its matrices, windows, filters and outputs."""
+"""TMA tensor maps of a product on Hopper: matrices, windows, filters and outputs."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ from onnxfuse.symbolic import element_types
 
 
 def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
-    """Return the maps in the order of `TensorMaps`; of the left factor `left_rows` are fetched for a tile."""
+    """Return the tensor maps in the order of `TensorMaps`; `left_rows` of the left factor are loaded per tile."""
     op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
     maps = _left_maps(parts, size, left_rows)
     right = None if size.batch is None else size.batch.right
@@ -44,7 +44,7 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
 
 
 def count(work: Work) -> int:
-    """Return how many tensors the copy engine would be told of."""
+    """Return the number of tensor maps."""
     parts = work.parts
     left = 1 if parts.prologue is None else len(parts.prologue.fetched)
     of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
@@ -54,9 +54,9 @@ def count(work: Work) -> int:
 def _beside_map(
     pointer: int, dtype: int, size: Problem, body: int, box: tuple[int, int], slot: Slot | None = None
 ) -> TensorMap:
-    """Return the map of what lies as a body's products do: one below the other, or the columns of groups side by side.
+    """Return the map of a tensor laid out like a body's products: stacked, or with the columns of groups concatenated.
 
-    `slot`: all that is some columns of a wider matrix.
+    `slot`: the tensor is a column slice of a wider matrix.
     """
     pitch, item = size.full_of(body)[-1] if slot is None else slot.total, element_types.TYPES[dtype].size
     matrices = None if size.batch is None else size.products
@@ -68,7 +68,7 @@ def _beside_map(
 
 
 def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]:
-    """Return the map of the left factor, or those of the matrices that it is computed from."""
+    """Return the map of the left factor, or those of the prologue's input matrices."""
     pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, left_rows)
     if parts.prologue is not None:
         read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
@@ -82,22 +82,22 @@ def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]
 
 
 def _window(places: WindowGeometry) -> Window:
-    """Return the window as the copy engine sees it."""
+    """Return the window for TMA's im2col mode."""
     lower = tuple(-b for b in places.begin[::-1])
     upper = tuple(places.end[i] - (k - 1) * places.dilations[i] for i, k in enumerate(places.kernel))[::-1]
     return Window(lower, upper, places.strides[::-1])
 
 
 MAX_STRIDE = 8
-"""The copy engine takes no longer steps (CUDA driver API, cuTensorMapEncodeIm2col)."""
+"""Maximum traversal stride of TMA (CUDA driver API, cuTensorMapEncodeIm2col)."""
 CORNERS = {2: 128, 3: 16}
-"""How far a window may begin before an image, and how far before or behind its end, one less behind; by its axes."""
+"""Range of the window's corner offsets, by the number of its axes."""
 OFFSETS = {2: 255, 3: 31}
-"""How far an element lies from the window's first one, at most (PTX ISA, im2col offsets of 8 and of 5 bits)."""
+"""Maximum offset of an element from the window's first one (PTX ISA, im2col offsets of 8 and of 5 bits)."""
 
 
 def slides_fast(places: WindowGeometry) -> bool:
-    """Return whether the copy engine takes windows of these strides, sizes and pads."""
+    """Return whether TMA supports windows of these strides, sizes and pads."""
     window, corner = _window(places), CORNERS[len(places.kernel)]
     offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
     return (
@@ -116,7 +116,7 @@ def _filters_map(pointer: int, parts: Anatomy, size: Problem, places: WindowGeom
 
 
 def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
-    """Return the bytes from one element to the next, of a contiguous tensor, but along the innermost dimension."""
+    """Return the byte strides of a contiguous tensor, except the innermost dimension's."""
     return tuple(itertools.accumulate(extents, operator.mul, initial=element_types.TYPES[dtype].size))[1:]
 
 
@@ -131,9 +131,9 @@ def _map(
     matrices: int | None = None,
     to_tf32: bool = False,
 ) -> TensorMap:
-    """Return the map of a matrix, or of several: what lies beyond the rows of one is not the next one's.
+    """Return the tensor map of a matrix, or of several that are separate in it, so that rows beyond one read as zero.
 
-    `pitch`: elements from one row to the next, where that is not `columns`.
+    `pitch`: row stride in elements, if it differs from `columns`.
     """
     line = (columns if pitch is None else pitch) * element_types.TYPES[dtype].size
     if matrices is None:

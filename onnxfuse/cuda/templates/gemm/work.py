@@ -1,4 +1,4 @@
-"""All that the plans and the texts of a product's kernels are made from."""
+"""Input of planning and source generation for a product's kernels."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ from onnxfuse.symbolic.strides import Shape
 
 @dataclass(frozen=True)
 class Work:
-    """All that the plans of the kernels are made from."""
+    """Input of planning and source generation for all kernels."""
 
     op: FusedOp
     parts: Anatomy
@@ -35,17 +35,17 @@ class Work:
 
     @property
     def source(self) -> str:
-        """What the left factor is, as the templates' files are named."""
+        """Kind of the left factor, as used in the names of the templates' files."""
         return "matrix" if self.size.places is None else "window"
 
     @property
     def first_operand(self) -> int:
-        """Among the inputs of an epilogue, which are its products and then its operands."""
+        """Index of the first operand among an epilogue's inputs, after its products."""
         return len(self.parts.epilogues[0].products)
 
     @cached_property
     def stored(self) -> tuple[Stored, ...]:
-        """Of each epilogue, where its cells go; none where all outputs are written as the products lie."""
+        """Store layout of each epilogue; empty if all outputs are laid out like the products."""
         if not any(epilogue.moves for epilogue in self.parts.epilogues):
             return ()
         return tuple(stored(self.size.full_of(i), e.moves) for i, e in enumerate(self.parts.epilogues))
@@ -71,7 +71,7 @@ class Work:
 
     @cached_property
     def staged(self) -> int | None:
-        """The input of an epilogue that the copy engine can fetch to where the first output will be put."""
+        """The epilogue input that TMA can load to the location of the first output."""
         operands, first = self.parts.epilogues[0].operands, self.first_operand
         cells = (i for i in expressions.live_inputs(self.program) if i >= first and self.kinds[i - first] == "cell")
         sizes = ((i, element_types.TYPES[self.op.inputs[operands[i - first]]].size) for i in cells)
@@ -79,43 +79,43 @@ class Work:
 
     @property
     def staged_bytes(self) -> int:
-        """The bytes that one cell of it takes."""
+        """Bytes per cell of it."""
         return 0 if self.staged is None else element_types.TYPES[self.program.outputs[0].dtype].size
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How the kernel for sm_80 is cut for a problem."""
+    """Parameters of the sm_80 kernel for a problem."""
 
     block: Block
     stages: int
-    """Of the ring in shared memory."""
+    """Stages of the shared-memory ring."""
     shared_bytes: int
     width: int
-    """Neighbouring cells that a thread computes at a time."""
+    """Adjacent cells that a thread computes at a time."""
     a_piece: int
     b_piece: int
-    """Bytes that a copy of a factor takes at a time: 2, 4, 8 or 16."""
+    """Bytes per copy of a factor: 2, 4, 8 or 16."""
     along: int
-    """Elements on whose boundary each row of the left factor begins, and of what it is computed from; at most 16."""
+    """Alignment in elements of the rows of the left factor and of its prologue's inputs; at most 16."""
     resident: int
-    """Blocks of a multiprocessor that it leaves registers for, 0 = any."""
+    """Minimum resident blocks per multiprocessor for the compiler, 0 = any."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the kernel for few rows is cut for a problem."""
+    """Parameters of the kernel for few rows for a problem."""
 
     strip: Strip
     stages: int
-    """Of the ring of each warp."""
+    """Stages of each warp's ring."""
     shared_bytes: int
     width: int
-    """Neighbouring cells that a thread finishes."""
+    """Adjacent cells that a thread finishes."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
 
 
 def output_bytes(parts: Anatomy) -> int:
-    """Return the bytes that one cell of an epilogue's outputs takes."""
+    """Return the bytes per cell of an epilogue's outputs."""
     return sum(element_types.TYPES[o.dtype].size for o in parts.epilogues[0].program.outputs)

@@ -1,1 +1,1 @@
-"""Any body on any extents: a thread for each element, one kernel for all shapes, when no other one is there."""
+"""General kernel: any body on any extents, one thread per element, used if no other kernel supports the shapes."""

@@ -1,4 +1,4 @@
-"""Moved data by its coordinates: C++ that returns the element at `c` of a movement's result."""
+"""Data movement by coordinates: C++ that returns the element at `c` of a movement's result."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from onnxfuse.symbolic.branching import larger
 from onnxfuse.symbolic.strides import Shape
 
 Element = Callable[[int, list[str]], str]
-"""C++ of the element of an operand, by its number, at these coordinates."""
+"""C++ of an operand's element, by operand index, at these coordinates."""
 
 
 def read_operands(how: Movement, count: int) -> range:
-    """Return which operands of a movement have elements that are read; of the others the shape counts."""
+    """Return the operands of a movement whose elements are read; of the others only the shape matters."""
     return range(count) if isinstance(how, Concatenated | Padded | LookedUp) else range(1)
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a general kernel, all of them its parameters: other extents are the same text."""
+"""Parameters of a general kernel: all extents are parameters, so that the source is independent of them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Numbers:
-    """The words behind the step, in the order in which they were asked for."""
+    """The words after the step, in the order of their first use."""
 
     words: list[int] = field(default_factory=list)
     shapes: dict[int, int] = field(default_factory=dict)
-    """By the identity of a shape that lives as long, where its extents begin."""
+    """Start of a shape's extents, by the identity of the shape object, which must outlive this."""
     held: list[Sequence[int]] = field(default_factory=list)
 
     def one(self, value: int) -> str:
-        """Return C++ of a number."""
+        """Return C++ of an integer parameter."""
         self.words.append(value)
         return f"p.number[{len(self.words) - 1}]"
 
     def extents(self, shape: Sequence[int]) -> str:
-        """Return C++ of the address of the extents of a shape; those of one shape are there once."""
+        """Return C++ of the address of a shape's extents, which are stored once per shape."""
         if id(shape) not in self.shapes:
             self.shapes[id(shape)] = len(self.words)
             self.held.append(shape)

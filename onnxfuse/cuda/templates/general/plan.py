@@ -1,7 +1,7 @@
-"""Launch plans of the general kernel: one text for all extents of inputs of some ranks, and one plan that always holds.
+"""Launch plans of the general kernel: one source for all extents at given ranks, and a plan that always exists.
 
-What other values are made of again and again (sums, products, attention, what is moved after it was computed) is kept
-in scratch memory, level by level: each level is a launch of the same kernel, the last one writes the outputs.
+Values that are read repeatedly (sums, products, attention, operands of movements after computation) are materialized in
+scratch memory, level by level: each level is a launch of the same kernel, and the last one writes the outputs.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from onnxfuse.symbolic.strides import Shape
 
 THREADS = 128
 BLOCKS = 16
-"""Blocks of a multiprocessor, at most: a thread takes more than one element beyond that."""
+"""Maximum blocks per multiprocessor: beyond that a thread processes more than one element."""
 SHARED_FLOATS = 2 * 16 * 65
-"""Of the tiles of factors, as general.cuh has them."""
+"""Floats of the factors' tiles in shared memory, as in general.cuh."""
 ALIGNMENT = 16
-"""Bytes of which each value in scratch memory begins at a multiple."""
+"""Alignment of values in scratch memory, in bytes."""
 
 
 def plan(
     name: str, program: Program, running: Running | None, input_shapes: tuple[Shape, ...], arch: Arch
 ) -> LaunchPlan:
-    """Return how to run a program, whose reductions over no axes are the running sum, on inputs of these shapes.
+    """Return the launch plan of a program, whose reductions over no axes are running sums, on inputs of these shapes.
 
-    Asked about recorded shapes it asks only whether the op takes them at all. Raises `UnsupportedError` where not.
+    For recorded shapes it branches only on whether the op supports them. Raises `UnsupportedError` if it does not.
     """
     program = alone(centred(program))
     of = {i: (*s,) for i, s in shapes.of_values(program, input_shapes).items()}
@@ -65,7 +65,7 @@ def plan(
     counts.append([math.prod(of[o.value]) for o in program.outputs])
     kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(kept))
     shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contract | Reduce) for i in kept) else 0
-    # By powers of two, so that the scratch memory of many shapes is that of a few.
+    # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << larger(used - 1, 0).bit_length() if kept else 0
     outputs = tuple(of[o.value] for o in program.outputs)
     launches = [
@@ -86,21 +86,21 @@ def _blocks(counts: Iterable[int], arch: Arch) -> int:
 
 
 def _threads(program: Program, index: int) -> int:
-    """Return how many threads work on an element of a value: of a reduction a block, but of what a window sees."""
+    """Return how many threads compute an element of a value: a block for a reduction, one for a window."""
     value = program.values[index]
     return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], Window) else 1
 
 
 def _kept(program: Program) -> frozenset[int]:
-    """Return the values that are kept in scratch memory."""
+    """Return the values materialized in scratch memory."""
     wanted, found = _wanted(program), set[int]()
     for index in wanted:
         value = program.values[index]
         if isinstance(value, Reduce | Contract | Resample | Attend):
             found.add(index)
-        if not isinstance(value, Apply | Reduce):  # these read elements again and again, or by coordinates of their own
+        if not isinstance(value, Apply | Reduce):  # these read elements repeatedly, or by coordinates of their own
             found |= {a for a in read_by(value) if isinstance(program.values[a], Apply)}
-    if len(program.outputs) > 1:  # one of them may lie over an input, and all are read before any is written
+    if len(program.outputs) > 1:  # an output may alias an input, so all are read before any is written
         found |= {o.value for o in program.outputs}
     return frozenset(found)
 
@@ -129,7 +129,7 @@ def _called(program: Program, kept: frozenset[int]) -> list[int]:
 
 
 def _levels(program: Program, kept: frozenset[int]) -> dict[int, int]:
-    """Return for each value after how many launches it is known."""
+    """Return for each value the number of launches after which it is available."""
     levels: dict[int, int] = {}
     for index in _wanted(program):
         levels[index] = max((levels[a] for a in read_by(program.values[index])), default=0) + (index in kept)
@@ -137,7 +137,7 @@ def _levels(program: Program, kept: frozenset[int]) -> dict[int, int]:
 
 
 def _scratch_type(dtype: int) -> int:
-    """Return the element type in which values of this one are kept: no 16-bit float is rounded."""
+    """Return the element type of a materialized value: 16-bit floats are stored unrounded."""
     return int(TensorProto.FLOAT) if element_types.computed(dtype) == "float" else dtype
 
 

@@ -1,4 +1,4 @@
-"""Products and convolutions in the text of a general kernel: tile by tile, in groups of channels element by element."""
+"""Matrix products and convolutions in a general kernel: tiled, or element by element for grouped channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stage(text: Text, contract: Contract, shape: Shape, to: str) -> str:
-    """Return what computes a contraction of this shape in scratch memory."""
+    """Return the code that computes a contraction of this shape in scratch memory."""
     if element_types.computed(contract.accumulator) != "float":
         raise UnsupportedError(f"products of {element_types.name(contract.dtype)}")
     if not isinstance(text.program.values[contract.args[0]], Window):
@@ -46,7 +46,7 @@ def _matrices(text: Text, contract: Contract, shape: Shape, to: str) -> str:
 
 
 def _images(text: Text, contract: Contract, shape: Shape, to: str) -> str:
-    """Rows are the places of all images, terms the channels with all taps."""
+    """Implicit GEMM: rows are the positions of all images, terms the channels times taps."""
     seen, filters = contract.args
     places, taps = (shape[0], *shape[2:]), (*text.shapes[filters][1:],)
     rank, columns = len(places), text.numbers.extent(text.shapes[filters], 0)
@@ -69,7 +69,7 @@ def _images(text: Text, contract: Contract, shape: Shape, to: str) -> str:
 
 
 def _product(along: tuple[bool, bool], sizes: tuple[str, ...], work: tuple[str, str, str]) -> str:
-    """Return the call of `multiply`: how many of what, and the bodies that read both factors and keep the results."""
+    """Return the call of `multiply`: sizes, and functors that read the factors and store the results."""
     return (
         f"    multiply<{', '.join(str(a).lower() for a in along)}>(\n      {', '.join(sizes)},\n"
         f"      [&](Index batch, Index row, Index k) {{ {work[0]} }},\n"
@@ -79,7 +79,7 @@ def _product(along: tuple[bool, bool], sizes: tuple[str, ...], work: tuple[str, 
 
 
 def _groups(text: Text, contract: Contract) -> list[str]:
-    """Return the statements after which `sum` is an element of a convolution in groups."""
+    """Return the statements after which `sum` is an element of a grouped convolution."""
     seen, filters = contract.args
     of, extent = text.shapes[filters], text.numbers.extent
     dims, channels, group = len(of) - 2, extent(of, 1), text.numbers.one(of[0] // contract.groups)

@@ -1,4 +1,4 @@
-"""Reductions in the text of a general kernel: a block for each result, of windows a thread; and running sums."""
+"""Reductions in a general kernel: a block per result, for windows a thread; and running sums."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stage(text: Text, reduce: Reduce, shape: Shape, to: str) -> str:
 
 
 def _running_sum(text: Text, reduce: Reduce, shape: Shape, to: str, running: Running) -> str:
-    """Return the loop of a thread for each line."""
+    """Return the loop with a thread for each line."""
     axis = running.axis % len(shape)
     lines = (*shape[:axis], 1, *shape[axis + 1 :])
     extent, wide = text.numbers.extent(shape, axis), _wide(reduce.dtype)
@@ -73,7 +73,7 @@ def _running_sum(text: Text, reduce: Reduce, shape: Shape, to: str, running: Run
 
 
 def _wide(dtype: int) -> str:
-    """Return the C++ type in which elements are reduced: of n terms no rounding counts."""
+    """Return the C++ accumulator type, wide enough that rounding of n terms does not matter."""
     if element_types.is_real(dtype):
         return "double"
     return "unsigned long long" if element_types.computed(dtype) == "unsigned long long" else "long long"

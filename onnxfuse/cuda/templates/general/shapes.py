@@ -1,7 +1,7 @@
-"""The shapes of a program's values, by expressions that ask nothing but whether the op takes the inputs at all.
+"""Symbolic shapes of a program's values, branching only on whether the op supports the inputs.
 
-`Program.shapes` and `movement_maps.shape` tell the same of numbers; as a program is recorded they ask at each step, and
-an answer would hold for what was asked. Here one answer holds for all extents.
+`Program.shapes` and `movement_maps.shape` compute the same for integers; while a program is recorded they branch at
+each step, which would restrict the recorded answer. Here one answer holds for all extents.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from onnxfuse.symbolic.traced_numbers import both, either, selected
 
 
 def want(condition: Any, reason: Callable[[], str]) -> None:
-    """Raise `UnsupportedError` unless a condition holds, the one thing that is asked of extents."""
+    """Raise `UnsupportedError` unless a condition holds, the only branch on extents."""
     if not condition:
         raise UnsupportedError(reason())
 
@@ -94,7 +94,7 @@ def of_values(program: Program, input_shapes: tuple[Shape, ...]) -> dict[int, Sh
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that these broadcast to by numpy's rule."""
+    """Return the broadcast of these shapes by NumPy's rule."""
     rank = max(map(len, shapes), default=0)
     found: list[int] = [1] * rank
     for shape in shapes:
@@ -110,7 +110,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 @singledispatch
 def moved(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
-    """Return the shape of the result of a movement; no element of it lies beside its operand."""
+    """Return the result shape of a movement."""
     raise AssertionError(f"no shape of {how}")
 
 
@@ -283,14 +283,14 @@ def _(how: SpaceToDepth, shapes: tuple[Shape, ...]) -> Shape:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return an axis counted from 0."""
+    """Return a non-negative axis."""
     found = axis + rank if axis < 0 else axis
     want(0 <= found < rank, lambda: f"axis {axis} of a value of rank {rank}")
     return found
 
 
 def sliced(cut: SliceRange, extent: int) -> tuple[int, int]:
-    """Return the first element that a slice takes and how many: Python's meaning, by expressions."""
+    """Return the start and length of a slice, with Python's semantics, as expressions."""
     want(cut.step != 0, lambda: "Slice in steps of 0")
     low, high = (0, extent) if cut.step > 0 else (-1, extent - 1)
 
@@ -303,7 +303,7 @@ def sliced(cut: SliceRange, extent: int) -> tuple[int, int]:
 
 
 def parted(part: SplitOutput, extent: int) -> tuple[int, ...]:
-    """Return how much of an axis each output of a Split gets."""
+    """Return the extents of a Split's outputs along its axis."""
     size = -(-extent // part.parts)
     sizes = part.sizes or (*(size for _ in range(part.parts - 1)), extent - size * (part.parts - 1))
     want(both(sum(sizes) == extent, sizes[-1] >= 0), lambda: f"Split of {extent} into {list(sizes)}")
@@ -311,7 +311,7 @@ def parted(part: SplitOutput, extent: int) -> tuple[int, ...]:
 
 
 def margins(padded: Padded, rank: int) -> dict[int, tuple[int, int]]:
-    """Return the numbers of elements before and after each axis that has such."""
+    """Return the padding before and after each padded axis."""
     axes = tuple(range(rank)) if padded.axes is None else tuple(axis_of(a, rank) for a in padded.axes)
     want(len(axes) == len(padded.before), lambda: f"Pad of {plural(padded.before, 'axis')} of a value of rank {rank}")
     around = dict(zip(axes, zip(padded.before, padded.after, strict=True), strict=True))
@@ -323,7 +323,7 @@ def margins(padded: Padded, rank: int) -> dict[int, tuple[int, int]]:
 
 
 def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
-    """Return of a window its places in an image, the padding before these, and its extents: inward, down, across."""
+    """Return the positions of a window in an image, the padding before them, and its extents: depth, rows, columns."""
     dims = len(shapes[0]) - 2
     want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
     row = (1,) * (2 - dims)

@@ -1,4 +1,4 @@
-"""The text of a general kernel: a function for each value that is read by coordinates, a loop for each that is kept."""
+"""Source generation of a general kernel: a function per value read by coordinates, a loop per materialized value."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from onnxfuse.symbolic.strides import Shape
 
 ARGUMENTS = "const Pointers& t, const Parameters& p, const Index* c"
 CHUNK = 32
-"""Channels of an attention's result that a thread sums at once: the scores are computed again for each chunk."""
+"""Channels of an attention's result that a thread accumulates at once: scores are recomputed for each chunk."""
 
 
 @dataclass
 class Text:
-    """What is printed of a program on inputs of certain ranks."""
+    """The source of a program for inputs of certain ranks."""
 
     program: Program
     shapes: dict[int, Shape]
     kept: dict[int, str]
-    """Of each value that is kept in scratch memory, C++ of its pointer."""
+    """For each materialized value, C++ of its pointer."""
     numbers: Numbers
     running: Running | None
 
     def function(self, index: int) -> str:
-        """Return the function that gives the element of a value at the coordinates `c`, of its rank."""
+        """Return the function that computes the element of a value at the coordinates `c`, of its rank."""
         value, shape = self.program.values[index], self.shapes[index]
         if isinstance(value, Window):
             return self._window(index, value)
@@ -79,7 +79,7 @@ class Text:
         return [own, *movement_cpp.statements(value.how, operands, shape, self.numbers, element)]
 
     def _inside(self, shape: Shape) -> str:
-        """Return the statement that makes coordinates in what a value is broadcast to those in the value itself."""
+        """Return the statement that maps coordinates in a broadcast shape to those in the value itself."""
         rank, extents = len(shape), self.numbers.extents(shape)
         each = f"for (int d = 0; d < {rank}; ++d) own[d] = ({extents})[d] == 1 ? 0 : c[d];"
         return f"Index own[{max(rank, 1)}]; UNROLLED {each} c = own;"
@@ -90,7 +90,8 @@ class Text:
         return f"value{index}(t, p, {at}{more})"
 
     def _window(self, index: int, window: Window) -> str:
-        """The element of an image that a window sees at [batch, channel, places..., taps...], and whether it does."""
+        """Return the image element that a window reads at [batch, channel, positions..., taps...], and whether it is
+        inside."""
         of = self.shapes[window.args[0]]
         dims = len(of) - 2
         _, begin, _ = shapes.places(window, tuple(self.shapes[a] for a in window.args))
@@ -126,7 +127,7 @@ class Text:
         return [*lines, f"const {element_types.computed(values[target].dtype)} r = {expressions.name(plain, target)};"]
 
     def leaves(self, targets: Iterable[int]) -> list[int]:
-        """Return the values that scalar work on the way to `targets` reads by their coordinates."""
+        """Return the values that scalar work for `targets` reads by their coordinates."""
         found, waiting, seen = set[int](), list(targets), set[int]()
         while waiting:
             index = waiting.pop()
@@ -142,7 +143,7 @@ class Text:
                 found.add(index)
         return sorted(found)
 
-    # ---- what is kept, and outputs
+    # ---- materialized values and outputs
 
     def loop(self, shape: Shape, lines: Sequence[str], begin: str = "first()", step: str = "stride()") -> str:
         """Return the loop of all threads, or blocks, over the elements `n` of a shape, at the coordinates `c`."""
@@ -160,7 +161,7 @@ class Text:
         return self.loop(shape, [*self.scalar(index, len(shape)), f"put(t.out{number}, n, r);"])
 
     def stage(self, index: int) -> str:
-        """Return the loop that computes a value which is kept."""
+        """Return the loop that computes a materialized value."""
         value, shape, to = self.program.values[index], self.shapes[index], self.kept[index]
         match value:
             case Reduce():
@@ -202,7 +203,7 @@ class Text:
         ]
 
     def _attended(self, index: int, attend: Attend) -> str:
-        """Online softmax: a thread takes one query of a head and some channels of its result."""
+        """Return the online softmax: a thread processes one query of a head and some channels of its result."""
         q, k, v, *bias = attend.args
         extent = self.numbers.extent
         if element_types.computed(attend.dtype) != "float":
@@ -244,7 +245,7 @@ class Text:
 
 
 def _line(how: Resizing, axis: int, name: str, size: str, out: str) -> list[str]:
-    """Return the statements that find the pixels on both sides of a place along an axis of an image."""
+    """Return the statements that find the two pixels adjacent to a position along an axis of an image."""
     scale = f"(double){out} / (double){size}" if how.scales is None else f"{float(how.scales[axis])!r}"
     match how.centre:
         case "align_corners":
@@ -259,7 +260,7 @@ def _line(how: Resizing, axis: int, name: str, size: str, out: str) -> list[str]
 
 
 def read_by(value: Value) -> tuple[int, ...]:
-    """Return the values whose elements a value is computed from; of what else it has as arguments the shape counts."""
+    """Return the values whose elements a value is computed from; other arguments only matter by shape."""
     if isinstance(value, Move):
         return tuple(value.args[i] for i in movement_cpp.read_operands(value.how, len(value.args)))
     if isinstance(value, Window):

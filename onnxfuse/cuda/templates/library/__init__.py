@@ -1,1 +1,1 @@
-"""Ops of ONNX Runtime's own: no kernels."""
+"""ONNX Runtime's own ops, without kernels of ours."""

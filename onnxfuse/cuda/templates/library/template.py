@@ -1,4 +1,4 @@
-"""The template without kernels."""
+"""Declaration of the template without kernels."""
 
 from onnxfuse.cuda.planning.template import Template
 

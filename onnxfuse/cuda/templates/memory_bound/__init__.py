@@ -1,1 +1,1 @@
-"""The templates that memory bandwidth bounds, planned by one planner."""
+"""Templates bound by memory bandwidth, with a common planner."""

@@ -1,4 +1,4 @@
-"""The templates that memory bounds, `pointwise` and `row`: from a body to its program and a launch plan."""
+"""Planner of the memory-bound templates `pointwise` and `row`: from a body to its program and a launch plan."""
 
 import math
 from functools import lru_cache
@@ -24,7 +24,7 @@ from onnxfuse.symbolic.strides import Shape
 
 
 def program(op: FusedOp) -> Program:
-    """Return the expression program of `op`; raises `UnsupportedError` with the reason where there is none."""
+    """Return the expression program of `op`; raises `UnsupportedError` with the reason if there is none."""
     return _scheduled(read.program(op), op.template)
 
 
@@ -39,7 +39,7 @@ def _scheduled(body: Program, template: str) -> Program:
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes."""
+    """Return the launch plan of `op` for inputs of these shapes."""
     built = program(op)
     outputs = output_shapes(op, input_shapes)
     if not any(math.prod(s) for s in outputs):
@@ -65,7 +65,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
-    """Return the (input, output) pairs that may share memory, for all shapes, where their types and shapes agree.
+    """Return the (input, output) pairs that may alias, for all shapes, provided that their types and shapes agree.
 
     An output qualifies when it depends on every input that is read, so that it is as big as the whole op: each of its
     elements is written by the thread that has read the same element of the input, after reading it.
@@ -84,7 +84,7 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
 
 
 def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
-    """The inputs that a value reads other than through a reduction: its shape covers theirs."""
+    """Return the inputs that a value reads other than through a reduction: its shape covers theirs."""
     seen, waiting, found = set[int](), [index], set[int]()
     while waiting:
         value = built.values[waiting.pop()]
@@ -105,7 +105,7 @@ ROW_VARIANTS = (
     TileTuning(row_threads=64), TileTuning(row_threads=256), TileTuning(row_segment=512), TileTuning(warp_elements=20),
     TileTuning(block_elements=8), TileTuning(long_elements=0), TileTuning(shifted=0),
 )  # fmt: skip
-"""Each constant of `Tuning` that makes another plan, moved by itself."""
+"""Values of each constant of `TileTuning` that lead to other plans, varied one at a time."""
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:

@@ -1,4 +1,4 @@
-"""Templates bounded by memory bandwidth: elementwise work, data movement, and reductions."""
+"""Declarations of the memory-bound templates: elementwise work, data movement, and reductions."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.memory_bound.schedule import candidates, inplace, output_shapes, plan, program

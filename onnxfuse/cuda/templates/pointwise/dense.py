@@ -17,20 +17,20 @@ from onnxfuse.symbolic.strides import Layout, Shape, collapse, divisors, rows, s
 
 @dataclass(frozen=True)
 class Placed:
-    """An operand and how the kernel reaches it."""
+    """An operand, and its access pattern."""
 
     operand: Operand
     kind: str
     """`linear`, `uniform`, `splat`, `inner`, `seam`, `seam_splat` or `gather`; outputs: `linear` or `first`.
 
-    What they are: templates/pointwise/pointwise.cuh.
+    Defined in templates/pointwise/pointwise.cuh.
     """
     slot: int
-    """Its row of strides among the parameters, or -1 where it needs none."""
+    """Index of its stride row among the parameters; -1 if it needs none."""
 
 
 def plan(asked: PlanRequest) -> LaunchPlan:
-    """Return how to run a program without reductions."""
+    """Return the launch plan of a program without reductions."""
     program, arch, tuning = asked.program, asked.arch, asked.tuning
     operands = access.operands(program, asked.input_shapes)
     full = broadcast(*(o.shape for o in operands))
@@ -40,8 +40,8 @@ def plan(asked: PlanRequest) -> LaunchPlan:
     width = _width(operands, count, asked.aligned, arch, tuning)
     placed = place(operands, space, count, width)
     vectors = count // width
-    # Places of three dimensions and more take more arithmetic, which two vectors hide: channel broadcasts 34.4 us by 32
-    # bytes, 35.0 by 16 (float16, 64 MB, H200, 2026-11).
+    # Index arithmetic for three and more dimensions is hidden by two vectors: channel broadcasts 34.4 us by 32 bytes,
+    # 35.0 by 16 (float16, 64 MB, H200, 2026-11).
     in_flight = tuning.bytes_in_flight * (2 if len(space.extents) > 2 else 1)
     unroll = _unroll(placed, width, vectors, arch, in_flight)
     tile = tuning.pointwise_threads * unroll
@@ -80,7 +80,7 @@ def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch,
 
 
 def place(operands: tuple[Operand, ...], space: Layout, count: int, width: int) -> tuple[Placed, ...]:
-    """Return how a kernel that computes `width` neighbours of the last dimension at a time reaches each operand."""
+    """Return the access pattern of each operand, for kernels that compute `width` adjacent elements at a time."""
     kinds = [_kind(o, s, space.extents, count, width) for o, s in zip(operands, space.strides, strict=True)]
     numbers = slots(kind not in ("linear", "uniform") for kind in kinds)
     return tuple(map(Placed, operands, kinds, numbers))
@@ -101,7 +101,7 @@ def _kind(operand: Operand, strides: Shape, extents: Shape, count: int, width: i
 
 
 def _unroll(placed: tuple[Placed, ...], width: int, vectors: int, arch: Arch, in_flight: int) -> int:
-    """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
+    """Return the vectors per thread: enough bytes in flight, but one if a single wave of threads covers everything."""
     if vectors <= arch.sm_count * arch.threads_per_sm:
         return 1
     read = sum(p.operand.size * width for p in placed if p.kind == "linear" and not p.operand.is_output)
@@ -133,7 +133,7 @@ _STORES = {
 
 
 def accesses(placed: tuple[Placed, ...]) -> str:
-    """Return `Pointers` and what surrounds a core that works on W neighbours of each operand at a `Place`."""
+    """Return `Pointers` and the code around a core that processes W adjacent elements of each operand at a `Place`."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     loads = tuple(
         Load(
@@ -148,7 +148,7 @@ def accesses(placed: tuple[Placed, ...]) -> str:
 
 
 def around(loads: tuple[Load, ...], stores: tuple[Store, ...], load_all: str = "") -> str:
-    """Return `Held<W>`, `load_all`, perhaps another one than that of a `Place`, `element` and `store_all`."""
+    """Return `Held<W>`, `load_all`, `element` and `store_all`, optionally with another location type than `Place`."""
     held, place = RegisterGroup("Held", "held", loads, wide=True), "const Place& at, const Parameters& p"
     return (
         held.hold()

@@ -1,7 +1,7 @@
-"""Launch plans of pointwise work on moved data: each input is read through an index map, the output is written dense.
+"""Launch plans of pointwise work with data movement: inputs are read through index maps, outputs written dense.
 
-The text of a kernel holds the structure of the maps, their numbers are its parameters: a new batch or sequence length
-is the same kernel.
+The source depends on the structure of the maps, and their values are parameters: another batch size or sequence length
+uses the same kernel.
 """
 
 import math
@@ -21,19 +21,19 @@ from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
 
 NARROWEST = 4
-"""Bytes of a vector that is narrower than the types allow, so that it divides the inner dimension; twice as many where
-some input is fetched in whole vectors otherwise. A vector that does not divide it is put together from several rows.
+"""Width in bytes of vectors that are narrowed to divide the inner dimension; twice as many if some input is otherwise
+read in whole vectors. A vector that does not divide it is assembled from several rows.
 
-float16, H200, share of copy bandwidth, 4 bytes against 16: Pad of 56x56 73% and 64%; nearest Resize beside a Concat,
-whose other input comes in whole vectors, 67% and 80%.
+float16, H200, share of copy bandwidth, 4 bytes against 16: Pad of 56x56 73% and 64%; nearest Resize with a Concat,
+whose other input is read in whole vectors, 67% and 80%.
 """
 
 
 NARROW_IN_FLIGHT = 4
-"""Times as many bytes in flight where no access takes 16 of them."""
+"""Factor on the bytes in flight if no access is 16 bytes wide."""
 
 STRIDED = 2
-"""Elements of a vector where every input is read with gaps between neighbours: more lie further apart for a warp.
+"""Elements per vector if every input is strided: larger vectors spread a warp's accesses further.
 
 SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%; 224x224x3 from NHWC to NCHW 85%, by 8
 83% (float16, H200, 2026-11).
@@ -41,7 +41,7 @@ SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%;
 
 
 def plan(asked: PlanRequest) -> LaunchPlan:
-    """Return how to run a program with data movement."""
+    """Return the launch plan of a program with data movement."""
     lowered = lower(asked.program, asked.input_shapes)
     small = launch_plan.is_small(math.prod(asked.output_shapes[0]), asked.arch)
     tile = None if small else transpose_tile.choose(lowered)
@@ -49,7 +49,7 @@ def plan(asked: PlanRequest) -> LaunchPlan:
 
 
 def _direct(asked: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
-    """Return the plan in which every thread fetches the operands of a vector of outputs by itself."""
+    """Return the plan in which every thread loads the operands of a vector of outputs directly."""
     entry, arch, tuning = asked.entry, asked.arch, asked.tuning
     count = math.prod(lowered.extents)
     tensors = sources.operands(asked.program, lowered, asked.input_shapes)
@@ -108,7 +108,7 @@ def _width(tensors: tuple[Operand, ...], lowered: LoweredProgram, aligned: bool,
 
 
 def _unroll(fetches: list[Fetch], lowered: LoweredProgram, width: int, vectors: int, arch: Arch, flight: int) -> int:
-    """Vectors per thread: enough bytes in flight, but one where a single wave of threads holds all of them anyway."""
+    """Return the vectors per thread: enough bytes in flight, but one if a single wave of threads covers everything."""
     if vectors <= arch.sm_count * arch.threads_per_sm:
         return 1
     held = [
@@ -116,6 +116,6 @@ def _unroll(fetches: list[Fetch], lowered: LoweredProgram, width: int, vectors: 
         for f in fetches
         if f.holder.startswith("Pack")
     ]
-    # Narrow accesses: many. Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
+    # Narrow accesses need many: Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
     in_flight = flight * (NARROW_IN_FLIGHT if max(held, default=16) < 16 else 1)
     return max(1, min(8, in_flight // max(sum(held), 8)))

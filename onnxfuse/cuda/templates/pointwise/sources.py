@@ -1,4 +1,4 @@
-"""The parts of a kernel on moved data: operands, sources and how each is fetched, constants and parameters."""
+"""Components of a data-movement kernel: operands, sources and their loads, constants and parameters."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,21 +15,21 @@ from onnxfuse.symbolic.strides import Shape, divisors
 
 @dataclass(frozen=True)
 class Fetch:
-    """A source of the plain program and how the kernel gets it."""
+    """A source of the plain program, and how the kernel loads it."""
 
     number: int
-    """Its input of the plain program."""
+    """Index of its input in the plain program."""
     source: Source
     call: str
-    """The load, without its operands."""
+    """The load expression, without its operands."""
     holder: str
-    """C++ type of what a thread holds of it."""
+    """C++ type that a thread holds."""
     starts: Starts | None = None
-    """The table by which it is found."""
+    """Lookup table that locates it."""
 
     @property
     def struct(self) -> str:
-        """The generated struct that finds it."""
+        """Return the generated struct that locates it."""
         return f"Source{self.number}"
 
 
@@ -44,12 +44,12 @@ def operands(program: Program, lowered: LoweredProgram, input_shapes: tuple[Shap
 
 
 def index_bits(lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> int:
-    """Return the width of the kernel's index type: 32 where no element of any tensor lies beyond 2^31."""
+    """Return the width of the kernel's index type: 32 if no element of any tensor lies beyond 2^31."""
     return launch_plan.index_bits(max(math.prod(s) for s in (lowered.extents, *input_shapes)))
 
 
 def fetch(number: int, source: Source, lowered: LoweredProgram, width: int, tail: int, aligned: bool) -> Fetch:
-    """Return how a source is fetched for `width` neighbours, which may run through the last `tail` dimensions."""
+    """Return the load of a source for `width` adjacent elements, which may cross the last `tail` dimensions."""
     name = f"Source{number}"
     last = range(len(lowered.extents) - tail, len(lowered.extents))
     alike = index_maps.fixed(source, last)
@@ -88,13 +88,13 @@ def finders(fetches: list[Fetch], lowered: LoweredProgram, numbers: index_maps.M
 
 
 def looked_up(found: Fetch, lowered: LoweredProgram, width: int, threads: int) -> Fetch:
-    """Return how a source is fetched by a table, where that is the faster way; a block has so many threads."""
+    """Return the load of a source through a table, if that is faster for a block of so many threads."""
     of = concat_table.starts(found.source, lowered, width, threads) if isinstance(found.source, Read) else None
     return found if of is None else replace(found, call=f"load_beside<{found.struct}Starts, W>", starts=of)
 
 
 def tables(fetches: list[Fetch], lowered: LoweredProgram, numbers: index_maps.MapScalars) -> str:
-    """Return the structs of the sources that are found by tables."""
+    """Return the structs of the sources located by tables."""
     return "".join(
         concat_table.text(
             f.struct, f.source, f.starts, element_types.TYPES[lowered.program.inputs[f.number]].stored, numbers
@@ -127,7 +127,7 @@ def stores(tensors: tuple[Operand, ...]) -> tuple[Store, ...]:
 
 
 def place_of(source: Source) -> str:
-    """Return the first arguments of a load: where the source lies, nothing for a guard."""
+    """Return the leading arguments of a load: the location of the source, none for a guard."""
     if isinstance(source, Guard):
         return ""
     return f"from.in{source.inputs[0]}, " if len(source.inputs) == 1 else "from, "

@@ -1,4 +1,4 @@
-"""Launch plans of pointwise work on inputs that run across the output: through a tile in shared memory."""
+"""Launch plans of pointwise work with transposed inputs, through a tile in shared memory."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,59 +18,61 @@ from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.strides import Shape
 
 SIDE = 64
-"""Rows and columns of a tile: 128 bytes of float16 on both sides of memory."""
+"""Rows and columns of a tile: 128 bytes of float16 for both load and store."""
 
 AREA = 4096
 """Elements of a tile: 16 for each thread of a block of 256.
 
-float16, H200, share of copy bandwidth with a quarter of it: keys of 64 columns, 512 tokens 67% in place of 95%,
-56x56x96 from NHWC to NCHW 74% in place of 95%; with twice as much 88% and 90%.
+float16, H200, share of copy bandwidth with a quarter of it: keys of 64 columns, 512 tokens 67% instead of 95%, 56x56x96
+from NHWC to NCHW 74% instead of 95%; with twice as much 88% and 90%.
 """
 
 SMALLEST = 1024
-"""Elements that a tile must hold to be worth its barrier."""
+"""Minimum elements of a tile that justify its barrier."""
 
 SHARED_BYTES = 40_000
-"""Of a block, for all tiles: what every GPU gives without asking leaves room for two blocks at least."""
+"""Maximum shared memory of all tiles per block: the limit without opt-in, which permits two resident blocks at
+least."""
 
 NARROW = 8
-"""Extent: what is shorter, on either side, is read or written in whole sectors anyway, and wastes the tile.
+"""Extents below this are accessed in whole sectors anyway, and would waste the tile.
 
 float16, H200: 3x224x224 from NHWC to NCHW, share of copy bandwidth, 83% without and 19% with a tile.
 """
 
 
 FLAT = 100
-"""Columns that a tile of at least 64 rows may hold all of, so that what it writes is one run in memory: of 128 rows by
-49 columns 95% of copy bandwidth, of 80 rows 86%. Of 197 columns 64% by 16 rows and 70% by 64; in shifted rows, 64 by 72
-at a time, 76% (float16, H200).
-"""
+"""Maximum columns that a tile of at least 64 rows may hold completely, so that its stores are one contiguous run: of
+128 rows by 49 columns 95% of copy bandwidth, of 80 rows 86%. Of 197 columns 64% by 16 rows and 70% by 64; in shifted
+rows, 64 by 72 at a time, 76% (float16, H200)."""
 
 FLAT_AREA = 6400
 """Elements of such a tile."""
 
 WASTE = 0.1
-"""Of a dimension, beyond its end: above it, longer tiles. 196 rows as 4 times 56 reach 75%, as 2 times 104 83%."""
+"""Maximum share beyond the end of a dimension; above it, longer tiles. 196 rows as 4 times 56 reach 75%, as 2 times 104
+83%."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes, and which inputs go through shared memory."""
+    """The work of a block, and the inputs staged through shared memory."""
 
     row: int
     """The dimension in which those are contiguous."""
     rows: int
     columns: int
     sources: tuple[int, ...]
-    """By the input of the plain program."""
+    """Indices of inputs of the plain program."""
     written_flat: bool = False
-    """The tile holds whole rows of the output, one after the other in memory: vectors run on into the next row."""
+    """The tile holds whole output rows, contiguous in memory: vectors continue into the next row."""
     read_flat: tuple[int, ...] = ()
-    """Sources of which it holds whole columns, one after the other in memory: vectors run on into the next column."""
+    """Sources of which it holds whole columns, contiguous in memory: vectors continue into the next column."""
 
 
 def choose(lowered: LoweredProgram) -> Tile | None:
-    """Return the tile in which most of the inputs that run across are contiguous; None where none runs across."""
+    """Return the tile in whose row dimension most of the transposed inputs are contiguous; None if no input is
+    transposed."""
     inner = len(lowered.extents) - 1
     across = {n: s for n, s in lowered.sources.items() if isinstance(s, Read) and _runs_across(s, inner)}
     best: tuple[int, ...] = ()
@@ -93,7 +95,8 @@ def choose(lowered: LoweredProgram) -> Tile | None:
 
 
 def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...]) -> Tile:
-    """Return the tile's sides. Odd extents make narrow vectors; where one fits whole, vectors run through its seams."""
+    """Return the tile's sides. Odd extents require narrow vectors, unless one side fits completely and vectors cross
+    rows."""
     inner = len(lowered.extents) - 1
     down, along = lowered.extents[row], lowered.extents[inner]
     if along % 4 and along <= FLAT and row == inner - 1 and down * along % 8 == 0:
@@ -107,7 +110,7 @@ def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...]) -> Tile:
 
 
 def _dense_by_column(lowered: LoweredProgram, source: Source, row: int) -> bool:
-    """Return whether a source lies column after column in memory, in one piece."""
+    """Return whether a source is contiguous in column order."""
     inner = len(lowered.extents) - 1
     if not isinstance(source, Read) or len(source.cases) > 1:
         return False
@@ -126,10 +129,10 @@ def _contiguous(source: Read, dimension: int) -> bool:
 
 
 def _sides(rows: int, columns: int, size: int) -> tuple[int, int]:
-    """Return the sides of a tile for dimensions of these extents: few elements beyond the edge, about AREA in it."""
+    """Return the tile sides for dimensions of these extents: few elements beyond the edges, and about AREA in total."""
     step = max(8, 4 // size)
     down = _side(rows, SIDE, step, WASTE)
-    # One long side is enough: a tile of two would hold half as many blocks.
+    # One long side suffices: with two, half as many tiles would be resident.
     across = _side(columns, SIDE, step, WASTE if down <= SIDE else 1)
     if down < SIDE // 2:
         across = _side(columns, AREA // down, step, 1)
@@ -139,9 +142,9 @@ def _sides(rows: int, columns: int, size: int) -> tuple[int, int]:
 
 
 def _side(extent: int, limit: int, step: int, waste: float) -> int:
-    """Return the side that cuts `extent` into as few tiles as `limit` allows, evenly; long ones all alike.
+    """Return the side that divides `extent` into as few equal tiles as `limit` allows.
 
-    Where more than a share of `waste` lies beyond the end, half as many tiles.
+    If more than a share of `waste` lies beyond the end, half as many tiles.
     """
     if extent > 4 * limit:
         return limit // step * step
@@ -155,16 +158,16 @@ def _side(extent: int, limit: int, step: int, waste: float) -> int:
 
 
 def plan(asked: PlanRequest, lowered: LoweredProgram, tile: Tile) -> LaunchPlan:
-    """Return the plan in which a block fetches a tile of the inputs that run across."""
+    """Return the plan in which a block stages the transposed inputs through a tile."""
     entry, aligned, tuning = asked.entry, asked.aligned, asked.tuning
     tensors = sources.operands(asked.program, lowered, asked.input_shapes)
     inner = len(lowered.extents) - 1
     widest = strides.vector_width(tuple(t.size for t in tensors)) if aligned else 1
-    # A vector runs through one seam at most.
+    # A vector crosses at most one row end.
     widest = min(widest, 1 << (tile.columns.bit_length() - 1))
     along = tile.columns * tile.rows if tile.written_flat else tile.columns
     width = gcd(widest, along, lowered.extents[inner] * (lowered.extents[tile.row] if tile.written_flat else 1))
-    # Below half the widest vectors rows are shifted: 1025 columns of float16, element by element, are 34% of a copy.
+    # Below half the widest vectors rows are shifted: 1025 columns of float16, element by element, reach 34% of a copy.
     shifted = not tile.written_flat and not tile.read_flat and width < widest // 2 and tile.columns % widest == 0
     width = widest if shifted else width
     tail = 2 if tile.written_flat else 1
@@ -215,7 +218,7 @@ def plan(asked: PlanRequest, lowered: LoweredProgram, tile: Tile) -> LaunchPlan:
 
 
 def _flat_grain(source: Read, lowered: LoweredProgram, tile: Tile, most: int) -> int:
-    """Return the elements of one access to a source that lies column after column."""
+    """Return the elements per access to a source that is contiguous in column order."""
     inner = len(lowered.extents) - 1
     (case,) = source.cases
     others = (f for a, f in case.position.terms if a not in (Digit(tile.row), Digit(inner)))
@@ -231,7 +234,7 @@ def _tiles(
     tensors: tuple[Operand, ...],
     numbers: index_maps.MapScalars,
 ) -> str:
-    """Return `Tiles`, how they are filled, and `load_all`, which reads them and the other sources."""
+    """Return `Tiles`, the code that fills them, and `load_all`, which reads them and the other sources."""
     fields, fills, loads = [], [], []
     for f in fetches:
         if f.number in tile.sources and isinstance(f.source, Read):
@@ -260,7 +263,7 @@ def _fill(
     tensors: tuple[Operand, ...],
     numbers: index_maps.MapScalars,
 ) -> str:
-    """Return the call that brings a source to shared memory."""
+    """Return the call that copies a source to shared memory."""
     size = element_types.TYPES[lowered.program.inputs[f.number]].size
     operand = sources.place_of(source).removesuffix(", ")
     if f.number in tile.read_flat:
@@ -276,7 +279,7 @@ def _fill(
 
 
 def _other(f: Fetch, lowered: LoweredProgram, shifted: bool) -> str:
-    """Return the load of a source that is read where it is used."""
+    """Return the load of a source that is not staged."""
     start = sources.place_of(f.source)
     if not shifted or f.holder.startswith("Splat") or index_maps.fixed(f.source, (len(lowered.extents) - 1,)):
         return f"{f.call}({start}at, p)"
@@ -288,7 +291,7 @@ def _other(f: Fetch, lowered: LoweredProgram, shifted: bool) -> str:
 
 
 def _as_written(source: Read, extents: Shape) -> bool:
-    """Return whether a source lies in memory just as the output does."""
+    """Return whether a source has the same memory layout as the output."""
     (case, *others) = source.cases
     steps = strides.row_major(extents)
     written = Index(tuple((Digit(d), step) for d, (n, step) in enumerate(zip(extents, steps, strict=True)) if n > 1))

@@ -1,5 +1,4 @@
-"""A body of the recurrent template taken apart: one node, an LSTM, a GRU or an RNN with the activations they have by
-themselves."""
+"""Parse a body of the recurrent template: one LSTM, GRU or RNN node with default activations."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-"""Element types that a layer is computed in."""
+"""Supported element types."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,9 @@ class Kind:
     """The struct of cells.cuh that computes it."""
     gates: int
     states: int
-    """1: what it gives, h; 2: what it keeps, c, beside it."""
+    """Number of states: 1 for h; 2 for h and c."""
     activations: tuple[str, ...]
-    """Of a direction, in lower case."""
+    """Default activations per direction, in lower case."""
 
 
 KINDS = {
@@ -38,44 +37,44 @@ KINDS = {
 }
 """By operator."""
 DIRECTIONS = {"forward": (1, False), "reverse": (1, True), "bidirectional": (2, False)}
-"""How many directions, and whether the first one begins at the end; a second one does."""
+"""Number of directions, and whether the first one is reversed; the second one always is."""
 X, W, R, BIAS, LENGTHS, H, C, PEEPHOLES = range(8)
-"""Places among the node's inputs."""
+"""Indices of the node's inputs."""
 USUAL = {
     "activation_alpha": [], "activation_beta": [], "input_forget": 0, "layout": 0, "linear_before_reset": 1,
 }  # fmt: skip
-"""What the kernel takes of attributes beside those that say the layer's size and direction."""
+"""Supported values of attributes other than the layer's size and direction."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A body taken apart: where its tensors are among the op's, and what it computes of them."""
+    """A parsed body: the locations of its tensors among the op's, and its configuration."""
 
     kind: Kind
     dtype: int
     hidden: int
-    """Cells of a direction."""
+    """Hidden size per direction."""
     ways: int
-    """Directions."""
+    """Number of directions."""
     reverse: bool
-    """Whether the first one begins at the end."""
+    """Whether the first direction is reversed."""
     x: int
     w: int
     r: int
     bias: int | None
     states: tuple[int | None, ...]
-    """What h, and c, are before the first position; None: 0."""
+    """Indices of the initial h, and c, among the op's inputs; None: 0."""
     outputs: tuple[int | None, ...]
-    """Positions of y and of what h, and c, are in the end among the op's outputs; None: nobody reads it."""
+    """Indices of y and of the final h, and c, among the op's outputs; None: unused."""
 
     @property
     def rows(self) -> int:
-        """Rows of the weights of a direction."""
+        """Rows of a direction's weights."""
         return self.kind.gates * self.hidden
 
 
 def take_apart(op: FusedOp) -> Layer:
-    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _taken_apart(op.meaning)
 
 
@@ -119,7 +118,7 @@ def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
 
 
 def _require_usual(op_type: str, kind: Kind, ways: int, attributes: dict[str, object]) -> None:
-    """Raise where an attribute is another one than the kernel takes."""
+    """Raise if an attribute has an unsupported value."""
     said = attributes.get("activations") or []
     assert isinstance(said, list)
     activations = tuple(a.decode().lower() for a in said)

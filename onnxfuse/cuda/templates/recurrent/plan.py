@@ -1,7 +1,7 @@
 """Launch plans of the recurrent template: the products of the whole input, then the layer, position after position.
 
-The first launch is the gemm template's, into scratch memory. In the second, clusters of blocks go over the positions;
-how the cells of a direction are shared among them depends on the layer alone, so that one text is for all inputs.
+The first launch is the gemm template's, into scratch memory. In the second, persistent clusters iterate over the
+positions; the partition of a direction's cells depends on the layer alone, so that one source serves all inputs.
 """
 
 from __future__ import annotations
@@ -41,56 +41,56 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 OLDEST = 90
-"""Clusters, whose blocks write to each other's shared memory, came with sm_90."""
+"""Minimum architecture: clusters with distributed shared memory came with sm_90."""
 CLUSTERS = (1, 2, 4, 8)
-"""Blocks that may share a direction; 8 is what every GPU with clusters runs."""
+"""Possible cluster sizes per direction; 8 is supported by every GPU with clusters."""
 IN_TILE = 4
-"""Cells of a tile of 16 rows of the weights."""
+"""Cells per tile of 16 weight rows."""
 FRAGMENTS = 128
-"""Tiles of 16 by 16 weights that a block should hold: with more of them more blocks share a direction. 64 KB: 128
-registers of 128 threads."""
+"""Target number of 16 by 16 weight tiles per block; beyond it more blocks share a direction. 64 KB: 128 registers of
+128 threads."""
 MOST_WARPS = 8
-"""Of a block, at most."""
+"""Maximum warps per block."""
 MOST_HELD = 32
-"""Of those tiles a warp holds so many in registers, 128 of a thread; the rest lies in shared memory."""
+"""Maximum register-resident weight tiles per warp, 128 registers per thread; the others are in shared memory."""
 SEQUENCES = (8, 16, 32)
-"""Of a cluster, by eight that are multiplied at once."""
+"""Sequences per cluster, in multiples of the product size of eight."""
 FEW = 16
-"""The most of them where weights are read from shared memory, once for each eight."""
+"""Maximum if weights are read from shared memory, once for every eight sequences."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How the cells of a direction are shared among the blocks of a cluster, their warps and registers."""
+    """Partition of a direction's cells among the blocks of a cluster, their warps and registers."""
 
     cluster: int
     warps: int
     tiles: int
-    """Of a warp, each of four cells; an even number."""
+    """Tiles per warp, of four cells each; an even number."""
     slices: int
-    """Of 16 terms each."""
+    """Slices of 16 terms each."""
     held: int
-    """Of them those whose weights stay in registers."""
+    """Slices with register-resident weights."""
 
     @property
     def cells(self) -> int:
-        """Of a block."""
+        """Cells per block."""
         return self.warps * self.tiles * IN_TILE
 
     @property
     def width(self) -> int:
-        """Elements of h that a block keeps for a sequence."""
+        """Elements of h that a block stores per sequence."""
         return max(self.slices * 16, self.cluster * self.cells)
 
     def shared_bytes(self, sequences: int) -> int:
-        """Return the bytes of h for this position and the next, and of the weights that are not in registers."""
+        """Return the bytes of h for the current and the next position, and of the weights in shared memory."""
         stored = self.warps * self.tiles * (self.slices - self.held) * 32 * 16
         return 2 * sequences * self.width * 2 + stored
 
 
 @lru_cache(maxsize=256)
 def cut(hidden: int) -> Cut:
-    """Return how so many cells are shared."""
+    """Return the partition of so many cells."""
     slices = -(-hidden // 32) * 2
     for cluster in CLUSTERS:
         tiles = -(-hidden // (IN_TILE * cluster))
@@ -101,7 +101,7 @@ def cut(hidden: int) -> Cut:
 
 
 def check(op: FusedOp) -> Layer:
-    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Return the parsed body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     layer = take_apart(op)
     if cut(layer.hidden).shared_bytes(SEQUENCES[0]) > max(arch.shared_bytes for arch in SUPPORTED):
         raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of eight blocks")
@@ -109,7 +109,7 @@ def check(op: FusedOp) -> Layer:
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
-    """Return why the body is the better choice on this GPU."""
+    """Return why the body is preferred on this GPU."""
     if arch.number < OLDEST:
         return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
     needed = cut(take_apart(op).hidden).shared_bytes(SEQUENCES[0])
@@ -120,16 +120,16 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 @dataclass(frozen=True)
 class Size:
-    """What inputs of certain shapes tell."""
+    """Sizes derived from input shapes."""
 
     steps: int
     batch: int
     terms: int
-    """Elements of the input at a position."""
+    """Input elements per position."""
 
 
 def _size(layer: Layer, input_shapes: tuple[Shape, ...]) -> Size:
-    """Return the size of the inputs; raises where they are not those of the layer."""
+    """Return the sizes of the inputs; raises if they do not match the layer."""
     x = input_shapes[layer.x]
     if len(x) != 3:
         raise UnsupportedError(f"an input of rank {len(x)}, expected 3")
@@ -160,15 +160,15 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
-    """Return how to run `op` on inputs of any extents and alignment: the text knows the layer alone."""
+    """Return the plan of `op` for inputs of any extents and alignment: the source depends on the layer alone."""
     return plan(op, input_shapes, False, arch, DEFAULT)
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes."""
+    """Return the launch plan of `op` for inputs of these shapes."""
     outputs, layer = output_shapes(op, input_shapes), take_apart(op)
     size = _size(layer, input_shapes)
-    # By powers of two, so that the scratch memory of many shapes is that of a few.
+    # Rounded to powers of two, so that few scratch allocations serve many shapes.
     used = size.steps * size.batch * layer.ways * layer.rows * 4
     scratch = 1 << larger(used - 1, 0).bit_length()
     launch = replace(_layer(op, layer, size, aligned, arch), output_shapes=outputs, scratch_bytes=scratch, passing=True)
@@ -181,7 +181,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
     """Return the launch of the input's products with the weights of all directions, in float32."""
     columns = layer.ways * layer.rows
-    # The scratch memory stands behind the outputs, as one more of them.
+    # The scratch memory is passed after the outputs, as an additional one.
     whole = replace(op, outputs=(*op.outputs, int(TensorProto.FLOAT)))
     parts = Anatomy(
         (Product(layer.x, layer.w, transposed=True),),
@@ -195,18 +195,18 @@ def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) 
 
 @lru_cache(maxsize=8)
 def _as_float(dtype: int) -> Program:
-    """Return the program that gives a product as it was summed."""
+    """Return the program that stores a product unrounded, in float32."""
     builder = Builder()
     cast = builder.apply("cast", builder.term(Input(0, dtype)), dtype=int(TensorProto.FLOAT))
     return Program(tuple(builder.values), (Output(cast.index, cast.dtype),), (dtype,))
 
 
 def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
-    """Return the launch that goes over the positions."""
+    """Return the launch that iterates over the positions."""
     shared = cut(layer.hidden)
 
     def rounds(sequences: int) -> int:
-        """Return the time in parts: eight sequences more take half the time that the first ones do.
+        """Return the relative time: each further eight sequences take half as long as the first.
 
         An LSTM of 256 cells, both directions, 128 positions, with 8, 16 and 32 sequences a cluster: 101, 151 and 243 us
         (H200, 2026-11-24).
@@ -244,7 +244,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
 
 
 def _pointers(layer: Layer) -> tuple[access.Pointer, ...]:
-    """Return the fields of the kernel's `Pointers`: what the layer does not have is null."""
+    """Return the fields of the kernel's `Pointers`; tensors absent from the layer are null."""
     stored = element_types.TYPES[layer.dtype].stored
     read = {"r": layer.r, "bias": layer.bias, **dict(zip(("h", "c"), (*layer.states, None), strict=False))}
     given = dict(zip(("y", "last_h", "last_c"), (*layer.outputs, None), strict=False))

@@ -1,4 +1,4 @@
-"""The template of recurrent layers."""
+"""Declaration of the recurrent template."""
 
 from onnxfuse.cuda.planning.template import Planner, Template
 from onnxfuse.cuda.templates.recurrent.plan import check, general, output_shapes, plan, refuses

@@ -1,1 +1,1 @@
-"""Reductions along rows and columns, and what is pointwise around them."""
+"""Reductions along rows and columns, with surrounding pointwise work."""

@@ -1,4 +1,5 @@
-"""Launch plans of the column template: reductions across neighbours in memory, with the pointwise work around them."""
+"""Launch plans of the column template: strided reductions (across contiguous elements) with surrounding
+pointwise work."""
 
 import math
 from collections.abc import Iterator
@@ -17,64 +18,64 @@ from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width
 
-SHARED_BYTES = 40 * 1024  # of partial results; 48 KB need no asking
+SHARED_BYTES = 40 * 1024  # for partial results; up to 48 KB need no opt-in
 HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
-# Threads that keep a multiprocessor busy, each with 64 to 128 bytes in flight.
+# Threads that saturate a multiprocessor's bandwidth, each with 64 to 128 bytes in flight.
 BUSY_THREADS = 512
 CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
 LARGE_COST = 0.95  # of blocks of more than 256 threads: an L2 norm over 128 channels 76%, by 256 threads 80% of a copy
 # Walks along a long axis, float16, 64 MB, H200: a sum over a batch of 64 columns reaches 78% of copy bandwidth by 264
-# blocks, 71% by 528; a mean over 56x56 pixels 82% by 164 blocks and 69% by 328 that share their results.
-WALK_BLOCKS = 2  # of a multiprocessor, at most, where several share the axis
+# blocks, 71% by 528; a mean over 56x56 pixels 82% by 164 blocks and 69% by 328 that combine their results.
+WALK_BLOCKS = 2  # maximum per multiprocessor, if several share the axis
 WALK_THREADS = 512  # a mean over 512 rows 92%, with 256 89%
-WALK_SEGMENT = 128  # bytes side by side that a block fetches: sums over 1024 columns 83%, with 512 bytes 69%
-WALK_ROWS = 8  # vectors at least that a thread walks along: arg max over 21 channels 83%, by 8 threads each 43%
+WALK_SEGMENT = 128  # contiguous bytes per block: sums over 1024 columns 83%, with 512 bytes 69%
+WALK_ROWS = 8  # minimum vectors per walking thread: arg max over 21 channels 83%, by 8 threads each 43%
 FEWEST_THREADS = 64
 MOST_PARTS = 1024
-LEAST_ROWS = 4  # vectors that each thread sums before a block more is worth its barrier
+LEAST_ROWS = 4  # vectors that each thread sums before another block is worth its barrier
 
 
 @dataclass(frozen=True)
 class Placed:
-    """An operand and how the kernel reaches it."""
+    """An operand, and its access pattern."""
 
     operand: Operand
     slot: int
-    """Its row of strides among the parameters."""
+    """Index of its stride row among the parameters."""
     along: str
-    """Along the inner dimensions: `vector` (neighbours), `splat` (one element) or `gather` (anything else)."""
+    """Along the inner dimensions: `vector` (contiguous), `splat` (one element) or `gather` (anything else)."""
     reduced: bool
-    """A reduction reads it."""
+    """Whether a reduction reads it."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How blocks and threads share the work."""
+    """Partition of the work among blocks and threads."""
 
     width: int
     """Elements per vector."""
     across: int
-    """Vectors side by side in a block, a power of 2."""
+    """Adjacent vectors per block, a power of 2."""
     rows: int
     """Threads of a block that share the reduced axis."""
     cluster: int
-    """Blocks that share it."""
+    """Cluster size: blocks that share it."""
     items: int
-    """Vectors that a thread holds; 0: it walks."""
+    """Register-resident vectors per thread; 0: it iterates over the axis."""
     ahead: int
-    """Vectors that a walking thread fetches together."""
+    """Prefetch depth of an iterating thread, in vectors."""
     parts: int = 1
-    """Blocks that share it through memory, where they walk along it once."""
+    """Blocks that share it through memory, if it is read only once."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How blocks may share the work."""
+    """A candidate partition of the work."""
 
     across: int
-    """Vectors side by side."""
+    """Adjacent vectors."""
     threads: int
-    """Of a block."""
+    """Threads per block."""
     cluster: int
     """Blocks that share the reduced axis."""
 
@@ -86,21 +87,22 @@ class Way:
 
 @dataclass(frozen=True)
 class Results:
-    """Bytes of what is found for an element of the result."""
+    """Bytes of intermediate results per output element."""
 
     partial: int
-    """By one thread, or several."""
+    """Per partial result of a thread, or several."""
     finished: int
-    """By all of them, with what is settled then."""
+    """Of the final result, including values derived from it."""
 
     def shared_bytes(self, across: int, rows: int) -> int:
-        """Return the shared memory of a block per thread across: each group's results, the block's, finished."""
+        """Return the shared memory of a block per thread across: partial results of groups and of the block, final
+        results."""
         return across * ((max(1, across * rows // max(across, 32)) + 1) * self.partial + self.finished)
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """The dimensions of the work, each group as few as possible."""
+    """The dimensions of the work, with each group merged as far as possible."""
 
     outer: Layout
     reduced: Layout
@@ -108,9 +110,9 @@ class Spaces:
 
 
 def plan(work: Reduced) -> LaunchPlan:
-    """Return how to run a program that reduces other axes than the innermost one.
+    """Return the launch plan of a program that does not reduce the innermost axis.
 
-    Lookups are refused: neighbours would come from different rows.
+    Row lookups are unsupported: adjacent elements would come from different rows.
     """
     if work.lookups:
         raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
@@ -123,8 +125,8 @@ def plan(work: Reduced) -> LaunchPlan:
     placed = _place(operands, spaces, frozenset(f"in{i}" for i in expressions.reduced_inputs(program)))
     outer, count, inner = (math.prod(s.extents) for s in (spaces.outer, spaces.reduced, spaces.inner))
     bits = launch_plan.index_bits(max(math.prod(work.full), outer, inner))
-    # Full-size outputs, or as big along part of the reduced axis. Where none needs a reduction, all are written on the
-    # way: nothing is read twice for them.
+    # Full-size outputs, and those as big along part of the reduced axis. If none depends on a reduction, all are
+    # written in the first pass, which avoids a second read.
     whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
     levels = program.levels()
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
@@ -150,7 +152,7 @@ def plan(work: Reduced) -> LaunchPlan:
             ),
         ),
     )
-    counters = -(-places // 4) * 4  # words: what follows begins on a boundary of 16 bytes
+    counters = -(-places // 4) * 4  # words: the data that follows starts at a 16-byte boundary
     found = places * split.parts * split.across * split.width * results.partial
     return LaunchPlan(
         kernel=kernel,
@@ -185,9 +187,9 @@ def share_out(
     results: Results,
     asked: PlanRequest,
 ) -> Split:
-    """Return how to share [outer, count, inner] elements out.
+    """Return the partition of [outer, count, inner] elements.
 
-    `again`: what is reduced is needed once more, so it stays in registers where it fits.
+    `again`: the reduced operands are needed a second time, and are register-resident if they fit.
     """
     arch, tuning = asked.arch, asked.tuning
     width = _width(placed, spaces, inner, asked.aligned, tuning)
@@ -211,8 +213,8 @@ def share_out(
         return way.cluster == 1 or count >= way.cluster * way.rows * LEAST_ROWS or items(way) * held > HELD_BYTES
 
     def score(way: Way) -> tuple[float, ...]:
-        # Read once before read twice; then blocks for all multiprocessors alike; then segments of at least a line;
-        # then small clusters.
+        # Prefer reading once to twice; then an even load on all multiprocessors; then segments of at least a line; then
+        # small clusters.
         blocks = outer * -(-vectors // way.across) * way.cluster
         busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
         busy *= smaller(1.0, blocks * way.threads / (arch.sm_count * BUSY_THREADS))
@@ -241,7 +243,8 @@ def _walk(
     arch: Arch,
     tuning: TileTuning,
 ) -> Split:
-    """Return how blocks walk along the reduced axis once; several share it where there are too few otherwise."""
+    """Return the partition for a single iteration along the reduced axis; several blocks share it if there are too few
+    otherwise."""
     segment = max(1, WALK_SEGMENT // (width * _size(placed)))
     across = 1 << max(0, min(segment, vectors) - 1).bit_length()
     threads = tuning.column_threads or WALK_THREADS
@@ -263,23 +266,23 @@ def _walk(
 
 
 def _ways(threads: int, arch: Arch) -> Iterator[Way]:
-    """The blocks and clusters to choose from."""
+    """Return the candidate block and cluster shapes."""
     for across in (64, 32, 16, 8, 4, 2, 1):
         for several in (max(threads, 32), *([512] if threads < 512 else [])):
             yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
 
 
 def _size(placed: tuple[Placed, ...]) -> int:
-    """Bytes of an element of the smallest operand that lies along the vectors."""
+    """Return the element size of the smallest operand that lies along the vectors."""
     return min((p.operand.size for p in placed if p.along == "vector" and p.reduced), default=1)
 
 
 def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool, tuning: TileTuning) -> int:
-    """Return the elements of a vector: whole vectors along `inner`, each on its own boundary."""
+    """Return the vector width: whole, aligned vectors along `inner`."""
     if not aligned:
         return 1
     vectors = [p for p in placed if p.along == "vector"]
-    # What is reduced is most of the work: positions of 8 bytes do not narrow it.
+    # The reduced operands dominate the work: 8-byte indices do not narrow the vectors.
     deciding = [p for p in vectors if p.reduced] or vectors or list(placed)
     widest = tuning.width or vector_width(tuple(p.operand.size for p in deciding))
     steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.reduced.strides[p.slot])]
@@ -298,7 +301,7 @@ def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Spl
 
 
 def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
-    """Return what surrounds the core: the outputs `early` are stored by a function of their own."""
+    """Return the code around the core; outputs in `early` are stored by a separate function."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     held = RegisterGroup("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
     late = RegisterGroup("Late", "late", tuple(_load(p) for p in inputs if not p.reduced))

@@ -1,8 +1,8 @@
-"""Launch plans of the group template: norms over places and neighbouring channels, moments first, the rest behind them.
+"""Launch plans of the group template: norms over positions and adjacent channels, moments first, normalization second.
 
-Rows of such a group are runs of few neighbours, here and there: 10 channels of 320 are 20 bytes. Blocks that take whole
-groups beside each other read whole vectors, and join by group what they have found by channel. Where the blocks of a
-cluster can keep some groups of an image in their shared memory, it is read once.
+Rows of such a group are short scattered runs: 10 channels of 320 are 20 bytes. Blocks process adjacent whole groups
+with full vectors, and combine per-channel moments by group. If the blocks of a cluster can hold some groups of an image
+in shared memory, the image is read once.
 """
 
 import math
@@ -21,101 +21,102 @@ from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
 from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width
 
 MOST_ACROSS = 512
-"""Vectors side by side: threads of a block at most."""
+"""Maximum adjacent vectors, and threads per block."""
 MOST_WIDTH = 8
-"""Elements of a vector, each with moments of its own in registers."""
+"""Maximum elements of a vector, each with moments in registers."""
 THREADS = 320
-"""Of a block, where as many vectors stand below each other: two blocks leave each of them 102 registers."""
+"""Threads per block, with vectors stacked accordingly: two blocks leave each thread 102 registers."""
 BLOCKS = 2
-"""Of that many threads on a multiprocessor."""
+"""Blocks of that size per multiprocessor."""
 BYTES_IN_FLIGHT = 64
-"""Of input, per thread: 640 threads of a multiprocessor have 40 KB on their way."""
+"""Input bytes in flight per thread: 640 threads of a multiprocessor have 40 KB in flight."""
 LEAST_PLACES = 4
-"""That each thread visits before a block more is worth the joining of what it finds."""
+"""Minimum positions per thread for which another block is worth combining its results."""
 SHARED_BYTES = 40 * 1024
-"""Of what a block finds, by thread and column or by group."""
+"""Maximum shared memory of a block's results, by thread and column or by group."""
 MOMENTS_BYTES, PART_BYTES = 8, 16
 BOUNDARY = 16
-"""On which each part of a block's shared memory may begin."""
+"""Alignment of the parts of a block's shared memory."""
 RESERVED_BYTES = 1024
-"""Of the shared memory of a multiprocessor, for each of its blocks (CUDA C++ programming guide)."""
+"""Shared memory of a multiprocessor reserved per block (CUDA C++ programming guide)."""
 KEPT_BYTES_IN_FLIGHT = 128
-"""Of input, per thread, where it is kept."""
+"""Input bytes in flight per thread, if the input is resident."""
 LEAST_KEPT = 2
-"""Places of each thread from which twice as many threads are faster, float16, H200, 2026-11, us: 1x64x64x320 with four
+"""Positions per thread from which twice as many threads are faster, float16, H200, 2026-11, us: 1x64x64x320 with four
 10.0, by half the threads 11.8; 8x32x32x640 with eight 14.5 and 22.5; 1x32x32x640 with one 14.2 and 7.5."""
 MOST_KEPT = 80 * 1024
-"""Bytes that a block of a cluster keeps: it reads all before it writes, and none writes beside it meanwhile.
+"""Maximum resident bytes per block of a cluster: it reads everything before it writes, without overlap with another
+block.
 
 In one launch and in two, us: 1x16x16x1280 6.6 and 10.4, 1x32x32x640 7.5 and 11.2, 1x64x64x320 (40 KB) 10.0 and 11.9,
 8x32x32x640 (80 KB, no cluster) 14.5 and 16.4, 8x32x32x1280 (160 KB, no cluster) 22.9 and 24.3, 1x64x64x960 (125 KB)
-16.6 and 16.0, 8x64x64x320 (160 KB) 27.6 and 25.0; of clusters that take turns at least 33.8.
+16.6 and 16.0, 8x64x64x320 (160 KB) 27.6 and 25.0; of clusters in several waves at least 33.8.
 """
 HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
-"""Bytes side by side that a block of the column template fetches at least, its threads, and what each of them holds."""
+"""Minimum contiguous bytes per block of the column template, its threads, and the bytes each of them holds."""
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """The dimensions of the work, each group as few as possible."""
+    """The dimensions of the work, with each group merged as far as possible."""
 
     outer: Layout
     places: Layout
     """Reduced."""
     columns: Layout
-    """Groups, and the channels of a group, which are reduced."""
+    """Groups, and the reduced channels of a group."""
     groups: int
 
 
 @dataclass(frozen=True)
 class Placed:
-    """An operand and how the kernels reach it."""
+    """An operand, and the kernels' access pattern."""
 
     operand: Operand
     slot: int
-    """Its row of strides among the parameters."""
+    """Index of its stride row among the parameters."""
     along: str
-    """Along the columns: `vector` (neighbours), `splat` (one element) or `gather` (anything else)."""
+    """Along the columns: `vector` (contiguous), `splat` (one element) or `gather` (anything else)."""
     moves: bool
-    """Whether it is another one at each place."""
+    """Whether it varies with the position."""
     reduced: bool
-    """The moments are made of it."""
+    """Whether the moments depend on it."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How blocks and threads share the work."""
+    """Partition of the work among blocks and threads."""
 
     width: int
     """Elements of a vector."""
     across: int
-    """Vectors side by side, all columns."""
+    """Adjacent vectors: all columns."""
     rows: int
-    """Threads below each other."""
+    """Threads in position direction."""
     ahead: int
-    """Vectors that a thread fetches together."""
+    """Prefetch depth in vectors."""
     cluster: int = 0
-    """Blocks that keep these columns of an image together; 0: all of it is read twice."""
+    """Blocks that hold these columns of an image together; 0: the image is read twice."""
 
     @property
     def columns(self) -> int:
-        """Elements side by side."""
+        """Adjacent elements."""
         return self.width * self.across
 
     @property
     def threads(self) -> int:
-        """Threads of a block: whole warps."""
+        """Threads per block: whole warps."""
         return -(-self.across * self.rows // 32) * 32
 
     @property
     def blocks(self) -> int:
-        """Blocks of a multiprocessor, of each launch."""
+        """Blocks per multiprocessor, for each launch."""
         return max(1, BLOCKS * THREADS // self.threads)
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm that this template takes."""
+    """A norm that this template supports."""
 
     work: Reduced
     of: Moments
@@ -125,7 +126,8 @@ class Norm:
 
 
 def norm(work: Reduced) -> Norm | None:
-    """Return what is planned for a program that is a norm over places and the inner part of the columns, else None."""
+    """Return the plan input for a program that is a norm over positions and the inner part of the columns; else
+    None."""
     of, spaces = moments(work.program), _spaces(work)
     if of is None or spaces is None or work.lookups:
         return None
@@ -143,10 +145,10 @@ def norm(work: Reduced) -> Norm | None:
 
 
 def pays(norm: Norm) -> bool:
-    """Return whether reading an image twice is faster than what the row and the column template would do.
+    """Return whether reading an image twice is faster than the row and column templates.
 
-    Not of small tensors, which come from the cache. Of groups of channels always: their rows are pieces of lines. Of
-    each channel by itself where no cluster of blocks holds segments of HELD_SEGMENT in registers.
+    Not for small tensors, which are cached. For groups of channels always: their rows are partial cache lines. For
+    single channels unless a cluster can hold segments of HELD_SEGMENT in registers.
     """
     work, arch = norm.work, norm.work.asked.arch
     if launch_plan.is_small(math.prod(work.full), arch):
@@ -156,13 +158,13 @@ def pays(norm: Norm) -> bool:
 
 
 def plan(norm: Norm) -> LaunchPlan:
-    """Return how to run a norm: one launch where clusters can keep it, else two."""
+    """Return the launch plan of a norm: one launch if clusters can hold the input, else two."""
     kept = _kept(norm)
     return _in_two(norm) if kept is None else _at_once(replace(norm, split=kept))
 
 
 def _at_once(norm: Norm) -> LaunchPlan:
-    """Return the launch of clusters, each of which keeps some groups of an image."""
+    """Return the single launch of clusters, each of which holds some groups of an image."""
     work, spaces, split = norm.work, norm.spaces, norm.split
     images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
     slabs = math.prod(spaces.columns.extents) // split.columns
@@ -178,7 +180,7 @@ def _at_once(norm: Norm) -> LaunchPlan:
 
 
 def _kept(norm: Norm) -> Split | None:
-    """Return how clusters of blocks keep an image's groups in shared memory; None where they cannot."""
+    """Return how clusters hold an image's groups in shared memory; None if they cannot."""
     work, all_columns = norm.work, norm.split
     images, places = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.places))
     arch, group = work.asked.arch, all_columns.columns // norm.spaces.groups
@@ -197,13 +199,14 @@ def _kept(norm: Norm) -> Split | None:
         return images * (all_columns.across // way.across) * way.cluster
 
     def order(way: Split) -> tuple[int, ...]:
-        # All blocks at once, by the most multiprocessors; then small clusters, and many threads where each has places.
+        # All blocks resident, on the most multiprocessors; then small clusters, and many threads if each has enough
+        # positions.
         each = -(-_each(way, places) // way.rows)
         threads = way.threads if each < LEAST_KEPT else -way.threads
         return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, each < LEAST_KEPT, threads)
 
     def fits(way: Split) -> bool:
-        if blocks(way) > arch.sm_count:  # without a cluster two of a multiprocessor take turns
+        if blocks(way) > arch.sm_count:  # without a cluster two blocks of a multiprocessor overlap
             room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if way.cluster == 1 else 0
         else:
             room = arch.shared_bytes
@@ -214,7 +217,7 @@ def _kept(norm: Norm) -> Split | None:
 
 
 def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
-    """Return the shared memory of a block: what it finds, by thread, team of warps and group, and what it keeps."""
+    """Return the shared memory of a block: results by thread, warp team and group, and the resident input."""
     groups = norm.spaces.groups * split.across // norm.split.across
     teams = max(1, split.threads // 32 // groups)
     found = split.rows * (split.columns + 1) * MOMENTS_BYTES
@@ -223,17 +226,17 @@ def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
 
 
 def _kept_bytes(norm: Norm, split: Split, places: int) -> int:
-    """Return the bytes of what a block keeps: as many places of each of its threads."""
+    """Return the bytes of a block's resident input: the same number of positions for each thread."""
     return -(-_each(split, places) // split.rows) * split.threads * _moving_bytes(norm)
 
 
 def _each(split: Split, places: int) -> int:
-    """Return the places of a block of a cluster."""
+    """Return the positions per block of a cluster."""
     return -(-places // split.cluster)
 
 
 def _moving_bytes(norm: Norm) -> int:
-    """Return the bytes of the struct `Moving`: its packs one behind the other, each on its own boundary."""
+    """Return the bytes of the struct `Moving`: consecutive packs, each aligned."""
     at, widest = 0, 1
     for p in norm.placed:
         if p.moves and not p.operand.is_output:
@@ -245,7 +248,7 @@ def _moving_bytes(norm: Norm) -> int:
 
 
 def _in_two(norm: Norm) -> LaunchPlan:
-    """Return two launches, which hand the moments of parts of images on."""
+    """Return two launches, of which the first passes partial moments of image parts to the second."""
     work, spaces, split = norm.work, norm.spaces, norm.split
     images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
     bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
@@ -268,7 +271,7 @@ def _in_two(norm: Norm) -> LaunchPlan:
 
 
 def _spaces(work: Reduced) -> Spaces | None:
-    """Return [outer, reduced places, kept groups, reduced channels or none]; None where the axes are others."""
+    """Return [outer, reduced positions, kept groups, reduced channels or none]; None for other axes."""
     wide = [d for d, n in enumerate(work.full) if n != 1]
     runs: list[tuple[bool, list[int]]] = []
     for d in wide:
@@ -313,7 +316,7 @@ def _share_out(work: Reduced, spaces: Spaces, placed: tuple[Placed, ...]) -> Spl
 
 
 def _lanes(norm: Norm, most: int) -> int:
-    """Return how many lanes of a warp join a group: as many as there are, a power of 2."""
+    """Return how many lanes of a warp combine a group: as many as there are, a power of 2."""
     there = max(1, min(32, most, norm.split.threads // norm.spaces.groups))
     return 1 << there.bit_length() - 1
 
@@ -360,7 +363,7 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
 
 
 def _around(placed: tuple[Placed, ...], sums: bool) -> str:
-    """Return what surrounds a core: the first one reads what the moments are made of, the second one all."""
+    """Return the code around a core: the first one reads the operands of the moments, the second one all."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     read = [p for p in inputs if p.reduced or not sums]
     moving = RegisterGroup("Moving", "moving", tuple(_load(p) for p in read if p.moves))

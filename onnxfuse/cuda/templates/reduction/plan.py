@@ -1,6 +1,6 @@
-"""Which axes a program reduces, and its template.
+"""Select the template of a reduction by its axes.
 
-`row` along neighbours in memory, `column` across them, `group` for norms over both.
+`row` for contiguous reductions, `column` for strided ones, `group` for norms over both.
 """
 
 import math
@@ -20,20 +20,20 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 FEW_COLUMNS = 1024
-"""Elements of a row up to which one of a small tensor is read across its neighbours by one block."""
+"""Row length up to which one block reduces a small tensor by strided reads."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of the work, outermost first, 1 where nothing runs along one."""
+    """The axes of the work, outermost first, with extent 1 for unused ones."""
 
     full: Shape
     reduced: frozenset[int]
-    """Those that the reductions run over; all the same."""
+    """The reduced axes, the same for all reductions."""
 
 
 def plan(asked: PlanRequest) -> LaunchPlan:
-    """Return how to run a program with reductions."""
+    """Return the launch plan of a program with reductions."""
     flat = unify_axes.broadcast_program(asked.program, asked.input_shapes)
     operands = access.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
@@ -44,16 +44,16 @@ def plan(asked: PlanRequest) -> LaunchPlan:
     norm = group.norm(work)
     if norm is not None and group.pays(norm):
         return group.plan(norm)
-    # The innermost axis decides: neighbours in memory are summed, or stand side by side.
+    # The innermost axis decides: contiguous elements are either reduced or adjacent results.
     wide = [d for d, n in enumerate(axes.full) if n != 1]
     across = bool(wide) and wide[-1] not in axes.reduced
-    # Small tensors come from the cache: threads may read what lies apart, and no block exchanges partial sums.
+    # Small tensors are cached: strided reads are cheap, and no block exchanges partial sums.
     apart = launch_plan.is_small(math.prod(axes.full), asked.arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
     return column.plan(work) if across and not apart else row.plan(work)
 
 
 def axes_of(flat: BroadcastProgram, full: Shape) -> Axes:
-    """Return what the reductions of a program without views run over; raises `UnsupportedError` where they differ."""
+    """Return the axes of the reductions of a program without views; raises `UnsupportedError` if they differ."""
     shapes = flat.program.shapes(flat.input_shapes)
     found: dict[frozenset[int], frozenset[int]] = {}
     for index in flat.program.reductions():

@@ -1,4 +1,4 @@
-"""A program that reduces, in the one space of its operands: what the row and the column template start from."""
+"""A reducing program in the common index space of its operands: input of the row and column templates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from onnxfuse.symbolic.strides import Layout, Shape, collapse, strides_by, strid
 
 @dataclass(frozen=True)
 class Reduced:
-    """A program without moves, whose reductions all run over the same axes."""
+    """A program without movements, whose reductions all run over the same axes."""
 
     asked: PlanRequest
     program: Program
-    """That of what is asked, its axes the space's."""
+    """The requested program, with the axes of the index space."""
     operands: tuple[Operand, ...]
     full: Shape
-    """The space: the extents of its axes, outermost first."""
+    """The index space: extents of its axes, outermost first."""
     axes: tuple[int, ...]
-    """Those that are reduced, in order."""
+    """The reduced axes, in order."""
     lookups: Mapping[str, Lookup]
-    """By the name of the operand that is the table."""
+    """Row lookups, by the name of the table operand."""
     orders: Mapping[str, tuple[int, ...]]
-    """The axes as memory has them of operands, by name, where that is another order than the space's."""
+    """Memory order of the axes of operands, by name, if it differs from the index space's."""
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ class Reduced:
 
     @property
     def strides(self) -> tuple[Shape, ...]:
-        """Of each operand along each axis."""
+        """Strides of each operand along each axis."""
         return tuple(
             strides_by(o.shape, self.full, self.orders[o.name])
             if o.name in self.orders
@@ -47,5 +47,5 @@ class Reduced:
         return tuple(self.full[d] for d in axes)
 
     def layout(self, axes: tuple[int, ...]) -> Layout:
-        """Return these axes as few dimensions, with the strides of each operand."""
+        """Return these axes merged to as few dimensions as possible, with the strides of each operand."""
         return collapse(self.extents(axes), tuple(tuple(s[d] for d in axes) for s in self.strides))

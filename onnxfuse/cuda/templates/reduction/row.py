@@ -1,6 +1,6 @@
-"""Launch plans of the row template: pointwise work around reductions along neighbours in memory, the row in registers.
+"""Launch plans of the row template: contiguous reductions with surrounding pointwise work, the row register-resident.
 
-A row may also be made of several runs of neighbours, as the channels' planes of a batch: axes 0, 2 and 3 of NCHW.
+A row may also consist of several contiguous runs, such as a channel's planes in a batch: axes 0, 2 and 3 of NCHW.
 """
 
 import math
@@ -17,7 +17,7 @@ from onnxfuse.cuda.templates.reduction.row_split import share_out
 
 
 def plan(work: Reduced) -> LaunchPlan:
-    """Return how to run a program that reduces the innermost axis, and others or not."""
+    """Return the launch plan of a program that reduces the innermost axis, and possibly others."""
     asked, program, operands = work.asked, work.program, work.operands
     rows, columns = math.prod(work.extents(work.kept)), math.prod(work.extents(work.axes))
     bits = launch_plan.index_bits(max(rows * columns, rows, columns, *(t.rows for t in work.lookups.values())))

@@ -1,4 +1,4 @@
-"""The generated text of the row template: constants, what surrounds the cores, and the parameters."""
+"""Source generation of the row template: constants, code around the cores, and parameters."""
 
 from onnxfuse.codegen.emit import access, source
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store, element, store
@@ -8,7 +8,7 @@ from onnxfuse.cuda.templates.reduction.row_split import Split
 from onnxfuse.symbolic.strides import Layout, divisors
 from onnxfuse.symbolic.strides import rows as strided
 
-LOOP_BYTES_IN_FLIGHT = 64  # of input, per thread that walks along its row
+LOOP_BYTES_IN_FLIGHT = 64  # input bytes in flight, per thread that iterates over its row
 
 
 def constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
@@ -25,13 +25,13 @@ def constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...
 
 
 def _ahead(placed: tuple[Placed, ...], split: Split) -> int:
-    """Vectors that a thread fetches together as it walks along a row."""
+    """Return the prefetch depth, in vectors, of a thread that iterates over its row."""
     held = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
     return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(held, 1)))
 
 
 def around(placed: tuple[Placed, ...], split: Split) -> str:
-    """Return what surrounds the core: operands of the row's vectors, early and late, and what is one per row."""
+    """Return the code around the core: operands of the row's vectors, loaded early or late, and per-row operands."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     early, late = (
         [p for p in inputs if p.along != "scalar" and split.fetches_late(p) is late] for late in (False, True)
@@ -48,7 +48,7 @@ def around(placed: tuple[Placed, ...], split: Split) -> str:
         *(group.hold() for group in (scalars, held, lates)),
         _pointers_at(placed, split.shifted),
         scalars.load("load_scalars", "const Pointers& row"),
-        # Dense operands by one function, the others, which all rows share or many, by another one.
+        # Dense operands are loaded by one function; those shared by all or many rows by another one.
         held.fill("load_dense", "const Pointers& row, const Span& span", [_load(p) for p in early if p.dense]),
         held.fill("load_shared_operands", vector, [_load(p) for p in early if not p.dense]),
         lates.load("load_late", vector),
@@ -81,7 +81,7 @@ def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
             pointer += " + thread * WIDTH - at.shift"
         if p.lookup is not None:
             return f"looked_up({pointer}, {moved(by_name[f'in{p.lookup.number}'])}, p.lookup[{tables.index(p)}])"
-        # Settled only where elements are reached one by one: elsewhere it would cost an addition.
+        # Only where elements are accessed singly: elsewhere it would cost an addition.
         return f"settled({pointer})" if p.along == "columns" and shifted else pointer
 
     return (

@@ -1,4 +1,4 @@
-"""How the row kernels reach each operand: along a row, and from row to row."""
+"""Access patterns of the row kernels' operands: along a row, and from row to row."""
 
 import math
 from collections.abc import Mapping
@@ -15,31 +15,31 @@ from onnxfuse.symbolic.strides import Layout, Shape, row_major, slots, vector_wi
 
 @dataclass(frozen=True)
 class Placed:
-    """An operand and how the kernel reaches it."""
+    """An operand, and its access pattern."""
 
     operand: Operand
     along: str
-    """Along a row: `columns` (one element each), `scalar` (one element), `runs` (vectors of neighbours, here and
-    there), `spread` (one element per vector, as the weights by channel of a group) or `gather` (anything else)."""
+    """Along a row: `columns` (one element each), `scalar` (one element), `runs` (contiguous vectors, scattered),
+    `spread` (one element per vector, such as per-channel weights in a group) or `gather` (anything else)."""
     outer: str
     """From row to row: `full` (dense), `none` (the same for every row) or `strided`."""
     outer_slot: int
-    """Its row of outer strides among the parameters, or -1."""
+    """Index of its outer stride row among the parameters; -1 if none."""
     row_slot: int
-    """Its row of strides inside a row among the parameters, or -1."""
+    """Index of its inner stride row among the parameters; -1 if none."""
     reduced: bool
-    """A reduction reads it."""
+    """Whether a reduction reads it."""
     lookup: Lookup | None = None
-    """Of a table: what is looked up in it."""
+    """For a table: the row lookup."""
 
     @property
     def dense(self) -> bool:
-        """As big as the whole op: its vectors lie on the boundaries of memory, and each is fetched once."""
+        """As big as the whole op: its vectors are aligned, and each is loaded once."""
         return self.along == "columns" and self.outer == "full"
 
 
 def place(work: Reduced, outer: Layout, inner: Layout) -> tuple[tuple[Placed, ...], int]:
-    """Return how the kernel reaches each operand, and the width of its vectors where runs decide it, else 0."""
+    """Return the access pattern of each operand, and the vector width if runs determine it, else 0."""
     operands = work.operands
     rows, columns = math.prod(outer.extents), math.prod(inner.extents)
     sizes = (math.prod(n for n, step in zip(work.full, s, strict=True) if step) for s in work.strides)
@@ -58,7 +58,7 @@ def place(work: Reduced, outer: Layout, inner: Layout) -> tuple[tuple[Placed, ..
         in_runs = any(operand is o for o, _ in runs)
         along = "runs" if in_runs else _along(inner_strides, inner, columns)
         own_columns = columns if along in ("columns", "runs") else 1
-        # A column vector has no outer axes: it stays one when there is a single row, and so does the kernel.
+        # A column vector has no outer axes; it remains one for a single row, so that the kernel is the same.
         dense = (
             along in ("columns", "scalar")
             and size == rows * own_columns
@@ -78,7 +78,7 @@ def place(work: Reduced, outer: Layout, inner: Layout) -> tuple[tuple[Placed, ..
 
 
 def spread(placed: tuple[Placed, ...], inner: Layout, width: int) -> tuple[Placed, ...]:
-    """Return the same with inputs that stay put along whole vectors told from those that need a place per element."""
+    """Refine the patterns: distinguish inputs that are constant along whole vectors from those indexed per element."""
 
     def stays(p: Placed) -> bool:
         strides = inner.strides[placed.index(p)]
@@ -90,7 +90,7 @@ def spread(placed: tuple[Placed, ...], inner: Layout, width: int) -> tuple[Place
 
 
 def with_lookups(placed: tuple[Placed, ...], lookups: Mapping[str, Lookup]) -> tuple[Placed, ...]:
-    """Return the same with tables told from other operands."""
+    """Return the patterns with tables distinguished from other operands."""
     along = {p.operand.name: p.along for p in placed}
     for name, lookup in lookups.items():
         if along[name] != "columns":
@@ -113,5 +113,5 @@ def _along(strides: Shape, inner: Layout, columns: int) -> str:
 def _outer_kind(operand: Operand, along: str, dense: bool, moves: bool) -> str:
     if dense:
         return "full"
-    # An output that is the same for every row is written by the first row only: it needs its strides, all 0.
+    # An output shared by all rows is written by the first row only: it needs its strides, all 0.
     return "strided" if moves or operand.is_output else "none"

@@ -1,4 +1,4 @@
-"""How a row is shared out: to a part of a warp, a warp, a block, several blocks, or as a walk."""
+"""Partition of a row: to part of a warp, a warp, a block, several blocks, or an iterating block."""
 
 from dataclasses import dataclass, replace
 
@@ -13,79 +13,79 @@ from onnxfuse.symbolic.strides import vector_width
 LOOP_THREADS = 1024
 
 
-HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads leave 64 registers each: 40 for raw operands, the rest to compute
+HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads have 64 registers each: 40 for raw operands, the rest for computation
 
 
 LONG_THREADS, LONG_BLOCKS, LONG_HELD_BYTES = 512, 2, 128  # 64 registers each as well
 
 
 CROWDED_BYTES = 200
-"""Of raw operands in a thread of shifted rows: above it, 128 registers are the limit, not the compiler's choice.
+"""Raw operand bytes per thread of shifted rows above which registers are limited to 128 explicitly.
 
-With a few more there are three blocks of 128 threads in place of four: residual + LayerNormalization over 197 columns
-80 us by 126 registers, 90 by 132.
+With a few more registers there are three resident blocks of 128 threads instead of four: residual + LayerNormalization
+over 197 columns 80 us by 126 registers, 90 by 132.
 """
 
 
 SMALL_ELEMENTS = 4
-"""Of a row that a thread holds where the tensor is small, as long as a block's threads go round.
+"""Row elements per thread for small tensors, as long as a block's threads suffice.
 
 Residual + LayerNormalization over 8x768 1.15 us, with 24 elements each 1.46 (float16, H200, 2026-11).
 """
 
 
 READ_SEGMENTS = 4
-"""Shifted rows that are only read take second vectors from a quarter of the bytes on: means over 7x7 pixels 19.5 us by
-2 lanes each, 29.6 by 8. What is written as well must lie side by side: softmax over 49 columns 50.7 us by 8, 97 by 2.
-"""
+"""Divisor of the segment bytes from which shifted, read-only rows use second vectors: means over 7x7 pixels 19.5 us by
+2 lanes each, 29.6 by 8. Stores must be contiguous: softmax over 49 columns 50.7 us by 8, 97 by 2."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How a row is shared out: `threads` threads hold `items` vectors of `width` elements each."""
+    """Partition of a row: `threads` threads hold `items` vectors of `width` elements each."""
 
     threads: int
-    """Of all blocks that share the row."""
+    """Threads of all blocks that share the row."""
     items: int
-    """0: the row is too long for registers, and the block walks along it."""
+    """0: the row does not fit the registers, and the block iterates over it."""
     width: int
     exact: bool
-    """True: the threads' vectors are just the row."""
+    """Whether the threads' vectors cover the row exactly."""
     shifted: bool
-    """True: rows begin and end inside vectors."""
+    """Whether rows start and end inside vectors."""
     inner_items: int = 0
-    """Shifted: the vectors of a thread before this one, but the first, lie inside the row wherever it begins."""
+    """For shifted rows: the number of a thread's vectors, after the first, that always lie inside the row."""
     late: bool = False
-    """True: what only the outputs read is fetched after the reductions, so that no register holds it meanwhile."""
+    """Whether operands of the outputs alone are loaded after the reductions, to save registers."""
     min_blocks: int = 0
-    """Blocks that a multiprocessor must have registers for; 0 = the compiler's choice."""
+    """Minimum resident blocks per multiprocessor for the compiler; 0 = its own choice."""
     cluster: int = 1
-    """Blocks that share a row."""
+    """Cluster size: blocks that share a row."""
 
     def fetches_late(self, p: Placed) -> bool:
-        """Return whether the kernel fetches this input after the reductions."""
-        # A dense operand comes from memory, not from a cache: too late there. A loop would fetch it in every round.
+        """Return whether the kernel loads this input after the reductions."""
+        # Dense operands come from memory, where late loads cost time. An iterating block would reload them in every
+        # round.
         return self.late and not p.reduced and not (p.dense and self.items)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to share out a row, if it fits."""
+    """A candidate partition of a row."""
 
     threads: int
     elements: int
-    """Elements that a thread may hold."""
+    """Maximum elements per thread."""
     held_bytes: int
-    """Bytes of raw operands that a thread may hold."""
+    """Maximum raw operand bytes per thread."""
     late: bool = False
     min_blocks: int = 0
     cluster: int = 1
 
 
 def share_out(placed: tuple[Placed, ...], rows: int, columns: int, width: int, asked: PlanRequest) -> Split:
-    """Return how the threads of a row share it: a part of a warp, a warp, a block, several blocks, or as a walk.
+    """Return the partition of a row: to part of a warp, a warp, a block, several blocks, or an iterating block.
 
-    `width`: elements per vector where it is decided already, else 0.
+    `width`: elements per vector if already determined, else 0.
     """
     arch, tuning, shifted = asked.arch, asked.tuning, False
     small = launch_plan.is_small(rows * columns, arch)
@@ -109,7 +109,7 @@ def share_out(placed: tuple[Placed, ...], rows: int, columns: int, width: int, a
         held = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
         narrow = choice.threads < segment and items > 1
         narrow = narrow or (small and items * width > SMALL_ELEMENTS and choice.threads < LONG_THREADS)
-        # Few rows: a second block helps where each thread still has two vectors, more than a cluster's barrier costs.
+        # Few rows: a second block helps if each thread still has two vectors, more than a cluster's barrier costs.
         narrow = narrow or (choice.cluster < few and vectors >= 2 * choice.threads * 2 and choice.threads >= 256)
         # One vector per thread always fits.
         fits = items == 1 or (items * width <= choice.elements and held <= choice.held_bytes)
@@ -119,22 +119,22 @@ def share_out(placed: tuple[Placed, ...], rows: int, columns: int, width: int, a
             crowded = shifted and choice.threads <= 32 and held > CROWDED_BYTES
             blocks = 512 // max(tuning.row_threads, 32) if crowded else split.min_blocks
             return replace(split, items=items, exact=exact, inner_items=inner, min_blocks=blocks)
-    # A walk fetches again what it needs again: blocks that share a row keep fewer rows in the cache at a time.
+    # An iterating block reads operands repeatedly: blocks that share a row keep fewer rows in the cache at a time.
     cluster = max(c for c in (1, 2, 4, 8) if c <= arch.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
     return Split(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
 
 
 def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[Choice, ...]:
-    """The ways to hold a row in registers, best first; `few` rows do not keep the GPU busy by themselves."""
+    """Return the candidate partitions with register-resident rows, best first; `few` rows do not saturate the GPU."""
     lanes = (Choice(n, tuning.warp_elements, tuning.held_bytes) for n in (1, 2, 4, 8, 16, 32))
     blocks = (Choice(n, tuning.block_elements, tuning.held_bytes) for n in (64, 128, 256, 512))
-    # The vectors of a shifted row are one more than fill the threads: many vectors per thread waste the least. Scale
-    # and bias come late, or no register would be left. Residual + LayerNormalization over 1025 columns 94% of copy
-    # bandwidth, without 73%; over 2049 columns 93% and 66%.
+    # A shifted row has one vector more than fills the threads: many vectors per thread waste the least. Scale and bias
+    # are loaded late to save registers. Residual + LayerNormalization over 1025 columns 94% of copy bandwidth, without
+    # 73%; over 2049 columns 93% and 66%.
     full = (Choice(n, tuning.warp_elements, tuning.held_bytes, late=True) for n in (32, 64, 128, 256))
     # One block of 1024 threads leaves the memory idle while it reduces and computes: 82% of a copy at 16384 columns
-    # (H200, 2026-11). Of two blocks with 512 threads one can fetch while the other computes; they fit because scale
-    # and bias are fetched late.
+    # (H200, 2026-11). Of two blocks with 512 threads one can load while the other computes; they fit because scale and
+    # bias are loaded late.
     room = min(tuning.held_bytes, HELD_BYTES_AT_MAX_THREADS)
     # Four blocks of 256 where the rows are short enough: planes of 128x128 93%, by two blocks of 512 85%.
     four = Choice(
@@ -144,7 +144,7 @@ def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[
     several = (replace(pair, threads=LONG_THREADS * n, cluster=n) for n in (2, 4, 8) if n <= arch.cluster)
     whole = Choice(1024, tuning.block_elements, room)
     last = Choice(1024, max(tuning.block_elements, tuning.long_elements), room, late=True)
-    # A cluster's barriers cost more than a second block hides: only for what no block can hold.
+    # A cluster's barriers cost more than a second block hides: only for rows that no block can hold.
     one, clusters = (whole, last), tuple(several)
     return (
         *lanes,
@@ -158,17 +158,17 @@ def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[
 def _width(
     placed: tuple[Placed, ...], columns: int, aligned: bool, small: bool, tuning: TileTuning
 ) -> tuple[int, bool]:
-    """Return (elements per vector, whether rows begin and end inside vectors).
+    """Return (elements per vector, whether rows start and end inside vectors).
 
-    The widest vector for the element sizes of what runs through rows and columns. Where it does not divide the row,
-    one of half the width may; below that rows are shifted, because narrow accesses cost more instructions than memory
-    leaves time for: softmax over 197 columns took 20 per element, 40% over the time of a copy.
+    The widest vector for the element sizes of the row and column operands. If it does not divide the row, one of half
+    the width may; below that rows are shifted, because narrow accesses cost more instructions than memory leaves time
+    for: softmax over 197 columns took 20 per element, 40% over the time of a copy.
     """
     if not aligned:
         return 1, False
     sizes = tuple(p.operand.size for p in placed if p.dense and p.along == "columns")
     widest = vector_width(sizes or tuple(p.operand.size for p in placed))
-    # Positions of 8 bytes beside 16-bit scores: two accesses of a thread side by side are all that a warp coalesces.
+    # 8-byte indices next to 16-bit scores: a warp coalesces only two adjacent accesses per thread.
     widest = tuning.width or min(widest, 32 // max((p.operand.size for p in placed if p.along == "columns"), default=1))
     divides = gcd(columns, widest)
     if small:

@@ -1,1 +1,1 @@
-"""Running sums along an axis, and what is pointwise around them."""
+"""Running sums along an axis, with surrounding pointwise work."""

@@ -1,6 +1,6 @@
-"""Launch plans of the scan template: running sums along one axis, with everything pointwise around them.
+"""Launch plans of the scan template: running sums along one axis, with surrounding pointwise work.
 
-The body is a program in which a running sum is a sum over no axes: of each element's own prefix.
+In the body's program a running sum is a reduction over no axes: of each element's own prefix.
 """
 
 import math
@@ -29,24 +29,24 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Layout, Shape, collapse, strides_in, vector_width
 
 THREADS = 256
-"""Of a block."""
+"""Threads per block."""
 STEPS = 4
-"""Vectors along the axis that a thread holds where it scans across neighbours."""
+"""Vectors along the axis that a thread holds in a strided scan."""
 BUSY = 1024
-"""Threads of a multiprocessor below which several share a column."""
+"""Threads per multiprocessor below which several share a column."""
 FEWEST_ACROSS = 8
-"""Vectors side by side in a block that scans across neighbours, at least: 128 bytes in one access of a warp's part."""
+"""Minimum adjacent vectors of a block in a strided scan: 128 bytes per access of a part of a warp."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A body taken apart."""
+    """A parsed body."""
 
     program: Program
     axis: int
-    """Negative from the end."""
+    """Negative, counted from the end."""
     exclusive: bool
-    """Whether an element's own value is left out of its sum."""
+    """Whether a sum excludes the element's own value."""
     reverse: bool
     """Whether sums run from the end of the axis."""
 
@@ -57,18 +57,18 @@ class Problem:
 
     scan: Scan
     full: Shape
-    """What the kernel runs over."""
+    """The shape that the kernel iterates over."""
     axis: int
     operands: tuple[Operand, ...]
 
 
 def check(op: FusedOp) -> Scan:
-    """Return the body of `op` taken apart; raises `UnsupportedError` with the reason where no kernel fits it."""
+    """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _check(op.meaning)
 
 
 def running(op: FusedOp) -> tuple[Program, Running]:
-    """Return the program of the body, and along which axis the sum in it runs."""
+    """Return the program of the body, and the axis of its running sum."""
     found = check(op)
     return found.program, Running(found.axis, found.exclusive, found.reverse)
 
@@ -117,14 +117,14 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
-    """Return the (input, output) pairs that may share memory: a thread reads an element before it writes it."""
+    """Return the (input, output) pairs that may alias: a thread reads an element before it writes it."""
     program = check(op).program
     inputs = expressions.live_inputs(program)
     return tuple((i, n) for n, o in enumerate(program.outputs) for i in inputs if program.inputs[i] == o.dtype)
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
-    """Return how to run `op` on inputs of these shapes."""
+    """Return the launch plan of `op` for inputs of these shapes."""
     work = problem(op, input_shapes)
     count, length = math.prod(work.full), work.full[work.axis]
     outputs = (work.full,) * len(op.outputs)
@@ -133,7 +133,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     inner = math.prod(work.full[work.axis + 1 :])
     bits = launch_plan.index_bits(count)
     space, axis = _space(work)
-    # A vector is a part of the row, or neighbours beside each other along the axis.
+    # A vector is a part of the row, or adjacent elements of a strided axis.
     width = _width(work, length if inner == 1 else inner, aligned, tuning)
     placed = dense.place(work.operands, space, count, width)
     text = dense.index_space(bits, space, placed)
@@ -173,7 +173,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 
 def _space(work: Problem) -> tuple[Layout, int]:
-    """Return the axes before, the axis and those after it, each as few dimensions; and which of them is the axis."""
+    """Return the axes before, the axis and those after it, merged as far as possible; and the index of the axis."""
     strides = tuple(strides_in(o.shape, work.full) for o in work.operands)
 
     def part(begin: int, end: int) -> Layout:
@@ -191,7 +191,7 @@ def _space(work: Problem) -> tuple[Layout, int]:
 
 
 def _width(work: Problem, neighbours: int, aligned: bool, tuning: TileTuning) -> int:
-    """Return the elements of a vector: as many as divide what lies side by side."""
+    """Return the vector width: as many elements as divide the contiguous extent."""
     program = work.scan.program
     sizes = [o.size for o in work.operands if o.is_output]
     sizes += [element_types.TYPES[program.values[i].dtype].size for i in program.reductions()]
@@ -200,12 +200,12 @@ def _width(work: Problem, neighbours: int, aligned: bool, tuning: TileTuning) ->
 
 
 def _row_threads(vectors: int) -> int:
-    """Return how many threads share a row, a power of 2: all of a block walk along a long one."""
+    """Return how many threads share a row, a power of 2: a whole block iterates over a long one."""
     return min(THREADS, 1 << max(0, vectors - 1).bit_length())
 
 
 def _segments(columns: int, length: int, arch: Arch) -> int:
-    """Return how many threads share a column, a power of 2: more where columns are few."""
+    """Return how many threads share a column, a power of 2: more if columns are few."""
     segments = 1
     while (
         columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_ACROSS

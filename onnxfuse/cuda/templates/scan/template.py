@@ -1,4 +1,4 @@
-"""The template of running sums."""
+"""Declaration of the scan template."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.scan.plan import check, inplace, output_shapes, plan, running
