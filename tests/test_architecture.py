@@ -22,10 +22,10 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     "": {
         "support": "",
         "ops": "",
-        "symbolic": "support",
         "model": "support ops",
-        "codegen": "support ops symbolic model",
+        "symbolic": "support",
         "files": "support model",
+        "codegen": "support ops symbolic model",
         "shapes": "support ops model files",
         "graph": "support model files shapes",
         "reporting": "support model shapes",

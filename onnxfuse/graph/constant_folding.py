@@ -110,7 +110,7 @@ def _cast_back(graph: Graph, node: Node) -> str | None:
     if graph.type(source).dtype == to:
         return source
     widening = graph.producer(source)
-    if widening is None or widening.domain or widening.op != "Cast":
+    if widening is None or widening.domain or widening.op != node.op:
         return None
     first = widening.inputs[0]
     return first if graph.type(first).dtype == to and _holds_all(graph.type(source).dtype, to) else None
