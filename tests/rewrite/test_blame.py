@@ -12,7 +12,7 @@ from onnxfuse.fusion.region import make_op
 from onnxfuse.graph.graph import Node
 from onnxfuse.graph.validity import complaint
 from onnxfuse.model.fused import DOMAIN, FusedOp
-from onnxfuse.passes import pipeline
+from onnxfuse.passes import phases, pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.runtime.sessions.opening import refusal
 from onnxfuse.support.errors import ModelError, RuleError
@@ -115,7 +115,7 @@ def test_a_rewrite_that_makes_an_invalid_model_is_left_out(tmp_path: Path) -> No
 
 def test_what_no_rule_is_to_blame_for_comes_out_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake beside the rules: nothing is done, and that is said."""
-    monkeypatch.setattr(pipeline, "attach", lambda model, ops: model.graph.node.add(op_type="Abs", output=["w"]))
+    monkeypatch.setattr(phases, "attach", lambda model, ops: model.graph.node.add(op_type="Abs", output=["w"]))
     made, report = optimized(TEXT)
     assert ops(made) == [n.op_type for n in parse(TEXT).graph.node]
     (note,) = report.notes
