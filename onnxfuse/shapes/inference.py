@@ -28,12 +28,13 @@ def infer(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
 def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
     _forget_labels(light.graph)
     refinement.rename(light.graph)
-    own = ModelProto()
-    own.CopyFrom(light)
+    again = ModelProto()
+    if opset_of(light) == stand_ins.KEEPS_NAMES:
+        again.CopyFrom(light)
     typed = _inferred_once(light)
     kept = sliced_names.kept(typed)
     if kept:
-        typed = _inferred_once(own, kept)
+        typed = _inferred_once(again, kept)
     refinement.refine(typed)
     return typed
 

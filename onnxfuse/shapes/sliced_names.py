@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
+from onnxfuse.files.external import is_external
 from onnxfuse.model.schema import opset_of
 from onnxfuse.shapes.stand_ins import KEEPS_NAMES
 from onnxfuse.shapes.types import value_types
@@ -26,6 +27,7 @@ def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
     for node in inferred.graph.node:
         if node.op_type == "Constant":
             constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+    constants = {name: tensor for name, tensor in constants.items() if not is_external(tensor)}
     found = {}
     for node in slices:
         shape = types[node.input[0]].shape if node.input[0] in types else None
