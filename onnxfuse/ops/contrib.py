@@ -1,4 +1,4 @@
-"""Operators of com.microsoft, and those that ONNX Runtime knew in the default domain before ONNX did."""
+"""Operators of com.microsoft and ai.onnx.ml, and those that ONNX Runtime knew in the default domain before ONNX did."""
 
 from onnxfuse.ops.registry import Entries, Trait, entries
 
@@ -10,8 +10,10 @@ ENTRIES: Entries = (
         "SimplifiedLayerNormalization BiasGelu FastGelu Gelu QuickGelu RotaryEmbedding MoE QMoE BiasDropout GroupNorm "
         "BiasAdd Inverse",
         Trait.KEEPS_SHAPE,
+        Trait.KEEPS_TYPE,
         domain=MICROSOFT,
     ),
+    *entries("Imputer", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain="ai.onnx.ml"),
     *entries("FusedMatMul FusedConv MatMulNBits", Trait.CONTRACTION, domain=MICROSOFT),
     *entries("MultiHeadAttention GroupQueryAttention", Trait.ATTENTION, domain=MICROSOFT),
     *entries("SkipLayerNormalization SkipSimplifiedLayerNormalization", Trait.OPAQUE, domain=MICROSOFT),

@@ -10,6 +10,8 @@ class Trait(Enum):
 
     KEEPS_SHAPE = auto()
     """The first output has the shape of the first input."""
+    KEEPS_TYPE = auto()
+    """The first output has the element type and the shape of the first input."""
     BROADCASTS = auto()
     """Elementwise over several inputs: the output has the shape that these broadcast to."""
     COMMUTATIVE = auto()

@@ -6,7 +6,6 @@ from onnxfuse.fusion.attach import attach
 from onnxfuse.fusion.fuse import fuse
 from onnxfuse.fusion.undo.unproven_ops import revert_unproven_ops
 from onnxfuse.graph.constant_folding import (
-    common_subexpressions,
     constant_folding,
     identity_elimination,
     reuse_extents,
@@ -24,7 +23,11 @@ from onnxfuse.passes.batching.split_matmul import split_matmul
 from onnxfuse.passes.batching.unmerge_batches import unmerge_batches
 from onnxfuse.passes.control_flow.constant_control_flow import constant_control_flow
 from onnxfuse.passes.control_flow.constant_sequences import constant_sequences
-from onnxfuse.passes.fold.common_subexpressions import common_elementwise_subexpressions, common_position_subexpressions
+from onnxfuse.passes.fold.common_subexpressions import (
+    all_common_subexpressions,
+    common_elementwise_subexpressions,
+    common_position_subexpressions,
+)
 from onnxfuse.passes.fold.simplified_norms import expand_simplified_norms
 from onnxfuse.passes.fold.standardized_weights import standardize_weights
 from onnxfuse.passes.layout.all_axes import explicit_axes
@@ -57,13 +60,6 @@ def _assign_layout(graph: Graph, state: State) -> bool:
 
 def _fuse(graph: Graph, state: State) -> bool:
     return fuse(graph, state.rules, state.report, state.ops, state.choices)
-
-
-def _merge_equal_nodes(graph: Graph) -> bool:
-    changed = common_subexpressions(graph)
-    if changed:
-        graph.eliminate_dead_code()
-    return changed
 
 
 def _attach(model: ModelProto, state: State) -> None:
@@ -172,7 +168,8 @@ FUSE = Phase(
     (
         Pass("fuse", "Grows the rules' anchors into fused ops, each with a kernel that is proven to exist.", _fuse,
              reads_rules=True),
-        Pass("common_subexpressions", "Merges nodes that compute the same of the same values.", _merge_equal_nodes),
+        Pass("common_subexpressions", "Merges nodes that compute the same of the same values.",
+             all_common_subexpressions),
     ),
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
 from onnxfuse.model.nested import bodies, captured, nodes_of
+from onnxfuse.ops import ENTRIES, Trait
 from onnxfuse.shapes.image_windows import POOLS, pool_windows
 
 PREFIX = "onnxfuse.stand_in."
@@ -338,17 +339,16 @@ def _classes(known: Attributes) -> int | None:
     return len(labels) if isinstance(labels, list) else None
 
 
-_KEEPS: Sequence[tuple[str, str]] = (
-    ("", "GroupNormalization"), ("", "MeanVarianceNormalization"), ("", "LayerNormalization"),
-    ("", "SimplifiedLayerNormalization"), ("com.microsoft", "SimplifiedLayerNormalization"),
-    ("com.microsoft", "BiasGelu"), ("com.microsoft", "FastGelu"), ("com.microsoft", "Gelu"),
-    ("com.microsoft", "QuickGelu"), ("com.microsoft", "RotaryEmbedding"), ("com.microsoft", "MoE"),
-    ("com.microsoft", "QMoE"), ("com.microsoft", "BiasDropout"), ("com.microsoft", "GroupNorm"),
-    ("com.microsoft", "BiasAdd"), ("com.microsoft", "Inverse"), ("ai.onnx.ml", "Imputer"),
+_BEFORE_ONNX = (
+    "GroupNormalization", "MeanVarianceNormalization", "LayerNormalization", "SimplifiedLayerNormalization",
 )  # fmt: skip
-"""Operators whose first output has the type of the first input, among them those of the default domain that ONNX
-Runtime supported before ONNX did.
-"""
+"""Operators of the default domain that ONNX Runtime supported before ONNX did. They keep the type of their input."""
+
+_KEEPS: Sequence[tuple[str, str]] = (
+    *(("", name) for name in _BEFORE_ONNX),
+    *(key for key, one in ENTRIES.items() if key[0] and Trait.KEEPS_TYPE in one.traits),
+)
+"""Operators whose first output has the type of the first input, which ONNX's inference does not know of them."""
 
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),

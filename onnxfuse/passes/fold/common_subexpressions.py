@@ -5,6 +5,8 @@ Nodes that move data or reshape it stay duplicated for each reader: a kernel abs
 or attention heads begin.
 """
 
+from collections.abc import Callable
+
 from onnx import TensorProto
 
 from onnxfuse import cuda
@@ -21,7 +23,16 @@ def common_position_subexpressions(graph: Graph) -> bool:
 
 def common_elementwise_subexpressions(graph: Graph) -> bool:
     """Merge equal elementwise nodes; return whether there were any."""
-    changed = common_subexpressions(graph, _is_elementwise)
+    return _merged(graph, _is_elementwise)
+
+
+def all_common_subexpressions(graph: Graph) -> bool:
+    """Merge equal nodes of every kind; return whether there were any."""
+    return _merged(graph, lambda node: True)
+
+
+def _merged(graph: Graph, among: Callable[[Node], bool]) -> bool:
+    changed = common_subexpressions(graph, among)
     if changed:
         graph.eliminate_dead_code()
     return changed

@@ -98,12 +98,13 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
             if not dim.dim_param and not dim.HasField("dim_value"):
                 dim.dim_param = unnamed(value.name, axis)
     typed = infer(named)
+    vectors = _vectors(model)
     scope = _Scope(
         _readers(typed.graph.node),
         value_types(typed.graph),
         functions_of(typed),
-        _numbers(model),
-        _vectors(model),
+        _numbers(vectors),
+        vectors,
         ranges(model),
     )
     return {i.name: _role(i.name, scope) for i in model.graph.input}
@@ -241,9 +242,9 @@ def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
     return None
 
 
-def _numbers(model: onnx.ModelProto) -> dict[str, int]:
+def _numbers(vectors: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the scalar integer constants of the main graph."""
-    return {n: x[0] for n, x in _vectors(model).items() if len(x) == 1}
+    return {n: x[0] for n, x in vectors.items() if len(x) == 1}
 
 
 FEW = 8
@@ -268,7 +269,8 @@ def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 def sites(model: onnx.ModelProto, operator: str) -> Iterator[Site]:
     """Yield the nodes of a standard ONNX operator in the main graph, with what is known at each."""
     typed = infer(shell(model))
-    types, numbers, vectors = value_types(typed.graph), _numbers(model), _vectors(model)
+    types, vectors = value_types(typed.graph), _vectors(model)
+    numbers = _numbers(vectors)
     yield from (Site(n, 0, types, numbers, vectors) for n in typed.graph.node if n.op_type == operator and not n.domain)
 
 
