@@ -3,6 +3,7 @@
 Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
+from onnxfuse import ops
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.codegen.operators.movement_ops import FREE, MOVEMENT
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
@@ -58,7 +59,7 @@ def is_reduction(op_type: str, domain: str = "") -> bool:
 
 def is_movement(op_type: str, domain: str = "") -> bool:
     """Return whether a body of template pointwise may contain this op as data movement."""
-    return (domain, op_type) in MOVEMENT and op_type != "Shape"
+    return (domain, op_type) in MOVEMENT and op_type != ops.Shape
 
 
 def is_free(op_type: str, domain: str = "") -> bool:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, Start, Surroundings
 from onnxfuse.fusion.region.choices import Choices, Declined
@@ -42,7 +42,7 @@ def fuse(
     graph: Graph,
     rules: Sequence[Rule],
     report: OptimizeReport,
-    ops: dict[str, FusedOp],
+    fused_ops: dict[str, FusedOp],
     choices: Choices | None = None,
 ) -> bool:
     """Apply every fusion rule: strongest template first, larger anchors before their possible parts.
@@ -56,7 +56,7 @@ def fuse(
     fusing = order.fusing(rules)
     aside = set_aside(graph)
     heads = _heads([how for _, how in fusing])
-    around = Surroundings(host_values(graph), computed_once(graph), choices, heads, ops, aside)
+    around = Surroundings(host_values(graph), computed_once(graph), choices, heads, fused_ops, aside)
     splits = [
         s
         for _, how in fusing
@@ -279,7 +279,7 @@ def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> No
 
 def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
     """Let the fused ops whose results a Concat combines write its output directly: merge them into one op."""
-    if node.op != "Concat":
+    if node.op != ops.Concat:
         return None
     made = join(graph, node, around.ops, rule.name, how.template)
     if isinstance(made, str):

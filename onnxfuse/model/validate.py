@@ -15,6 +15,7 @@ import onnx
 from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.model import schema
 from onnxfuse.model.functions import Key, called, key_of
 from onnxfuse.model.fused import DOMAIN
@@ -407,5 +408,5 @@ def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool
     missing = next((name for name in form.required if name not in names), None)
     if missing is not None:
         raise ModelError(f"{where} lacks its attribute '{missing}'", AGAIN)
-    if node.op_type == "Constant" and len(names & form.attributes.keys()) != 1:
+    if node.op_type == ops.Constant and len(names & form.attributes.keys()) != 1:
         raise ModelError(f"{where} holds {plural(names, 'value')}, it takes one", AGAIN)

@@ -2,6 +2,7 @@
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import Contract
@@ -47,4 +48,4 @@ def _cast(x: Term, to: int) -> Term:
     return x if x.dtype == to else x.builder.apply("cast", x, dtype=to)
 
 
-CONTRACTION: dict[tuple[str, str], Handler] = {("", "MatMul"): _matmul, ("", "Gemm"): _gemm}
+CONTRACTION: dict[tuple[str, str], Handler] = {("", ops.MatMul): _matmul, ("", ops.Gemm): _gemm}

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import FunctionProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.attention_ops import ATTENTION
 from onnxfuse.codegen.operators.constant_extents import folded
 from onnxfuse.codegen.operators.contraction_ops import CONTRACTION
@@ -91,7 +92,7 @@ def _opset(function: FunctionProto) -> int:
 def _results(
     node: onnx.NodeProto, known: dict[str, Known], builder: Builder, opset: int, handlers: Handlers
 ) -> dict[str, Known]:
-    if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+    if node.op_type == ops.Constant and node.domain in ("", "ai.onnx"):
         return {node.output[0]: _constant(node)}
     domain = "" if node.domain == "ai.onnx" else node.domain
     handler = handlers.get((domain, node.op_type))

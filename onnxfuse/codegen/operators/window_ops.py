@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators import movement_ops
 from onnxfuse.codegen.operators.contraction_ops import accumulator
 from onnxfuse.codegen.operators.node import BodyNode, Handler, Known
@@ -29,7 +30,7 @@ def _conv(node: BodyNode) -> tuple[Term, ...]:
 def _pool(node: BodyNode) -> tuple[Term, ...]:
     if (dims := _dims(node)) > 2:
         raise UnsupportedError(f"a pooling over {dims} dimensions, expected 1 or 2")
-    x, mean, padded = node.term(0), node.op_type == "AveragePool", bool(node.number("count_include_pad", 0))
+    x, mean, padded = node.term(0), node.op_type == ops.AveragePool, bool(node.number("count_include_pad", 0))
     sliding, kernel = _sliding(node), _list(node, "kernel_shape")
     if not kernel:
         raise UnsupportedError(f"{node.op_type} without kernel_shape")
@@ -53,7 +54,7 @@ def _resize(node: BodyNode) -> tuple[Known, ...]:
     """Linear Resize: interpolates between adjacent pixels; all other modes are data movement."""
     mode = node.text("mode", "nearest")
     if mode != "linear":
-        return movement_ops.MOVEMENT["", "Resize"](node)
+        return movement_ops.MOVEMENT["", ops.Resize](node)
     centre = node.text("coordinate_transformation_mode", "half_pixel")
     if centre not in CENTRES or any(node.attributes.get(a) for a in ("axes", "antialias", "exclude_outside")):
         raise UnsupportedError(f"Resize by {mode}, {centre}, or with axes, antialias or exclude_outside")
@@ -104,5 +105,5 @@ def _along(values: Sequence[int], default: int, dims: int = 2) -> Along:
 
 
 WINDOW: dict[tuple[str, str], Handler] = {
-    ("", "Conv"): _conv, ("", "MaxPool"): _pool, ("", "AveragePool"): _pool, ("", "Resize"): _resize,
+    ("", ops.Conv): _conv, ("", ops.MaxPool): _pool, ("", ops.AveragePool): _pool, ("", ops.Resize): _resize,
 }  # fmt: skip

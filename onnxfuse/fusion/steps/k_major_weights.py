@@ -11,6 +11,7 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
 from onnxfuse.graph.constant_folding import is_product
@@ -57,7 +58,7 @@ def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
     # Gemm(x, Transpose(w)) -> Gemm <transB = 1> (x, w); MatMul(x, Transpose(w)) has it in its body.
     product = NodeProto()
     product.CopyFrom(node.proto)
-    if node.op == "Gemm":
+    if node.op == ops.Gemm:
         set_attribute(product, "transB", 0 if graph.attributes(node).get("transB") else 1)
         product.input[1] = transpose.inputs[0]
         return [Node(product)]
@@ -81,14 +82,14 @@ def _turned(graph: Graph, node: Node) -> list[Node] | None:
         graph.add_constant(stored, weight.T)
     product = NodeProto()
     product.CopyFrom(node.proto)
-    if node.op == "Gemm":
+    if node.op == ops.Gemm:
         set_attribute(product, "transB", 1)
         product.input[1] = stored
         return [Node(product)]
     back = graph.fresh(f"{stored}.back")
     graph.types[back] = ValueType(graph.type(stored).dtype, weight.shape)
     product.input[1] = back
-    return [Node(make_node("Transpose", [stored], [back], _name(node), perm=[1, 0])), Node(product)]
+    return [Node(make_node(ops.Transpose, [stored], [back], _name(node), perm=[1, 0])), Node(product)]
 
 
 def store_once(graph: Graph) -> None:
@@ -102,7 +103,7 @@ def store_once(graph: Graph) -> None:
         if readers and here and graph.is_constant(own) and (graph.readers(own) or graph.is_output(own)):
             del graph.initializers[turned]
             first = readers[0]
-            graph.replace([first], [Node(make_node("Transpose", [own], [turned], turned, perm=[1, 0])), first])
+            graph.replace([first], [Node(make_node(ops.Transpose, [own], [turned], turned, perm=[1, 0])), first])
 
 
 def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
@@ -130,7 +131,7 @@ def restore_weights(model: ModelProto) -> None:
     # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
     for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
         turned = [(t.name, t) for t in holder.initializer if t.name.endswith(SUFFIX)]
-        turned += [(n.output[0], n) for n in holder.node if n.op_type == "Transpose" and _makes_turned(n)]
+        turned += [(n.output[0], n) for n in holder.node if n.op_type == ops.Transpose and _makes_turned(n)]
         for name, maker in turned:
             readers = list(readers_of(holder, name))
             if readers and all(_undone(node) for _, node in readers):
@@ -142,9 +143,9 @@ def _makes_turned(transpose: NodeProto) -> bool:
 
 
 def _undone(node: NodeProto) -> bool:
-    if node.op_type == "Gemm":
+    if node.op_type == ops.Gemm:
         return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
-    return node.op_type == "Transpose" and not node.domain
+    return node.op_type == ops.Transpose and not node.domain
 
 
 def _turn_one_back(
@@ -158,7 +159,7 @@ def _turn_one_back(
     else:
         maker.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(maker).T), own))
     for graph, node in readers:
-        if node.op_type == "Gemm":
+        if node.op_type == ops.Gemm:
             node.input[1] = own
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.nested import graphs_in, readers_of
@@ -44,7 +45,7 @@ def pad_rows(attempt: Attempt) -> None:
 
 def _unaligned(graph: Graph, node: Node) -> np.ndarray | None:
     """Return the weight of a product with misaligned rows, None if there is none."""
-    if node.op != "MatMul" or node.domain or graph.opset < SINCE or graph.type(node.inputs[0]).rank != 2:
+    if node.op != ops.MatMul or node.domain or graph.opset < SINCE or graph.type(node.inputs[0]).rank != 2:
         return None
     weight = graph.constant(node.inputs[0])
     return weight if weight is not None and weight.shape[1] * weight.itemsize % BOUNDARY else None
@@ -65,7 +66,7 @@ def _padded(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
     product.CopyFrom(node.proto)
     product.input[0] = cut
     named = f"{node.proto.name}/cut" if node.proto.name else ""
-    return [Node(make_node("Slice", [stored, *numbers], [cut], named)), Node(product)]
+    return [Node(make_node(ops.Slice, [stored, *numbers], [cut], named)), Node(product)]
 
 
 def restore_rows(model: ModelProto) -> None:
@@ -84,7 +85,7 @@ def restore_rows(model: ModelProto) -> None:
 
 def _terms(graph: GraphProto, node: NodeProto, weight: str) -> int | None:
     """Return the row length to which a node slices a padded weight, None for any other node."""
-    if node.op_type != "Slice" or node.domain or len(node.input) != 4 or node.input[0] != weight:
+    if node.op_type != ops.Slice or node.domain or len(node.input) != 4 or node.input[0] != weight:
         return None
     known = {t.name: t for t in graph.initializer if t.name in node.input[1:]}
     numbers = [numpy_helper.to_array(known[v]).tolist() if v in known else None for v in node.input[1:]]

@@ -1,6 +1,6 @@
 """Start of growth: match a rule's anchor at a node."""
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Start, Surroundings
 from onnxfuse.fusion.region.make_op import Realization
@@ -104,7 +104,7 @@ def _start_from(
     realization, library = None, _library_can(graph, anchor, match)
     if anchor.realize is not None and (library or cuda.reads_library_form(how.template)):
         realization = Realization(realized(anchor.realize, match.pattern), bound)
-    seeds = tuple(n for n in matched if n.op != "Constant")
+    seeds = tuple(n for n in matched if n.op != ops.Constant)
     inputs = {name: v for name in anchor.pattern.inputs if isinstance(v := match.values.get(name), str)}
     template = fallback = ""
     if realization is not None and all(step.kind is Growth.CACHES for step in how.steps):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.ops import Trait, named
 from onnxfuse.passes.alignment.pad_channels import Beside, RunLayout, of_elements, one_constant, pad_runs, reached
@@ -31,7 +32,7 @@ def pad_columns(graph: Graph) -> bool:
     Return whether any were padded.
     """
     changed = False
-    for node in [n for n in graph.nodes if n.op == "MatMul" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.MatMul and not n.domain]:
         (result,) = node.outputs
         known, weight = graph.type(result), graph.type(node.inputs[1]).shape
         columns = weight[-1] if weight is not None and graph.is_constant(node.inputs[1]) else None
@@ -56,11 +57,11 @@ def _of_each(graph: Graph, node: Node, value: str, place: RunLayout, size: int) 
 def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Two values with the same padded columns combine elementwise; a scalar operand may change the padding, too."""
     at = one_constant(graph, node)
-    if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == "Div" and at == 0):
+    if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == ops.Div and at == 0):
         other = node.inputs[1 - at]
         alike = graph.type(other).rank == graph.type(node.outputs[0]).rank
         return {node.outputs[0] if value == other else other: place} if alike else None
-    if at is not None or node.op == "Div":
+    if at is not None or node.op == ops.Div:
         return of_elements(graph, node, value, place, size)
     values = (*node.inputs, node.outputs[0])
     shapes = [graph.type(v).shape or (None,) for v in values]
@@ -72,6 +73,6 @@ def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -
 
 ALSO: Mapping[str, Beside] = {
     **dict.fromkeys(FINITE, _of_each),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _of_two),
+    **dict.fromkeys((ops.Add, ops.Sub, ops.Mul, ops.Div), _of_two),
 }
 """Operators that propagate padded columns: only products by weights contract over the columns."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.alignment.pad_channels import RunLayout, Runs, pad_runs, reached
@@ -40,7 +41,7 @@ def pad_heads(graph: Graph) -> bool:
     Return whether any were padded.
     """
     changed = False
-    for softmax in [n for n in graph.nodes if n.op == "Softmax" and not n.domain]:
+    for softmax in [n for n in graph.nodes if n.op == ops.Softmax and not n.domain]:
         for runs in _narrow(graph, softmax):
             pad_runs(graph, runs)
             changed = True
@@ -94,4 +95,4 @@ def _scores(graph: Graph, softmax: Node) -> Node | None:
 
 
 def _is_product(node: Node) -> bool:
-    return node.op == "MatMul" and not node.domain
+    return node.op == ops.MatMul and not node.domain

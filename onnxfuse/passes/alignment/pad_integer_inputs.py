@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.constant_folding import ask_extent
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.index_facts import WHOLE
@@ -34,7 +35,7 @@ def pad_integer_inputs(graph: Graph) -> bool:
 
     A Pad by constants stays: kernels that move data absorb it.
     """
-    return graph.opset >= SINCE and replace_each(graph, {"Pad": _beside})
+    return graph.opset >= SINCE and replace_each(graph, {ops.Pad: _beside})
 
 
 def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -79,12 +80,12 @@ def _along(
             graph.add_constant(many, np.array([amount], np.int64))
         else:
             graph.add_constant(one, np.array([1], np.int64))
-            nodes.append(helper.make_node("Reshape", [amount, one], [many], many))
+            nodes.append(helper.make_node(ops.Reshape, [amount, one], [many], many))
         shape = [*extents[:axis], many, *extents[axis + 1 :]]
-        nodes.append(helper.make_node("Concat", shape, [target], target, axis=0))
-        nodes.append(helper.make_node("Expand", [value, target], [padding], padding))
+        nodes.append(helper.make_node(ops.Concat, shape, [target], target, axis=0))
+        nodes.append(helper.make_node(ops.Expand, [value, target], [padding], padding))
         parts.insert(0 if side == "before" else len(parts), padding)
-    return [*nodes, helper.make_node("Concat", parts, [output], output, axis=axis)]
+    return [*nodes, helper.make_node(ops.Concat, parts, [output], output, axis=axis)]
 
 
 def _is_no_cut(graph: Graph, entry: int | str) -> bool:
@@ -92,9 +93,9 @@ def _is_no_cut(graph: Graph, entry: int | str) -> bool:
     if isinstance(entry, int):
         return entry >= 0
     node = graph.producer(entry)
-    if node is None or node.domain or node.op not in ("Mod", "Max"):
+    if node is None or node.domain or node.op not in (ops.Mod, ops.Max):
         return False
-    if node.op == "Mod":  # the remainder has the divisor's sign
+    if node.op == ops.Mod:  # the remainder has the divisor's sign
         divisor = graph.constant(node.inputs[1])
         return not node.written.get("fmod") and divisor is not None and divisor.size == 1 and bool(divisor > 0)
     least = [c for v in node.inputs if (c := graph.constant(v)) is not None]
@@ -140,7 +141,7 @@ def _with_axes(graph: Graph, node: Node, depth: int) -> Entries | None:
     axes = constant_axes(graph, node)
     if found is None or axes is None:
         return None
-    return (np.expand_dims if node.op == "Unsqueeze" else np.squeeze)(found, tuple(axes))
+    return (np.expand_dims if node.op == ops.Unsqueeze else np.squeeze)(found, tuple(axes))
 
 
 def _turned(graph: Graph, node: Node, depth: int) -> Entries | None:
@@ -165,7 +166,7 @@ def _cut(graph: Graph, node: Node, depth: int) -> Entries | None:
 
 
 _READ: Mapping[str, Callable[[Graph, Node, int], Entries | None]] = {
-    "Cast": _passed, "Concat": _joined, "Identity": _passed, "Reshape": _reshaped, "Slice": _cut,
-    "Squeeze": _with_axes, "Transpose": _turned, "Unsqueeze": _with_axes,
+    ops.Cast: _passed, ops.Concat: _joined, ops.Identity: _passed, ops.Reshape: _reshaped, ops.Slice: _cut,
+    ops.Squeeze: _with_axes, ops.Transpose: _turned, ops.Unsqueeze: _with_axes,
 }  # fmt: skip
 """Operators that move integers without computing any."""

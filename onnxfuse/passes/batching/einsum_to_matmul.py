@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.shapes.types import Dim, differ
@@ -40,7 +41,7 @@ class _Form:
 def einsum_to_matmul(graph: Graph) -> bool:
     """Rewrite each Einsum that is a batched matrix product as MatMul; return whether any was rewritten."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Einsum" and not n.domain and len(n.inputs) == 2]:
+    for node in [n for n in graph.nodes if n.op == ops.Einsum and not n.domain and len(n.inputs) == 2]:
         product = _product(graph, node)
         if product is not None:
             graph.replace([node], _written(graph, node, product))
@@ -137,7 +138,7 @@ def _written(graph: Graph, node: Node, product: tuple[_Form, _Form, _Form]) -> l
     for form in factors:
         turned = _turned(graph, form.value, form.order, nodes)
         names.append(_reshaped(graph, turned, form.target, nodes))
-    nodes.append(onnx.helper.make_node("MatMul", names, [graph.fresh(f"{result.value}.product")], node.proto.name))
+    nodes.append(onnx.helper.make_node(ops.MatMul, names, [graph.fresh(f"{result.value}.product")], node.proto.name))
     _turned(graph, _reshaped(graph, nodes[-1].output[0], result.target, nodes), result.order, nodes)
     nodes[-1].output[0] = result.value
     return [Node(n) for n in nodes]
@@ -148,7 +149,7 @@ def _turned(graph: Graph, value: str, order: list[int], nodes: list[onnx.NodePro
     if order == sorted(order):
         return value
     name = graph.fresh(f"{value}.turned")
-    nodes.append(onnx.helper.make_node("Transpose", [value], [name], name))
+    nodes.append(onnx.helper.make_node(ops.Transpose, [value], [name], name))
     set_attribute(nodes[-1], "perm", order)
     return name
 
@@ -158,5 +159,5 @@ def _reshaped(graph: Graph, value: str, target: list[int], nodes: list[onnx.Node
         return value
     name, shape = graph.fresh(f"{value}.matrix"), graph.fresh(f"{value}.target")
     graph.add_constant(shape, np.asarray(target, np.int64))
-    nodes.append(onnx.helper.make_node("Reshape", [value, shape], [name], name))
+    nodes.append(onnx.helper.make_node(ops.Reshape, [value, shape], [name], name))
     return name

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.graph import Graph, Node
 
@@ -55,7 +56,7 @@ def merge_embedding_tables(graph: Graph) -> bool:
     """Read concatenated rows from one merged table; return whether any were merged."""
     if graph.opset < SINCE:
         return False
-    found = [joint for n in graph.nodes if n.op == "Concat" and not n.domain for joint in _joints(graph, n)]
+    found = [joint for n in graph.nodes if n.op == ops.Concat and not n.domain for joint in _joints(graph, n)]
     for joint in found:
         _join(graph, joint)
     return bool(found)
@@ -89,7 +90,7 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
     if node is None or graph.only_reader(value) is None:
         return None
     nodes: tuple[Node, ...] = (node,)
-    apart = node.op == "Unsqueeze" and not node.domain
+    apart = node.op == ops.Unsqueeze and not node.domain
     if apart:
         axes, gather = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
         if axes is None or axes.size != 1 or int(axes.reshape(-1)[0]) % rank != axis or axis == rank - 1:
@@ -98,7 +99,7 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
             return None
         nodes = (gather, node)
     gather = nodes[0]
-    if gather.op != "Gather" or gather.domain or graph.attributes(gather)["axis"] != 0:
+    if gather.op != ops.Gather or gather.domain or graph.attributes(gather)["axis"] != 0:
         return None
     table, ids = gather.inputs[0], graph.type(gather.inputs[1])
     if not graph.is_let_go(table) or graph.type(table).rank != 2:
@@ -148,10 +149,10 @@ def _join(graph: Graph, joint: _Joint) -> None:
     ids = _ids(graph, joint, new)
     place = _places(graph, joint, new, ids, heights)
     tables = new.constant("tables", np.concatenate(arrays))
-    joined = new.node("joined", "Gather", tables, place, axis=0)
+    joined = new.node("joined", ops.Gather, tables, place, axis=0)
     if joint.flat:
         target = np.asarray([*[0] * joint.axis, len(rows) * arrays[0].shape[1]], np.int64)
-        joined = new.node("flat", "Reshape", joined, new.constant("side_by_side", target))
+        joined = new.node("flat", ops.Reshape, joined, new.constant("side_by_side", target))
     first, run = joint.concat.inputs.index(rows[0].value), len(rows)
     side_by_side = [*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]]
     concat = NodeProto()
@@ -159,7 +160,7 @@ def _join(graph: Graph, joint: _Joint) -> None:
     del concat.input[:]
     concat.input.extend(side_by_side)
     if len(side_by_side) == 1:
-        concat.op_type = "Identity"
+        concat.op_type = ops.Identity
         del concat.attribute[:]
     old = [n for row in rows for n in row.nodes]
     graph.replace([*old, joint.concat], [Node(n) for n in (*new.nodes, concat)])
@@ -173,22 +174,22 @@ def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
     if None in columns or len(sources) != 1:
         axes = new.constant("axis", np.asarray([axis], np.int64))
         each = [
-            row.ids if row.wide is not None else new.node(f"apart_{n}", "Unsqueeze", row.ids, axes)
+            row.ids if row.wide is not None else new.node(f"apart_{n}", ops.Unsqueeze, row.ids, axes)
             for n, row in enumerate(rows)
         ]
-        return new.node("ids", "Concat", *each, axis=axis)
+        return new.node("ids", ops.Concat, *each, axis=axis)
     (source,) = sources
     places = [column[1] for column in columns if column is not None]
     shape = graph.type(source).shape
     if shape is not None and shape[axis] == len(places) and places == list(range(len(places))):
         return source
-    return new.node("ids", "Gather", source, new.constant("columns", np.asarray(places, np.int64)), axis=axis)
+    return new.node("ids", ops.Gather, source, new.constant("columns", np.asarray(places, np.int64)), axis=axis)
 
 
 def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
     """Return the source of which indices are a column along `axis`, and the column's index; None if they are not."""
     gather = graph.producer(row.ids)
-    if row.wide is not None or gather is None or gather.op != "Gather" or gather.domain:
+    if row.wide is not None or gather is None or gather.op != ops.Gather or gather.domain:
         return None
     place, rank = graph.constant(gather.inputs[1]), graph.type(gather.inputs[0]).rank
     if place is None or place.ndim or rank is None:
@@ -208,9 +209,11 @@ def _places(graph: Graph, joint: _Joint, new: _Written, ids: str, heights: np.nd
 
     height = each("rows", heights)
     nought, end = (new.constant(what, np.asarray(n, element)) for what, n in (("nought", 0), ("end", heights.sum())))
-    from_end = new.node("from_end", "Add", ids, height)
-    counted = new.node("counted", "Where", new.node("below", "Less", ids, nought), from_end, ids)
-    within = new.node("within", "Less", counted, height)
-    inside = new.node("inside", "And", within, new.node("known", "Not", new.node("before", "Less", counted, nought)))
-    raised = new.node("raised", "Add", counted, each("above", np.cumsum(heights) - heights))
-    return new.node("place", "Where", inside, raised, end)
+    from_end = new.node("from_end", ops.Add, ids, height)
+    counted = new.node("counted", ops.Where, new.node("below", ops.Less, ids, nought), from_end, ids)
+    within = new.node("within", ops.Less, counted, height)
+    inside = new.node(
+        "inside", ops.And, within, new.node("known", ops.Not, new.node("before", ops.Less, counted, nought))
+    )
+    raised = new.node("raised", ops.Add, counted, each("above", np.cumsum(heights) - heights))
+    return new.node("place", ops.Where, inside, raised, end)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
@@ -50,7 +51,7 @@ def merge_windows(graph: Graph) -> bool:
     if graph.opset < SINCE:
         return False
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Softmax" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.Softmax and not n.domain]:
         region = _around(graph, node) if node.order >= 0 else None
         if region is not None:
             _merge(graph, region)
@@ -84,7 +85,7 @@ def _around(graph: Graph, softmax: Node) -> _Region | None:
                 return None
             region.nodes[node] = None
             waiting += beside
-    products = [n for n in region.nodes if n.op == "MatMul" and region.values.issuperset(n.inputs)]
+    products = [n for n in region.nodes if n.op == ops.MatMul and region.values.issuperset(n.inputs)]
     return region if products and all(_target(graph, n, region) for n in region.nodes if is_reshape(n)) else None
 
 
@@ -113,13 +114,13 @@ def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
     """Return whether a node is independent across the first `count` axes."""
     if node.domain or is_pointwise(node.op, node.domain):
         return is_pointwise(node.op, node.domain)
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         order = order_of(graph, node)
         return order is not None and order[:count] == list(range(count))
-    if node.op == "Softmax":
+    if node.op == ops.Softmax:
         axis = int(str(graph.attributes(node)["axis"]))
         return axis >= count or -ATTENDED <= axis < 0
-    return node.op == "MatMul"
+    return node.op == ops.MatMul
 
 
 def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
@@ -150,10 +151,10 @@ def _merge(graph: Graph, region: _Region) -> None:
             proto.input[1] = graph.fresh(f"{node.outputs[0]}.target")
             graph.add_constant(proto.input[1], np.asarray(_target(graph, node, region), np.int64))
             set_attribute(proto, "allowzero", None)
-        elif node.op == "Transpose":
+        elif node.op == ops.Transpose:
             fewer = len(region.batch) - 1
             set_attribute(proto, "perm", [0, *(axis - fewer for axis in (order_of(graph, node) or [])[fewer + 1 :])])
-        elif node.op == "Softmax":
+        elif node.op == ops.Softmax:
             axis = int(str(graph.attributes(node)["axis"]))
             set_attribute(proto, "axis", axis if axis < 0 else axis - len(region.batch) - ATTENDED)
         for position, value in enumerate(proto.input):
@@ -175,5 +176,5 @@ def _narrowed(graph: Graph, value: str, before: list[Node]) -> str:
     axes, name = graph.fresh(f"{value}.axes"), graph.fresh(f"{value}.merged")
     graph.add_constant(axes, np.arange(many, dtype=np.int64))
     graph.types[name] = ValueType(known.dtype, known.shape[many:])
-    before.append(Node(onnx.helper.make_node("Squeeze", [value, axes], [name], name)))
+    before.append(Node(onnx.helper.make_node(ops.Squeeze, [value, axes], [name], name)))
     return name

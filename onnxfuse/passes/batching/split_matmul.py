@@ -6,7 +6,7 @@ their readers need them, and multiplying several weights by one input in one lau
 they share the input. Rules that know more about the slices (packed_qkv, packed_kv, packed_heads) run first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
@@ -86,7 +87,7 @@ def split_matmul(graph: Graph) -> bool:
     """Rewrite each product whose columns are sliced apart as one product per slice; return whether any changed."""
     if graph.opset < SINCE:
         return False
-    found = [cut for n in graph.nodes if n.op in ("MatMul", "Gemm") and (cut := _cut(graph, n)) is not None]
+    found = [cut for n in graph.nodes if n.op in (ops.MatMul, ops.Gemm) and (cut := _cut(graph, n)) is not None]
     for cut in found:
         _apart(graph, cut)
     return bool(found)
@@ -133,7 +134,7 @@ def _columns_beside(graph: Graph, product: Node) -> int | None:
 
 def _columns_of(graph: Graph, product: Node) -> int:
     """Return the axis of the weight that holds the product's columns."""
-    return 0 if product.op == "Gemm" and graph.attributes(product)["transB"] == 1 else 1
+    return 0 if product.op == ops.Gemm and graph.attributes(product)["transB"] == 1 else 1
 
 
 def _size(extents: Sequence[Dim]) -> int | None:
@@ -143,7 +144,7 @@ def _size(extents: Sequence[Dim]) -> int | None:
 def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
     """Return the Add of a per-column bias that is the product's only reader."""
     add = graph.only_reader(product.outputs[0])
-    if add is None or add.op != "Add" or add.domain:
+    if add is None or add.op != ops.Add or add.domain:
         return None
     (bias,) = (v for v in add.inputs if v != product.outputs[0])
     return add if graph.type(bias).shape == (columns,) and graph.is_let_go(bias) else None
@@ -154,12 +155,12 @@ def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:
     if node.domain or not _reads_first(node, value):
         return False
     before = view.axes
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         order = order_of(graph, node)
         if order is None:
             return False
         view.axes = tuple(before[axis] for axis in order)
-    elif node.op == "Reshape":
+    elif node.op == ops.Reshape:
         extents = _split_into(graph, node, view)
         if extents is None:
             return False
@@ -219,7 +220,7 @@ def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
     if part.size != 1 or part.gone or graph.is_output(part.value) or rank is None:
         return []
     for node in readers:
-        axes = graph.constant(node.inputs[1]) if node.op == "Squeeze" and len(node.inputs) == 2 else None
+        axes = graph.constant(node.inputs[1]) if node.op == ops.Squeeze and len(node.inputs) == 2 else None
         if node.domain or axes is None or [int(a) % rank for a in axes.reshape(-1)] != [axis]:
             return []
     return readers if len(readers) == 1 else []
@@ -252,7 +253,11 @@ def _gather(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | 
     return axis, [_Part(node.outputs[0], place, 1, gone=index.ndim == 0)]
 
 
-_KEPT = {"Split": _split, "Slice": _slice, "Gather": _gather}
+_KEPT: dict[str, Callable[[Graph, Node, _View], tuple[int, list[_Part]] | None]] = {
+    ops.Split: _split,
+    ops.Slice: _slice,
+    ops.Gather: _gather,
+}
 
 
 def _axis(graph: Graph, node: Node, view: _View) -> int:
@@ -318,7 +323,7 @@ def _computed(graph: Graph, cut: _Cut, part: _Part) -> Iterator[onnx.NodeProto]:
             n if a is None else extents[a] for n, a in zip(shape, step.after, strict=True) if a in (None, *extents)
         ]
         proto = copied(step.node, lasting)
-        if step.node.op == "Transpose":
+        if step.node.op == ops.Transpose:
             left = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
             order = order_of(graph, step.node) or []
             set_attribute(proto, "perm", [left.index(axis) for axis in order if axis in left])
@@ -350,6 +355,6 @@ def _target(graph: Graph, reshape: onnx.NodeProto, rows: int, columns: Sequence[
         for which, numbers in (("start", [0]), ("end", [rows]), ("columns", columns)):
             graph.add_constant(names[which], np.asarray(numbers, np.int64))
         ahead = [reshape.input[1], names["start"], names["end"]]
-        yield onnx.helper.make_node("Slice", ahead, [names["rows"]], names["rows"])
-        yield onnx.helper.make_node("Concat", [names["rows"], names["columns"]], [name], name, axis=0)
+        yield onnx.helper.make_node(ops.Slice, ahead, [names["rows"]], names["rows"])
+        yield onnx.helper.make_node(ops.Concat, [names["rows"], names["columns"]], [name], name, axis=0)
     reshape.input[1] = name

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
@@ -26,9 +27,9 @@ MATRICES = 3
 the batch while heads have their own axis stay merged.
 """
 
-ALONG_AN_AXIS = frozenset({"Softmax", "LogSoftmax"})
+ALONG_AN_AXIS = frozenset({ops.Softmax, ops.LogSoftmax})
 
-MOVES = frozenset({"Reshape", "Transpose"})
+MOVES = frozenset({ops.Reshape, ops.Transpose})
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _is_made_apart(graph: Graph, merge: _Merge, node: Node, values: Set[str]) ->
 
 
 def _reads_apart(graph: Graph, merge: _Merge, node: Node, value: str, values: Set[str]) -> bool:
-    if node.op == "Shape" and not node.domain:
+    if node.op == ops.Shape and not node.domain:
         return not node.written
     if not is_reshape(node):
         return len(node.outputs) == 1 and node.outputs[0] in values
@@ -132,7 +133,7 @@ def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list
             found.append(True)
         elif len(shape) == rank and shape[0] == 1 and value not in values:
             found.append(False)
-        elif len(shape) < rank and value not in values and (node.op != "MatMul" or len(shape) == 2):
+        elif len(shape) < rank and value not in values and (node.op != ops.MatMul or len(shape) == 2):
             found.append(None)
         else:
             return None
@@ -142,9 +143,9 @@ def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list
 def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
     if node.domain or is_pointwise(node.op):
         return is_pointwise(node.op, node.domain)
-    if node.op == "MatMul":
+    if node.op == ops.MatMul:
         return rank >= MATRICES
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         order = order_of(graph, node)
         return order is not None and order[0] == 0
     return node.op in ALONG_AN_AXIS and _axis(graph, node, rank) != -rank
@@ -168,8 +169,8 @@ def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
                 around = [*graph.readers(value), *filter(None, [graph.producer(value)])]
                 ahead += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
         makers = [n for v in together if (n := graph.producer(v)) is not None]
-        product = any(n.op == "MatMul" and together.issuperset(n.inputs) for n in makers)
-        turned = any(n.op == "Transpose" for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
+        product = any(n.op == ops.MatMul and together.issuperset(n.inputs) for n in makers)
+        turned = any(n.op == ops.Transpose for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
         never = any(is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
         kept |= together if never and (product or turned) else set()
     return kept
@@ -211,7 +212,7 @@ def _computed(graph: Graph, merge: _Merge, node: Node, names: Mapping[str, str],
     for position, (value, apart) in enumerate(zip(node.inputs, operands, strict=True)):
         if apart is not None:
             new.input[position] = names[value] if apart else _widened(graph, value, before)
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         set_attribute(new, "perm", [0, *(axis + 1 for axis in order_of(graph, node) or ())])
     elif node.op in ALONG_AN_AXIS:
         set_attribute(new, "axis", _axis(graph, node, len(graph.type(node.outputs[0]).shape or ())))
@@ -224,7 +225,7 @@ def _widened(graph: Graph, value: str, before: list[Node]) -> str:
     graph.add_constant(axes, np.asarray([0], np.int64))
     known = graph.type(value)
     graph.types[name] = ValueType(known.dtype, (1, *(known.shape or ())))
-    before.append(Node(onnx.helper.make_node("Unsqueeze", [value, axes], [name], name)))
+    before.append(Node(onnx.helper.make_node(ops.Unsqueeze, [value, axes], [name], name)))
     return name
 
 
@@ -234,7 +235,7 @@ def _reshape(graph: Graph, node: Node, source: str, value: str) -> list[Node]:
     assert form is not None
     op, numbers = form
     inputs = [source]
-    if op != "Identity":
+    if op != ops.Identity:
         inputs.append(graph.fresh(f"{value}.{op.lower()}"))
         graph.add_constant(inputs[1], np.asarray(numbers, np.int64))
     return [Node(onnx.helper.make_node(op, inputs, [value], node.proto.name))]
@@ -246,9 +247,9 @@ def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tupl
         return None
     ones = _added(before, after)
     if ones is not None:
-        return ("Unsqueeze", ones) if ones else ("Identity", [])
+        return (ops.Unsqueeze, ones) if ones else (ops.Identity, [])
     target = reshaped(before, after)
-    return None if target is None else ("Reshape", target)
+    return None if target is None else (ops.Reshape, target)
 
 
 def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
@@ -274,13 +275,13 @@ def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> li
     def made(op: str, inputs: list[str], output: str) -> onnx.NodeProto:
         return onnx.helper.make_node(op, inputs, [output], node.proto.name if output == told else output)
 
-    concat = made("Concat", [names["whole"], names["rest"]], told)
+    concat = made(ops.Concat, [names["whole"], names["rest"]], told)
     set_attribute(concat, "axis", 0)
     nodes = [
-        made("Shape", [source], names["apart"]),
-        made("Slice", [names["apart"], names["start"], names["split"]], names["parts"]),
-        made("Slice", [names["apart"], names["split"], names["end"]], names["rest"]),
-        made("ReduceProd", [names["parts"]], names["whole"]),  # keepdims defaults to 1
+        made(ops.Shape, [source], names["apart"]),
+        made(ops.Slice, [names["apart"], names["start"], names["split"]], names["parts"]),
+        made(ops.Slice, [names["apart"], names["split"], names["end"]], names["rest"]),
+        made(ops.ReduceProd, [names["parts"]], names["whole"]),  # keepdims defaults to 1
         concat,
     ]
     return [Node(n) for n in nodes]

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.model.nested import defined, nodes_of
-from onnxfuse.passes.rewriting.node_replacement import along_one, replace_each
+from onnxfuse.passes.rewriting.node_replacement import Written, along_one, replace_each
 from onnxfuse.shapes.types import UNKNOWN, ValueType
 
 MOST = 1000
@@ -80,7 +81,7 @@ def _goes_on(graph: Graph, body: GraphProto) -> bool:
     """Return whether the condition that a trip yields is always true."""
     producers = {o: n for n in body.node for o in n.output}
     value = body.output[0].name
-    while (node := producers.get(value)) is not None and node.op_type == "Identity" and not node.domain:
+    while (node := producers.get(value)) is not None and node.op_type == ops.Identity and not node.domain:
         value = node.input[0]
     if value == body.input[1].name:
         return True
@@ -97,13 +98,13 @@ def _flag(graph: Graph, value: str) -> bool | None:
     return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-_FLATTENED = {"If": _branch, "Loop": _trips}
+_FLATTENED: dict[str, Written] = {ops.If: _branch, ops.Loop: _trips}
 
 
 def _passed(outputs: tuple[str, ...], values: list[str]) -> list[NodeProto]:
     """Return Identity nodes that forward `values` under the names that their readers use."""
     pairs = zip(outputs, values, strict=False)
-    return [helper.make_node("Identity", [value], [name], name) for name, value in pairs if name]
+    return [helper.make_node(ops.Identity, [value], [name], name) for name, value in pairs if name]
 
 
 class _Copy:
@@ -142,9 +143,9 @@ class _Copy:
 
     def stacked(self, base: str, values: list[str]) -> str:
         """Return values concatenated along a new leading axis."""
-        nodes, apart = along_one(self.graph, "Unsqueeze", values, 0, base)
+        nodes, apart = along_one(self.graph, ops.Unsqueeze, values, 0, base)
         joined = self._claimed(f"{base}.all")
-        self.nodes += [*nodes, helper.make_node("Concat", apart, [joined], joined, axis=0)]
+        self.nodes += [*nodes, helper.make_node(ops.Concat, apart, [joined], joined, axis=0)]
         return joined
 
     def _claimed(self, base: str) -> str:

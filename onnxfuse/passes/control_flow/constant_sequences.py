@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.passes.rewriting.node_replacement import AXES_ARE_READ, along_one, replace_each
+from onnxfuse.passes.rewriting.node_replacement import AXES_ARE_READ, Written, along_one, replace_each
 
 LONGEST = 256
 """Maximum number of pieces of a Split."""
@@ -44,8 +45,8 @@ def _side_by_side(graph: Graph, node: Node) -> list[NodeProto] | None:
     axis, (output,) = int(str(attributes["axis"])), node.outputs
     apart: list[NodeProto] = []
     if attributes["new_axis"]:
-        apart, elements = along_one(graph, "Unsqueeze", elements, axis, output)
-    return [*apart, helper.make_node("Concat", elements, [output], node.proto.name, axis=axis)]
+        apart, elements = along_one(graph, ops.Unsqueeze, elements, axis, output)
+    return [*apart, helper.make_node(ops.Concat, elements, [output], node.proto.name, axis=axis)]
 
 
 def _pieces(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -58,16 +59,17 @@ def _pieces(graph: Graph, node: Node) -> list[NodeProto] | None:
     if graph.opset >= AXES_ARE_READ:
         name = graph.fresh(f"{output}.lengths")
         graph.add_constant(name, np.array(lengths, np.int64))
-        split = helper.make_node("Split", [node.inputs[0], name], each, node.proto.name, axis=axis)
+        split = helper.make_node(ops.Split, [node.inputs[0], name], each, node.proto.name, axis=axis)
     else:
-        split = helper.make_node("Split", [node.inputs[0]], each, node.proto.name, axis=axis, split=lengths)
+        split = helper.make_node(ops.Split, [node.inputs[0]], each, node.proto.name, axis=axis, split=lengths)
     kept = len(node.inputs) > 1 or bool(attributes["keepdims"])
-    apart, elements = ([], each) if kept else along_one(graph, "Squeeze", each, axis, output)
-    return [split, *apart, helper.make_node("SequenceConstruct", elements, [output])]
+    apart, elements = ([], each) if kept else along_one(graph, ops.Squeeze, each, axis, output)
+    return [split, *apart, helper.make_node(ops.SequenceConstruct, elements, [output])]
 
 
-_WRITTEN = {
-    "SequenceAt": _element, "SequenceLength": _length, "ConcatFromSequence": _side_by_side, "SplitToSequence": _pieces,
+_WRITTEN: dict[str, Written] = {
+    ops.SequenceAt: _element, ops.SequenceLength: _length, ops.ConcatFromSequence: _side_by_side,
+    ops.SplitToSequence: _pieces,
 }  # fmt: skip
 
 
@@ -87,16 +89,20 @@ def _lengths(graph: Graph, node: Node) -> list[int] | None:
 def _elements(graph: Graph, sequence: str) -> list[str] | None:
     """Return the values in a sequence; None if unknown."""
     changes: list[Node] = []
-    while (node := graph.producer(sequence)) is not None and node.op in ("SequenceInsert", "SequenceErase", "Identity"):
+    while (node := graph.producer(sequence)) is not None and node.op in (
+        ops.SequenceInsert,
+        ops.SequenceErase,
+        ops.Identity,
+    ):
         changes.append(node)
         sequence = node.inputs[0]
-    if node is None or node.domain or node.op not in ("SequenceEmpty", "SequenceConstruct"):
+    if node is None or node.domain or node.op not in (ops.SequenceEmpty, ops.SequenceConstruct):
         return None
     elements = list(node.inputs)
     for change in reversed(changes):
-        if change.op == "Identity":
+        if change.op == ops.Identity:
             continue
-        adds = change.op == "SequenceInsert"
+        adds = change.op == ops.SequenceInsert
         at = change.inputs[1 + adds] if len(change.inputs) > 1 + adds else ""
         place = _number(graph, at) if at else len(elements) - (not adds)
         if place is None or not -len(elements) <= place < len(elements) + adds:
@@ -114,4 +120,4 @@ def _number(graph: Graph, value: str) -> int | None:
 
 
 def _identity(value: str, node: Node) -> NodeProto:
-    return helper.make_node("Identity", [value], [node.outputs[0]], node.proto.name)
+    return helper.make_node(ops.Identity, [value], [node.outputs[0]], node.proto.name)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.graph.constant_folding import common_subexpressions
 from onnxfuse.graph.graph import Graph, Node
 
-AXES = frozenset({"Squeeze", "Unsqueeze"})
+AXES = frozenset({ops.Squeeze, ops.Unsqueeze})
 
 
 def common_position_subexpressions(graph: Graph) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.passes.rewriting.node_replacement import fresh_constant, replace_each
@@ -20,7 +21,7 @@ AXES_ARE_READ = 18
 
 def expand_simplified_norms(graph: Graph) -> bool:
     """Rewrite each SimplifiedLayerNormalization as an RMS norm; return whether there was one."""
-    return replace_each(graph, {"SimplifiedLayerNormalization": _written})
+    return replace_each(graph, {ops.SimplifiedLayerNormalization: _written})
 
 
 def _written(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -33,8 +34,8 @@ def _written(graph: Graph, node: Node) -> list[NodeProto] | None:
     if rank is None or not known or axis not in (-1, rank - 1) or attributes.get("stash_type", 1) != TensorProto.FLOAT:
         return None
     epsilon = float(attributes.get("epsilon", 1e-5))
-    if schema.find("RMSNormalization", "", graph.opset) is not None:
-        return [helper.make_node("RMSNormalization", node.inputs, node.outputs, node.name, axis=-1, epsilon=epsilon)]
+    if schema.find(ops.RMSNormalization, "", graph.opset) is not None:
+        return [helper.make_node(ops.RMSNormalization, node.inputs, node.outputs, node.name, axis=-1, epsilon=epsilon)]
     return _spelled_out(graph, node, x, epsilon)
 
 
@@ -52,13 +53,13 @@ def _spelled_out(graph: Graph, node: Node, x: ValueType, epsilon: float) -> list
     def number(value: np.ndarray, what: str) -> str:
         return fresh_constant(graph, f"{node.outputs[0]}.{what}", value)
 
-    source = add("Cast", [node.inputs[0]], wide, to=TensorProto.FLOAT) if half else node.inputs[0]
-    square = add("Pow", [source, number(np.array(2, np.float32), "two")], wide)
+    source = add(ops.Cast, [node.inputs[0]], wide, to=TensorProto.FLOAT) if half else node.inputs[0]
+    square = add(ops.Pow, [source, number(np.array(2, np.float32), "two")], wide)
     if graph.opset < AXES_ARE_READ:
-        mean = add("ReduceMean", [square], narrow, axes=[-1], keepdims=1)
+        mean = add(ops.ReduceMean, [square], narrow, axes=[-1], keepdims=1)
     else:
-        mean = add("ReduceMean", [square, number(np.array([-1], np.int64), "axis")], narrow, keepdims=1)
-    root = add("Sqrt", [add("Add", [mean, number(np.array(epsilon, np.float32), "epsilon")], narrow)], narrow)
-    normed = add("Div", [source, root], wide)
-    normed = add("Cast", [normed], x, to=x.dtype) if half else normed
-    return [*nodes, helper.make_node("Mul", [normed, node.inputs[1]], node.outputs, node.name)]
+        mean = add(ops.ReduceMean, [square, number(np.array([-1], np.int64), "axis")], narrow, keepdims=1)
+    root = add(ops.Sqrt, [add(ops.Add, [mean, number(np.array(epsilon, np.float32), "epsilon")], narrow)], narrow)
+    normed = add(ops.Div, [source, root], wide)
+    normed = add(ops.Cast, [normed], x, to=x.dtype) if half else normed
+    return [*nodes, helper.make_node(ops.Mul, [normed, node.inputs[1]], node.outputs, node.name)]

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
 from onnxfuse.passes.layout.writer import integers
@@ -23,16 +24,16 @@ AXES = 3
 
 def explicit_axes(graph: Graph) -> bool:
     """Rewrite such a Pad or Resize with amounts for all axes; return whether there was any."""
-    return any(n.op in CONVOLUTIONS for n in graph.nodes) and replace_each(graph, {"Pad": _pad, "Resize": _resize})
+    return any(n.op in CONVOLUTIONS for n in graph.nodes) and replace_each(graph, {ops.Pad: _pad, ops.Resize: _resize})
 
 
 def names_some_axes(graph: Graph, node: Node) -> bool:
     """Return whether `node` has an axes list, so that no Transpose may be moved through it."""
     if node.domain or graph.opset < 18:
         return False
-    if node.op == "Pad":
+    if node.op == ops.Pad:
         return any(node.inputs[AXES:])
-    nearest = node.op == "Resize" and graph.attributes(node)["mode"] == b"nearest"
+    nearest = node.op == ops.Resize and graph.attributes(node)["mode"] == b"nearest"
     return nearest and bool(integers(graph.attributes(node), "axes"))
 
 
@@ -106,7 +107,7 @@ def _with_extents(graph: Graph, sizes: str, axes: Sequence[int], image: str, bas
         return _spread(graph, sizes, axes, np.array([e if isinstance(e, int) else 0 for e in extents]), base)
     shape = _typed(graph, f"{base}.shape", TensorProto.INT64)
     name, made = _picked(graph, sizes, shape, axes, len(extents), base)
-    return name, [helper.make_node("Shape", [image], [shape]), *made]
+    return name, [helper.make_node(ops.Shape, [image], [shape]), *made]
 
 
 def _picked(
@@ -116,8 +117,8 @@ def _picked(
     both, name = (_typed(graph, n, graph.type(others).dtype) for n in (f"{base}.both", base))
     order = [places.index(n) if n in places else len(places) + n for n in range(count)]
     return name, [
-        helper.make_node("Concat", [numbers, others], [both], axis=0),
-        helper.make_node("Gather", [both, fresh_constant(graph, f"{base}.order", np.array(order))], [name], axis=0),
+        helper.make_node(ops.Concat, [numbers, others], [both], axis=0),
+        helper.make_node(ops.Gather, [both, fresh_constant(graph, f"{base}.order", np.array(order))], [name], axis=0),
     ]
 
 
@@ -129,10 +130,10 @@ def _scattered(graph: Graph, pads: str, axes: str, rank: int, base: str) -> tupl
         for n in (f"{base}.first", f"{base}.last", f"{base}.begins", f"{base}.ends", base)
     )
     return name, [
-        helper.make_node("Split", [pads], [first, last], axis=0, num_outputs=2),
-        helper.make_node("ScatterElements", [none, axes, first], [begins], axis=0),
-        helper.make_node("ScatterElements", [none, axes, last], [ends], axis=0),
-        helper.make_node("Concat", [begins, ends], [name], axis=0),
+        helper.make_node(ops.Split, [pads], [first, last], axis=0, num_outputs=2),
+        helper.make_node(ops.ScatterElements, [none, axes, first], [begins], axis=0),
+        helper.make_node(ops.ScatterElements, [none, axes, last], [ends], axis=0),
+        helper.make_node(ops.Concat, [begins, ends], [name], axis=0),
     ]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST, perm_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.layout.writer import (
@@ -30,8 +31,8 @@ def group_norm(graph: Graph, node: Node) -> Form | None:
 def grouped_norm(graph: Graph, node: Node) -> Form | None:
     """Group normalization as [N, C, H, W] -> [N, groups, rest] -> InstanceNormalization -> [N, C, H, W]."""
     norm = graph.producer(node.inputs[0])
-    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == "InstanceNormalization" else None
-    if norm is None or grouped is None or grouped.op != "Reshape" or any(n.domain for n in (norm, grouped)):
+    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == ops.InstanceNormalization else None
+    if norm is None or grouped is None or grouped.op != ops.Reshape or any(n.domain for n in (norm, grouped)):
         return None
     x, y = grouped.inputs[0], node.outputs[0]
     if not images(graph, x, y) or graph.type(x).shape != graph.type(y).shape or graph.type(norm.outputs[0]).rank != 3:
@@ -58,7 +59,7 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
     """Channel shuffle: [N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]."""
     swap = graph.producer(node.inputs[0])
     apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
-    if swap is None or apart is None or apart.op != "Reshape" or apart.domain:
+    if swap is None or apart is None or apart.op != ops.Reshape or apart.domain:
         return None
     x, y = apart.inputs[0], node.outputs[0]
     before, split, after = (graph.type(v).shape for v in (x, apart.outputs[0], y))
@@ -80,9 +81,9 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
         apart_to = to.constant(y, "groups", lambda: np.asarray([0, 0, 0, *groups], np.int64))
         joined_to = to.constant(y, "channels", lambda: np.asarray([0, 0, 0, c], np.int64))
         return [
-            make_node("Reshape", [to.last(x), apart_to], [parts]),
+            make_node(ops.Reshape, [to.last(x), apart_to], [parts]),
             transpose(parts, dealt, (0, 1, 2, 4, 3)),
-            named(make_node("Reshape", [dealt, joined_to], [to.last(y)]), node),
+            named(make_node(ops.Reshape, [dealt, joined_to], [to.last(y)]), node),
         ]
 
     return Form((x,), (y,), write, inner=(apart, swap))

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST, to_first
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -52,13 +53,13 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
 
     first, padded = inner(to, x), made("padded", batch, channels, None, *image)
     ends = numbers("ends", 0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)
-    nodes = [transpose(to.last(x), first, to_first(5)), make_node("Pad", [first, ends], [padded])]
+    nodes = [transpose(to.last(x), first, to_first(5)), make_node(ops.Pad, [first, ends], [padded])]
     along, step = numbers("along", 2), numbers("step", steps[0])
     parts = [made(f"layer{k}", batch, channels, depth, *image) for k in range(layers)]
     for k, part in enumerate(parts):
         begin = k * gaps[0]
         cut = [numbers(f"from{k}", begin), numbers(f"to{k}", begin + (depth - 1) * steps[0] + 1)]
-        nodes.append(make_node("Slice", [padded, *cut, along, step], [part]))
+        nodes.append(make_node(ops.Slice, [padded, *cut, along, step], [part]))
     beside, turned = made("beside", batch, seen, depth, *image), made("turned", batch, depth, seen, *image)
     images, again = made("images", None, seen, *image), made("images.first", None, seen, *image)
     last, convolved = made("images.last", None, *image, seen), made("frames", None, filters, *places)
@@ -68,14 +69,14 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
     flat = {"kernel_shape": window, "strides": steps[1:], "dilations": gaps[1:], "pads": [*pads[1:3], *pads[4:6]]}
     return [
         *nodes,
-        make_node("Concat", parts, [beside], axis=1),
-        make_node("Transpose", [beside], [turned], perm=[0, 2, 1, 3, 4]),
-        make_node("Reshape", [turned, numbers("images", -1, seen, *image)], [images]),
+        make_node(ops.Concat, parts, [beside], axis=1),
+        make_node(ops.Transpose, [beside], [turned], perm=[0, 2, 1, 3, 4]),
+        make_node(ops.Reshape, [turned, numbers("images", -1, seen, *image)], [images]),
         # A model input is read in its own layout.
         transpose(images, last, LAST),
         transpose(last, again, FIRST),
         transpose(packed, kernel, FIRST),
         like(node, [again, kernel], [convolved], **flat),
         transpose(convolved, result, LAST),
-        make_node("Reshape", [result, numbers("volumes", -1, depth, *places, filters)], [product]),
+        make_node(ops.Reshape, [result, numbers("volumes", -1, depth, *places, filters)], [product]),
     ]

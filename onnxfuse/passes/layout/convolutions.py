@@ -1,13 +1,13 @@
 """Channels-last forms of convolutions: per-pixel matrix products, or convolutions with a permuted weight layout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 import onnx
 from onnx import NodeProto
 from onnx.helper import make_node
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import FIRST, LAST, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -49,7 +49,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         if _is_product(attributes, weight.shape):
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
             packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
-            return [named(make_node("MatMul", [to.last(x), packed], [product]), node), *rest]
+            return [named(make_node(ops.MatMul, [to.last(x), packed], [product]), node), *rest]
         if pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             return [*conv3d_as_conv2d.write(to, node, weight, product), *rest]
         depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
@@ -77,7 +77,7 @@ def _padding(
 ) -> tuple[Node | None, list[int]]:
     """Return the Pad before a Conv if the convolution can absorb it, and the combined padding."""
     pad = graph.producer(node.inputs[0])
-    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or read_twice(graph, pad):
+    if pad is None or pad.op != ops.Pad or pad.domain or graph.opset < 11 or read_twice(graph, pad):
         return None, []
     value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
     widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
@@ -135,7 +135,7 @@ def _apart(to: ChannelsLastWriter, node: Node) -> tuple[str, list[NodeProto]]:
     if len(node.inputs) < 3 or not node.inputs[2]:
         return to.last(y), []
     product = to.fresh(f"{y}.product", channels_last_type(to.graph.type(y)))
-    return product, [make_node("Add", [product, node.inputs[2]], [to.last(y)])]
+    return product, [make_node(ops.Add, [product, node.inputs[2]], [to.last(y)])]
 
 
 def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
@@ -144,4 +144,4 @@ def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequenc
     return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
 
 
-CONVOLUTIONS = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+CONVOLUTIONS: dict[str, Callable[[Graph, Node], Form | None]] = {ops.Conv: _conv, ops.ConvTranspose: _conv_transpose}

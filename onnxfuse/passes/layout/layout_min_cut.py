@@ -16,6 +16,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import (
     LAST_ROW,
     ROW,
@@ -46,7 +47,7 @@ UNKNOWN_EXTENT = 32
 RESHAPE = 1
 """Cost of a Reshape where a Transpose would move no data: it is free itself, but separates what could be one kernel."""
 
-QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "ConvInteger")
+QUANTIZED = (ops.QuantizeLinear, ops.DequantizeLinear, ops.DynamicQuantizeLinear, ops.QLinearConv, ops.ConvInteger)
 
 
 def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> bool:
@@ -157,7 +158,7 @@ def _cost(shape: tuple[Dim, ...] | None) -> int:
 def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
     """Return the operators that a kernel, or the library's own op, absorbs between Transposes."""
     patterns = (anchor.pattern for rule in rules if rule.fuse is not None for anchor in rule.fuse.anchors)
-    nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and "Transpose" in p.root.operators]
+    nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and ops.Transpose in p.root.operators]
     return frozenset(op for each in nodes for node in each for op in node.operators)
 
 
@@ -199,7 +200,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
             if maker is not None and is_nhwc_to_nchw(maker):
                 to.names[value] = maker.inputs[0]
             elif maker is not None and is_signal_transpose(maker):
-                new.append(_with_row(to, "Unsqueeze", maker.inputs[0], to.last(value), LAST_ROW))
+                new.append(_with_row(to, ops.Unsqueeze, maker.inputs[0], to.last(value), LAST_ROW))
             else:
                 new += _turned(to, value)
         new += its.write(to)
@@ -214,7 +215,7 @@ def _take_over(graph: Graph, to: ChannelsLastWriter, value: str) -> None:
     """Give the channels-last form of a value the name of the Transpose that computed it before."""
     for node in graph.readers(value):
         if is_signal_transpose(node):
-            graph.replace([node], [Node(_with_row(to, "Squeeze", to.last(value), node.outputs[0], LAST_ROW))])
+            graph.replace([node], [Node(_with_row(to, ops.Squeeze, to.last(value), node.outputs[0], LAST_ROW))])
         if not is_nchw_to_nhwc(node):
             continue
         output = node.outputs[0]
@@ -222,7 +223,7 @@ def _take_over(graph: Graph, to: ChannelsLastWriter, value: str) -> None:
             to.names[value] = output
             graph.replace([node], [])
         else:
-            graph.replace([node], [Node(make_node("Identity", [to.names[value]], [output]))])
+            graph.replace([node], [Node(make_node(ops.Identity, [to.names[value]], [output]))])
 
 
 def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> bool:
@@ -246,7 +247,7 @@ def _turned(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
     if rank != 3:
         return [transpose(value, output, perm)]
     row = inner(to, value)
-    return [_with_row(to, "Unsqueeze", value, row), transpose(row, output, perm)]
+    return [_with_row(to, ops.Unsqueeze, value, row), transpose(row, output, perm)]
 
 
 def _turned_back(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
@@ -259,7 +260,7 @@ def _turned_back(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
     if rank != 3:
         return [transpose(source, value, perm)]
     row = inner(to, value)
-    return [transpose(source, row, perm), _with_row(to, "Squeeze", row, value)]
+    return [transpose(source, row, perm), _with_row(to, ops.Squeeze, row, value)]
 
 
 def _numbers(shape: Sequence[Dim]) -> list[int]:
@@ -277,7 +278,7 @@ def _numbers(shape: Sequence[Dim]) -> list[int]:
 def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> NodeProto:
     name = graph.fresh(f"{output}.shape")
     graph.add_constant(name, np.asarray(numbers, np.int64))
-    return make_node("Reshape", [source, name], [output])
+    return make_node(ops.Reshape, [source, name], [output])
 
 
 def _with_row(to: ChannelsLastWriter, op: str, source: str, output: str, row: int = ROW) -> NodeProto:

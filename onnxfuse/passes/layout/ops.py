@@ -10,7 +10,7 @@ import onnx
 from onnx import NodeProto
 from onnx.helper import make_node
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import FIRST, LAST, channels_last_axis, has_form
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -87,9 +87,9 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
     def write(to: ChannelsLastWriter) -> list[NodeProto]:
         inner = [to.fresh(f"{y}.{step}", channels_last_type(graph.type(y))) for step in ("centred", "scaled")]
         return [
-            make_node("Sub", [to.last(x), to.constant(mean, "mean", lambda: m.astype(element))], [inner[0]]),
-            make_node("Mul", [inner[0], to.constant(scale, "factor", lambda: factor)], [inner[1]]),
-            make_node("Add", [inner[1], to.constant(shift, "shift", lambda: b.astype(element))], [to.last(y)]),
+            make_node(ops.Sub, [to.last(x), to.constant(mean, "mean", lambda: m.astype(element))], [inner[0]]),
+            make_node(ops.Mul, [inner[0], to.constant(scale, "factor", lambda: factor)], [inner[1]]),
+            make_node(ops.Add, [inner[1], to.constant(shift, "shift", lambda: b.astype(element))], [to.last(y)]),
         ]
 
     return Form((x,), (y,), write)
@@ -102,9 +102,9 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
     if not spatial(graph, *outputs) or not isinstance(axis, int):
         return None
     rank = len(graph.type(outputs[0]).shape or ())
-    if node.op in ("Softmax", "LogSoftmax") and graph.opset < 13:  # over all axes from this one on
+    if node.op in (ops.Softmax, ops.LogSoftmax) and graph.opset < 13:  # over all axes from this one on
         return None
-    data, others = (node.inputs, ()) if node.op == "Concat" else (node.inputs[:1], node.inputs[1:])
+    data, others = (node.inputs, ()) if node.op == ops.Concat else (node.inputs[:1], node.inputs[1:])
 
     def write(to: ChannelsLastWriter) -> list[NodeProto]:
         inputs = [*(whole_image(to, v) for v in data), *others]
@@ -230,7 +230,7 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
     return Form((x,), (y,) if keep else (), write)
 
 
-_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+_GLOBAL: dict[str, str] = {ops.GlobalAveragePool: ops.ReduceMean, ops.GlobalMaxPool: ops.ReduceMax}
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
@@ -242,9 +242,9 @@ def _flat(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
     if not spatial(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
         return None
-    if node.op == "Flatten" and graph.attributes(node)["axis"] != 1:
+    if node.op == ops.Flatten and graph.attributes(node)["axis"] != 1:
         return None
-    if node.op == "Reshape":
+    if node.op == ops.Reshape:
         target = graph.constant(node.inputs[1])
         # A 0 copies an extent, and the axes after the batch are permuted.
         if target is None or 0 in target.reshape(-1)[1:] or graph.attributes(node).get("allowzero"):
@@ -284,38 +284,38 @@ def _shape(graph: Graph, node: Node) -> Form | None:
         extents = to.fresh(f"{y}.nhwc", ValueType(onnx.TensorProto.INT64, (4,)))
         order = to.constant(y, "order", lambda: np.asarray(wanted, np.int64))
         return [
-            make_node("Shape", [to.last(x)], [extents]),
-            named(make_node("Gather", [extents, order], [y], axis=0), node),
+            make_node(ops.Shape, [to.last(x)], [extents]),
+            named(make_node(ops.Gather, [extents, order], [y], axis=0), node),
         ]
 
     return Form((x,), (), write)
 
 
 _FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
-    "MaxPool": between,
-    "AveragePool": between,
-    "DepthToSpace": between,
-    "SpaceToDepth": between,
-    "LRN": between,
-    "GroupNormalization": group_norm,
-    "InstanceNormalization": between,
-    "BatchNormalization": _batch_normalization,
-    "Concat": _along_axis,
-    "Split": _along_axis,
-    "Softmax": _along_axis,
-    "LogSoftmax": _along_axis,
-    "Slice": _slice,
-    "Pad": _pad,
-    "Resize": _resize,
-    "Upsample": _resize,
-    "ReduceMean": _reduce,
-    "ReduceSum": _reduce,
-    "ReduceMax": _reduce,
-    "ReduceMin": _reduce,
-    "ReduceL2": _reduce,
-    "Flatten": _flat,
-    "Reshape": _reshape,
-    "GlobalAveragePool": _global_pool,
-    "GlobalMaxPool": _global_pool,
-    "Shape": _shape,
+    ops.MaxPool: between,
+    ops.AveragePool: between,
+    ops.DepthToSpace: between,
+    ops.SpaceToDepth: between,
+    ops.LRN: between,
+    ops.GroupNormalization: group_norm,
+    ops.InstanceNormalization: between,
+    ops.BatchNormalization: _batch_normalization,
+    ops.Concat: _along_axis,
+    ops.Split: _along_axis,
+    ops.Softmax: _along_axis,
+    ops.LogSoftmax: _along_axis,
+    ops.Slice: _slice,
+    ops.Pad: _pad,
+    ops.Resize: _resize,
+    ops.Upsample: _resize,
+    ops.ReduceMean: _reduce,
+    ops.ReduceSum: _reduce,
+    ops.ReduceMax: _reduce,
+    ops.ReduceMin: _reduce,
+    ops.ReduceL2: _reduce,
+    ops.Flatten: _flat,
+    ops.Reshape: _reshape,
+    ops.GlobalAveragePool: _global_pool,
+    ops.GlobalMaxPool: _global_pool,
+    ops.Shape: _shape,
 }

@@ -19,6 +19,7 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -158,7 +159,7 @@ def _written(to: ChannelsLastWriter, layer: _Layer) -> list[NodeProto]:
         pixels = prod(a.stride for a in layer.axes)
         each = to.constant(b, f"each{pixels}", partial(np.tile, numbers, pixels))
         biased = to.fresh(f"{y}.biased", layer.blocks)
-        nodes.append(make_node("Add", [blocks, each], [biased]))
+        nodes.append(make_node(ops.Add, [blocks, each], [biased]))
         blocks = biased
     if not any(any(a.cut) for a in layer.axes):
         return [*nodes, *_put(to, layer, blocks, to.last(y))]
@@ -174,7 +175,7 @@ def _convolution(to: ChannelsLastWriter, layer: _Layer, blocks: str) -> list[Nod
     kind = f"blocks{'x'.join(str(a.stride) for a in axes)}"
     if layer.is_product:
         right = to.constant(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
-        return [named(make_node("MatMul", [to.last(x), right], [blocks]), layer.node)]
+        return [named(make_node(ops.MatMul, [to.last(x), right], [blocks]), layer.node)]
     dtype, (batch, *places) = layer.blocks.dtype, layer.known
     right = to.constant(w, kind, lambda: packed)
     first, kernel = inner(to, x), to.fresh(f"{w}.nchw", ValueType(dtype, (len(packed), channels, *packed.shape[1:-1])))
@@ -183,7 +184,7 @@ def _convolution(to: ChannelsLastWriter, layer: _Layer, blocks: str) -> list[Nod
     return [
         transpose(to.last(x), first, FIRST),
         transpose(right, kernel, FIRST),
-        named(make_node("Conv", [first, kernel], [convolved], pads=pads), layer.node),
+        named(make_node(ops.Conv, [first, kernel], [convolved], pads=pads), layer.node),
         transpose(convolved, blocks, LAST),
     ]
 
@@ -223,12 +224,12 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list
         return to.fresh(f"{whole}.{step}", ValueType(layer.blocks.dtype, shape))
 
     if _are_beside(layer.axes):
-        return [make_node("Reshape", [blocks, target("pixels", *[0] * count, -1, filters)], [whole])]
+        return [make_node(ops.Reshape, [blocks, target("pixels", *[0] * count, -1, filters)], [whole])]
     if not _are_told(places):
         first, put = made("first", batch, filters * prod(strides), *places), made("put", batch, filters, *size)
         return [
             transpose(blocks, first, FIRST),
-            make_node("DepthToSpace", [first], [put], blocksize=strides[0]),
+            make_node(ops.DepthToSpace, [first], [put], blocksize=strides[0]),
             transpose(put, whole, LAST),
         ]
     # [n, h, w, a, b c] -> [n, h, a, w, b c] -> [n, h a, w b, c]
@@ -238,9 +239,9 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list
     apart = made("apart", batch, *places, *outer, run)
     mixed = made("mixed", batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
     return [
-        make_node("Reshape", [blocks, target("apart", *[0] * (count + 1), *outer, run)], [apart]),
+        make_node(ops.Reshape, [blocks, target("apart", *[0] * (count + 1), *outer, run)], [apart]),
         transpose(apart, mixed, (0, *axis_by_axis, count, 2 * count)),
-        make_node("Reshape", [mixed, target("pixels", 0, *size, filters)], [whole]),
+        make_node(ops.Reshape, [mixed, target("pixels", 0, *size, filters)], [whole]),
     ]
 
 
@@ -250,7 +251,7 @@ def _cut(to: ChannelsLastWriter, layer: _Layer, whole: str) -> NodeProto:
     starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
     axes = list(range(1, len(starts) + 1))
     if to.graph.opset < 10:
-        return make_node("Slice", [whole], [to.last(y)], starts=starts, ends=ends, axes=axes)
+        return make_node(ops.Slice, [whole], [to.last(y)], starts=starts, ends=ends, axes=axes)
     told = {"starts": starts, "ends": ends, "axes": axes}
     given = [to.constant(y, name, partial(np.asarray, numbers, np.int64)) for name, numbers in told.items()]
-    return make_node("Slice", [whole, *given], [to.last(y)])
+    return make_node(ops.Slice, [whole, *given], [to.last(y)])

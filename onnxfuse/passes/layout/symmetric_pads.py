@@ -8,6 +8,7 @@ pixel is removed, at the end.
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.passes.layout.subpixel import END, ends, subpixel
@@ -22,7 +23,7 @@ SINCE = 10
 def symmetric_pads(graph: Graph) -> bool:
     """Make the pads of every ConvTranspose without a subpixel form symmetric; return whether any were not."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "ConvTranspose" and not n.domain and graph.opset >= SINCE]:
+    for node in [n for n in graph.nodes if n.op == ops.ConvTranspose and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
         pads = integers(attributes, "pads")
         told = attributes.get("auto_pad", b"NOTSET") == b"NOTSET" and not integers(attributes, "output_shape")
@@ -68,5 +69,5 @@ def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
     names = [graph.fresh(f"{image}.{name}") for name in told]
     for name, numbers in zip(names, told.values(), strict=True):
         graph.add_constant(name, np.asarray(numbers, np.int64))
-    cutting = onnx.helper.make_node("Slice", [whole, *names], [image], image)
+    cutting = onnx.helper.make_node(ops.Slice, [whole, *names], [image], image)
     graph.replace([node], [Node(new), Node(cutting)])

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_attribute, make_node
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST, channels_last_array, has_form, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -73,7 +74,7 @@ def channels_last_type(type_: ValueType) -> ValueType:
 
 
 def transpose(value: str, output: str, perm: Sequence[int]) -> NodeProto:
-    return make_node("Transpose", [value], [output], perm=list(perm))
+    return make_node(ops.Transpose, [value], [output], perm=list(perm))
 
 
 def read_twice(graph: Graph, node: Node) -> bool:
@@ -144,7 +145,7 @@ def entries(to: ChannelsLastWriter, value: str, order: Sequence[int], base: str)
         return to.constant(value, "nhwc", lambda: array[list(order)]), []
     name = to.fresh(base, to.graph.type(value))
     indices = to.constant(value, "order", lambda: np.asarray(order, np.int64))
-    return name, [make_node("Gather", [value, indices], [name], axis=0)]
+    return name, [make_node(ops.Gather, [value, indices], [name], axis=0)]
 
 
 def both_ends(pads: np.ndarray) -> np.ndarray:
@@ -174,16 +175,16 @@ def between(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
     dilated = any(step != 1 for step in integers(graph.attributes(node), "dilations"))
     # The library's AveragePool does not support dilations.
-    if not images(graph, x, y) or many_outputs(node) or (node.op == "AveragePool" and dilated):
+    if not images(graph, x, y) or many_outputs(node) or (node.op == ops.AveragePool and dilated):
         return None
 
     def write(to: ChannelsLastWriter) -> list[NodeProto]:
         first, made = inner(to, x), inner(to, y)
-        dropped = {"dilations": None} if node.op == "AveragePool" else {}
+        dropped = {"dilations": None} if node.op == ops.AveragePool else {}
         return [
             transpose(to.last(x), first, FIRST),
             like(node, [first, *node.inputs[1:]], [made], **dropped),
             transpose(made, to.last(y), LAST),
         ]
 
-    return Form((x,), (y,), write, same_op=node.op != "AveragePool" or "dilations" not in graph.attributes(node))
+    return Form((x,), (y,), write, same_op=node.op != ops.AveragePool or "dilations" not in graph.attributes(node))

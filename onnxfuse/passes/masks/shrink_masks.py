@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import everywhere
 from onnxfuse.shapes.extent_arithmetic import broadcast
@@ -85,7 +86,7 @@ class _Slim:
         node = self.graph.producer(value)
         if node is None or node.domain or depth == 0 or node.op not in _ELEMENTWISE:
             return value
-        if node.op == "Expand":
+        if node.op == ops.Expand:
             return self.of(node.inputs[0], depth - 1)
         if node.op in _NEUTRAL:
             for mine, other in (node.inputs, node.inputs[::-1]):
@@ -127,12 +128,14 @@ def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> N
     return Node(proto)
 
 
-_MASKING = {"Add": (0, 1), "Where": (0,)}
+_MASKING: dict[str, tuple[int, ...]] = {ops.Add: (0, 1), ops.Where: (0,)}
 """Input index of the mask, for operators that mask scores. ONNX's own Attention is not included: ONNX Runtime's kernels
 for it require a row for each query.
 """
 
-_NEUTRAL = {"And": 1.0, "Or": 0.0}
+_NEUTRAL: dict[str, float] = {ops.And: 1.0, ops.Or: 0.0}
 """The neutral operand."""
 
-_ELEMENTWISE = frozenset({"Expand", "And", "Or", "Where", "Cast", "Not", "Identity", "Add", "Sub", "Mul"})
+_ELEMENTWISE = frozenset(
+    {ops.Expand, ops.And, ops.Or, ops.Where, ops.Cast, ops.Not, ops.Identity, ops.Add, ops.Sub, ops.Mul}
+)

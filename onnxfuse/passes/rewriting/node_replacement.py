@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 
 AXES_ARE_READ = 13
@@ -27,7 +28,7 @@ def replace_each(graph: Graph, written: Mapping[str, Written]) -> bool:
 
 def passing_on(node: Node, source: str) -> Node:
     """Return the Identity that forwards `source` in place of a one-output node."""
-    return Node(NodeProto(name=node.name, op_type="Identity", input=[source], output=node.outputs))
+    return Node(NodeProto(name=node.name, op_type=ops.Identity, input=[source], output=node.outputs))
 
 
 def fresh_constant(graph: Graph, base: str, array: np.ndarray) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.cuda import scaled_extent
 from onnxfuse.graph.constant_folding import ask_extents
 from onnxfuse.graph.graph import Graph, Node
@@ -36,7 +37,7 @@ Numbers = np.ndarray | list[int | None]
 def constant_resizes(graph: Graph) -> bool:
     """Give every Resize constant sizes or scales where types determine them; return whether any changed."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
+    for node in [n for n in graph.nodes if n.op == ops.Resize and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
         stretched = attributes.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
         whole = not attributes.get("axes") and attributes["coordinate_transformation_mode"] != CROPPED

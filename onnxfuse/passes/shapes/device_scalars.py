@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.fusion.steps.pointwise import host_values
 from onnxfuse.graph.constant_folding import is_repeatable
@@ -29,21 +30,21 @@ RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
 """Element types of shapes that Range supports; values computed from them in other types are computed on the GPU."""
 
 DATA: Mapping[str, Collection[int]] = {
-    "Expand": (0,), "Flatten": (0,), "Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "Reshape": (0,),
-    "ScatterElements": (0, 1, 2), "ScatterND": (0, 1, 2), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Tile": (0,),
-    "Transpose": (0,), "Unsqueeze": (0,),
+    ops.Expand: (0,), ops.Flatten: (0,), ops.Gather: (0, 1), ops.GatherElements: (0, 1), ops.GatherND: (0, 1),
+    ops.Reshape: (0,), ops.ScatterElements: (0, 1, 2), ops.ScatterND: (0, 1, 2), ops.Slice: (0,), ops.Split: (0,),
+    ops.Squeeze: (0,), ops.Tile: (0,), ops.Transpose: (0,), ops.Unsqueeze: (0,),
 }  # fmt: skip
 """Inputs that CUDA kernels read on the GPU, besides all those of elementwise operators and Concat."""
 
-EITHER = frozenset({"Clip"})
+EITHER = frozenset({ops.Clip})
 """Elementwise operators with inputs that CUDA kernels read on the GPU or on the CPU: the limits of ONNX Runtime 1.31's
 Clip are read on the GPU, those of older versions on the CPU.
 """
 
-MOVING = frozenset({"Concat", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+MOVING = frozenset({ops.Concat, ops.Expand, ops.Flatten, ops.Reshape, ops.Squeeze, ops.Transpose, ops.Unsqueeze})
 """Operators, besides elementwise ones, between integers and what is computed from them: RoPE's angles of a position."""
 
-VIEWS = named(Trait.VIEW) | {"Expand"}
+VIEWS = named(Trait.VIEW) | {ops.Expand}
 """Operators that pass a scalar through unchanged."""
 
 FARTHEST = 24
@@ -109,7 +110,7 @@ def _reads_data(node: Node, index: int) -> bool:
     """Return whether the operator's CUDA kernel reads this input on the GPU."""
     if node.domain or node.op in EITHER:
         return False
-    return is_pointwise(node.op) or node.op == "Concat" or index in DATA.get(node.op, ())
+    return is_pointwise(node.op) or node.op == ops.Concat or index in DATA.get(node.op, ())
 
 
 def _may_be_large(graph: Graph, value: str) -> bool:
@@ -191,7 +192,7 @@ class _Drawing:
         graph, drawn = self.graph, self._in_list(_number(self.graph, value), dtype)
         shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else self._scalar()
         made = graph.fresh(f"{value}.on_gpu")
-        self.new.append(Node(onnx.helper.make_node("Reshape", [drawn, shape], [made], made)))
+        self.new.append(Node(onnx.helper.make_node(ops.Reshape, [drawn, shape], [made], made)))
         return made
 
     def _in_list(self, number: str, dtype: int) -> str:
@@ -204,10 +205,10 @@ class _Drawing:
         start = number if graph.type(number).rank == 0 else graph.fresh(f"{name}.number")
         limit, drawn = graph.fresh(f"{name}.next"), graph.fresh(f"{name}.drawn")
         if start != number:
-            self.new.append(Node(onnx.helper.make_node("Reshape", [number, self._scalar()], [start], start)))
+            self.new.append(Node(onnx.helper.make_node(ops.Reshape, [number, self._scalar()], [start], start)))
         self.new += [
-            Node(onnx.helper.make_node("Add", [start, one], [limit], limit)),
-            Node(onnx.helper.make_node("Range", [start, limit, one], [drawn], drawn)),
+            Node(onnx.helper.make_node(ops.Add, [start, one], [limit], limit)),
+            Node(onnx.helper.make_node(ops.Range, [start, limit, one], [drawn], drawn)),
         ]
         self.there[f"{name}.drawn"] = drawn
         return drawn
@@ -221,7 +222,7 @@ def _number(graph: Graph, value: str) -> str:
     while (node := graph.producer(value)) is not None and not node.domain:
         if node.op in VIEWS:
             source = node.inputs[0]
-        elif node.op == "Add":
+        elif node.op == ops.Add:
             sides = (node.inputs, node.inputs[::-1])
             source = next((x for x, zero in sides if (a := graph.constant(zero)) is not None and not a.any()), value)
         else:
@@ -239,12 +240,12 @@ def _is_computed(graph: Graph, node: Node) -> bool:
         return is_repeatable(node)
     if node.domain or node.op not in MOVING:
         return False
-    return node.op in ("Concat", "Expand") or all(graph.is_constant(v) for v in node.inputs[1:] if v)
+    return node.op in (ops.Concat, ops.Expand) or all(graph.is_constant(v) for v in node.inputs[1:] if v)
 
 
 def _operands(node: Node) -> tuple[str, ...]:
     """Return the inputs that a node running on the GPU reads there."""
-    return node.inputs if is_pointwise(node.op, node.domain) or node.op == "Concat" else node.inputs[:1]
+    return node.inputs if is_pointwise(node.op, node.domain) or node.op == ops.Concat else node.inputs[:1]
 
 
 def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:

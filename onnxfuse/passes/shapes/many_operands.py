@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.rewriting.node_replacement import fresh_constant, replace_each
 from onnxfuse.shapes.extent_arithmetic import broadcast
@@ -27,7 +28,7 @@ def split_many_operands(graph: Graph) -> bool:
 
     # Sum(a, ..., p) -> Sum(Sum(a, ..., d), Sum(e, ..., h), Sum(i, ..., l), Sum(m, ..., p))
     """
-    return replace_each(graph, {"Sum": _grouped, "Max": _grouped, "Min": _grouped, "Mean": _mean})
+    return replace_each(graph, {ops.Sum: _grouped, ops.Max: _grouped, ops.Min: _grouped, ops.Mean: _mean})
 
 
 def _grouped(graph: Graph, node: Node) -> list[NodeProto] | None:
@@ -54,12 +55,12 @@ def _mean(graph: Graph, node: Node) -> list[NodeProto] | None:
     nodes, terms = list[NodeProto](), list[str]()
     for start in range(0, count, GROUP):
         group = node.inputs[start : start + GROUP]
-        mean = _of(graph, node, "Mean", group, nodes)
+        mean = _of(graph, node, ops.Mean, group, nodes)
         part = np.array(len(group) / count, helper.tensor_dtype_to_np_dtype(dtype))
         share = fresh_constant(graph, f"{mean}.share", part)
-        terms.append(_of(graph, node, "Mul", [mean, share], nodes))
-    last = _few(graph, node, "Sum", terms, nodes)
-    return [*nodes, helper.make_node("Sum", last, node.outputs, node.proto.name)]
+        terms.append(_of(graph, node, ops.Mul, [mean, share], nodes))
+    last = _few(graph, node, ops.Sum, terms, nodes)
+    return [*nodes, helper.make_node(ops.Sum, last, node.outputs, node.proto.name)]
 
 
 def _of(graph: Graph, node: Node, op: str, values: Sequence[str], nodes: list[NodeProto]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.rewriting.node_replacement import replace_each
 from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
@@ -25,7 +26,7 @@ class _Part:
 
 def cancel_split_concat(graph: Graph) -> bool:
     """Let each Concat read the value that its adjacent inputs are slices of; return whether one did."""
-    return replace_each(graph, {"Concat": _joined})
+    return replace_each(graph, {ops.Concat: _joined})
 
 
 def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
@@ -45,7 +46,7 @@ def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
     del new.input[:]
     new.input.extend(inputs)
     if len(inputs) == 1:
-        new.op_type = "Identity"
+        new.op_type = ops.Identity
         del new.attribute[:]
     return [new]
 
@@ -67,12 +68,12 @@ def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str
 def _part(graph: Graph, value: str, axis: int) -> _Part | None:
     """Return what a value is a slice of, if it is known to be one along `axis` alone."""
     node = graph.producer(value)
-    if node is None or node.domain or node.op not in ("Slice", "Split"):
+    if node is None or node.domain or node.op not in (ops.Slice, ops.Split):
         return None
     shape = graph.type(node.inputs[0]).shape
     if shape is None or not isinstance(extent := shape[axis], int):
         return None
-    if node.op == "Split":
+    if node.op == ops.Split:
         if int(str(graph.attributes(node)["axis"])) % len(shape) != axis:
             return None
         place = dict(zip(node.outputs, split_at(graph, node, axis), strict=False)).get(value)

@@ -2,6 +2,7 @@
 
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 
 STEPS = 4
@@ -11,7 +12,7 @@ STEPS = 4
 def canonical_slices(graph: Graph) -> bool:
     """Drop steps of 1; return whether there were any."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Slice" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.Slice and not n.domain]:
         steps = graph.constant(node.inputs[STEPS]) if len(node.inputs) > STEPS else None
         if steps is None or not (steps == 1).all():
             continue

@@ -7,16 +7,17 @@ fuses across a scatter. The parts of a Concat are read in place by movement kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
-from onnxfuse.passes.rewriting.node_replacement import along_one, replace_each
+from onnxfuse.passes.rewriting.node_replacement import Written, along_one, replace_each
 from onnxfuse.shapes.types import Dim
 
 SINCE = 10
@@ -83,7 +84,7 @@ def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
     new = [axis for axis, run in enumerate(runs) if run.axis is None]
     nodes = list[NodeProto]()
     if idle != new:
-        for op, axis in [*(("Squeeze", a) for a in reversed(idle)), *(("Unsqueeze", a) for a in new)]:
+        for op, axis in [*((ops.Squeeze, a) for a in reversed(idle)), *((ops.Unsqueeze, a) for a in new)]:
             more, (updates,) = along_one(graph, op, [updates], axis, f"{node.outputs[0]}.{op}_{axis}")
             nodes += more
     return [*nodes, *_between(graph, node, updates, spans)]
@@ -103,7 +104,7 @@ def _by_elements(graph: Graph, node: Node) -> list[NodeProto] | None:
     return None if spans is None else _between(graph, node, updates, spans)
 
 
-_WRITTEN = {"ScatterND": _by_tuples, "ScatterElements": _by_elements}
+_WRITTEN: dict[str, Written] = {ops.ScatterND: _by_tuples, ops.ScatterElements: _by_elements}
 
 
 def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
@@ -158,8 +159,8 @@ def _between(graph: Graph, node: Node, updates: str, spans: Sequence[_Span]) -> 
             parts.append(graph.fresh(f"{output}.behind_{axis}"))
             nodes.append(_slice(graph, data, {**inside, axis: replace(span, start=span.end, end=END)}, parts[-1]))
         inner = output if axis == partial[0] else graph.fresh(f"{output}.axis_{axis}")
-        nodes.append(helper.make_node("Concat", parts, [inner], inner, axis=axis))
-    return nodes or [helper.make_node("Identity", [updates], [output], output)]
+        nodes.append(helper.make_node(ops.Concat, parts, [inner], inner, axis=axis))
+    return nodes or [helper.make_node(ops.Identity, [updates], [output], output)]
 
 
 def _slice(graph: Graph, data: str, spans: dict[int, _Span], output: str) -> NodeProto:
@@ -167,7 +168,7 @@ def _slice(graph: Graph, data: str, spans: dict[int, _Span], output: str) -> Nod
     names = [graph.fresh(f"{output}.{name}") for name in numbers]
     for name, listed in zip(names, numbers.values(), strict=True):
         graph.add_constant(name, np.asarray(listed, np.int64))
-    return helper.make_node("Slice", [data, *names], [output], output)
+    return helper.make_node(ops.Slice, [data, *names], [output], output)
 
 
 # ---- index ranges
@@ -181,7 +182,7 @@ def _columns(graph: Graph, indices: str) -> list[_Run] | None:
     if graph.is_constant(indices):
         array = graph.constant(indices)
         found = [_of_numbers(c) for c in np.moveaxis(array, -1, 0)] if array is not None and _fits(array) else [None]
-    elif node is not None and node.op == "Concat" and not node.domain:
+    elif node is not None and node.op == ops.Concat and not node.domain:
         whole = int(str(graph.attributes(node)["axis"])) in (-1, len(shape) - 1)
         each = [graph.type(v).shape for v in node.inputs]
         if not whole or any(not s or s[-1] != 1 for s in each):
@@ -279,8 +280,8 @@ def _expanded(graph: Graph, node: Node, depth: int) -> _Run | None:
     return replace(run, axis=axis) if inner[run.axis] is not None and inner[run.axis] == outer[axis] else None
 
 
-_READ = {
-    "Range": _counted, "Slice": _cut, "Identity": _passed, "Cast": _passed, "Unsqueeze": _unsqueezed,
-    "Reshape": _reshaped, "Expand": _expanded,
+_READ: dict[str, Callable[[Graph, Node, int], _Run | None]] = {
+    ops.Range: _counted, ops.Slice: _cut, ops.Identity: _passed, ops.Cast: _passed, ops.Unsqueeze: _unsqueezed,
+    ops.Reshape: _reshaped, ops.Expand: _expanded,
 }  # fmt: skip
 """Operators that compute indices."""

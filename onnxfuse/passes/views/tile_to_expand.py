@@ -6,6 +6,7 @@ an Expand can read its input instead, and rules match that.
 
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 
 SINCE = 8
@@ -16,7 +17,7 @@ def tile_to_expand(graph: Graph) -> bool:
     """Rewrite each Tile that repeats only unit axes, by constants, as an Expand; return whether one changed."""
     changed = False
     for node in list(graph.nodes):
-        if node.op != "Tile" or node.domain or graph.opset < SINCE:
+        if node.op != ops.Tile or node.domain or graph.opset < SINCE:
             continue
         repeats, shape = graph.constant(node.inputs[1]), graph.type(node.inputs[0]).shape
         if repeats is None or shape is None or len(shape) != repeats.size:
@@ -24,7 +25,7 @@ def tile_to_expand(graph: Graph) -> bool:
         if all(often == 1 or (often > 1 and extent == 1) for often, extent in zip(repeats, shape, strict=True)):
             new = onnx.NodeProto()
             new.CopyFrom(node.proto)
-            new.op_type = "Expand"  # 1 keeps an extent in Expand's target, too
+            new.op_type = ops.Expand  # 1 keeps an extent in Expand's target, too
             graph.replace([node], [Node(new)])
             changed = True
     return changed

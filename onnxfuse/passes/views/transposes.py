@@ -2,6 +2,7 @@
 
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph import channels
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
@@ -32,7 +33,7 @@ def merge_transposes(graph: Graph) -> bool:
         new.input[0] = before.inputs[0]
         set_attribute(new, "perm", None if same else order)
         if same:
-            new.op_type = "Identity"
+            new.op_type = ops.Identity
         graph.replace([node], [Node(new)])
         changed = True
     return changed
@@ -51,7 +52,7 @@ def cast_before_transpose(graph: Graph) -> bool:
     heads of an attention, whose rotation some models compute in float32. Images between layouts stay as they are.
     """
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Cast" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.Cast and not n.domain]:
         before = graph.producer(node.inputs[0])
         if before is None or not _turns(before) or graph.only_reader(node.inputs[0]) is not node:
             continue
@@ -69,7 +70,7 @@ def cast_before_transpose(graph: Graph) -> bool:
 
 
 def _turns(node: Node) -> bool:
-    return node.op == "Transpose" and not node.domain and node.order >= 0
+    return node.op == ops.Transpose and not node.domain and node.order >= 0
 
 
 def order_of(graph: Graph, node: Node) -> list[int] | None:

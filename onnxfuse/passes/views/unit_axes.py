@@ -9,6 +9,7 @@ axis of the other, unsqueezed, transposed and merged.
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.model.attributes import set_attribute
@@ -17,11 +18,11 @@ from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, is_unknown
 
-SINGLE = frozenset({"Squeeze", "Unsqueeze"})
+SINGLE = frozenset({ops.Squeeze, ops.Unsqueeze})
 
-COUNTED = {
-    "Shape": 0, "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "Cast": 1, "ReduceProd": 1, "Identity": 1,
-    "Concat": None, "Max": None, "Min": None, "Mul": None,
+COUNTED: dict[str, int | None] = {
+    ops.Shape: 0, ops.Gather: 1, ops.Slice: 1, ops.Squeeze: 1, ops.Unsqueeze: 1, ops.Cast: 1, ops.ReduceProd: 1,
+    ops.Identity: 1, ops.Concat: None, ops.Max: None, ops.Min: None, ops.Mul: None,
 }  # fmt: skip
 """Operators that compute a target whose entries are 0 only where an extent is 0, with the number of inputs that count;
 None for all.
@@ -89,8 +90,8 @@ def redundant_reshape_elimination(graph: Graph) -> bool:
 def _turned_before(graph: Graph, reshape: Node) -> bool:
     """Transpose the input of an Unsqueeze that precedes a Transpose and a Reshape."""
     turn = _before_alone(graph, reshape)
-    single = None if turn is None or turn.op != "Transpose" or turn.domain else _before_alone(graph, turn)
-    if turn is None or single is None or single.op != "Unsqueeze" or single.domain:
+    single = None if turn is None or turn.op != ops.Transpose or turn.domain else _before_alone(graph, turn)
+    if turn is None or single is None or single.op != ops.Unsqueeze or single.domain:
         return False
     known, order = graph.type(single.inputs[0]), order_of(graph, turn)
     axes = unsqueezed_axes(graph, single, known.rank or 0)
@@ -125,7 +126,7 @@ def _joined(graph: Graph, reshape: Node) -> bool:
 def _split(graph: Graph, reshape: Node) -> bool:
     """Let a Reshape produce the result of a following Squeeze; an Unsqueeze stays, as it marks unit axes."""
     single = graph.only_reader(reshape.outputs[0])
-    if single is None or single.op != "Squeeze" or single.domain or single.inputs[0] != reshape.outputs[0]:
+    if single is None or single.op != ops.Squeeze or single.domain or single.inputs[0] != reshape.outputs[0]:
         return False
     source, whole, result = reshape.inputs[0], graph.type(reshape.outputs[0]).rank, single.outputs[0]
     before, after, axes = graph.type(source).shape, graph.type(result).shape, constant_axes(graph, single)
@@ -138,7 +139,7 @@ def _split(graph: Graph, reshape: Node) -> bool:
         gone = {axis % whole for axis in axes}
         left, target = graph.fresh(f"{result}.axes"), graph.fresh(f"{result}.target")
         graph.add_constant(left, np.asarray([axis for axis in range(whole) if axis not in gone], np.int64))
-        made.append(Node(onnx.helper.make_node("Gather", [reshape.inputs[1], left], [target], target, axis=0)))
+        made.append(Node(onnx.helper.make_node(ops.Gather, [reshape.inputs[1], left], [target], target, axis=0)))
     graph.replace([reshape, single], [*made, _to(reshape, source, target, result)])
     return True
 
@@ -175,10 +176,10 @@ def _may_copy(graph: Graph, reshape: Node) -> bool:
                 return True
         elif node is None or node.domain or node.op not in COUNTED:
             return True
-        elif node.op != "Shape":
+        elif node.op != ops.Shape:
             waiting += node.inputs[: COUNTED[node.op]]
     return bool(waiting)
 
 
 def _to(old: Node, source: str, target: str, result: str) -> Node:
-    return Node(onnx.helper.make_node("Reshape", [source, target], [result], old.proto.name))
+    return Node(onnx.helper.make_node(ops.Reshape, [source, target], [result], old.proto.name))

@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.rules.language import predicate as predicates
 from onnxfuse.rules.language.fuse_table import Fuse, read_fuse, read_parts
 from onnxfuse.rules.language.predicate import Binding, Predicate
@@ -245,7 +246,7 @@ class Reader:
             raise RuleError(
                 f"{self.place(target.text)}: {what} uses '{word}' for {use}, in {of} it stands for {stands}"
             )
-        gone = {o for n in source.nodes if n.op != "Constant" for o in n.outputs}
+        gone = {o for n in source.nodes if n.op != ops.Constant for o in n.outputs}
         if what == "`to`" and (read := sorted(gone.intersection(target.inputs))):
             raise RuleError(
                 f"{self.place(target.text)}: {what} reads '{read[0]}', which {of} computes: that node is replaced",

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
 from onnxfuse.cuda.planning.measurements import changed, extents, key, variant_name
@@ -19,7 +19,7 @@ from onnxfuse.runtime.kernels.programs import Programs
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
 
-RESHAPING = frozenset({"Expand", "Reshape"})
+RESHAPING = frozenset({ops.Expand, ops.Reshape})
 """Operators whose second input is a target shape, which ONNX Runtime reads on the CPU."""
 
 

@@ -16,6 +16,7 @@ import onnx
 from onnx import ModelProto, TypeProto, numpy_helper
 from onnxruntime import InferenceSession
 
+from onnxfuse import ops
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, filling, together
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
@@ -258,7 +259,7 @@ def accuse(
     there = [original.graph.node[n] for n in window.original]
     base = Localization(
         guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
-        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != "Constant"),
+        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != ops.Constant),
         checked=fault.checked,
     )  # fmt: skip
     only = next(iter(suspects.values())) if len(suspects) == 1 else None
@@ -295,8 +296,8 @@ def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) ->
     """Return whether the body of a fused op has the original's operators; otherwise a rewrite preceded the fusion."""
     op = fused.graph.node[position].op_type
     bodies = [f.node for f in fused.functions if f.name == op and f.domain == DOMAIN]
-    inside = sorted(n.op_type for body in bodies for n in body if n.op_type != "Constant")
-    return inside == sorted(n.op_type for n in there if n.op_type != "Constant")
+    inside = sorted(n.op_type for body in bodies for n in body if n.op_type != ops.Constant)
+    return inside == sorted(n.op_type for n in there if n.op_type != ops.Constant)
 
 
 def _fused_op(

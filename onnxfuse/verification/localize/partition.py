@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import bodies, captured
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
@@ -142,7 +143,7 @@ class _Index:
         self.producer: dict[str, int] = {o: n for n, node in enumerate(self.nodes) for o in node.output if o}
         inputs = {i.name for i in model.graph.input} - set(self.weights)
         # A Constant counts as part of its readers, as a weight does.
-        self.values = inputs | {o for o, n in self.producer.items() if self.nodes[n].op_type != "Constant"}
+        self.values = inputs | {o for o, n in self.producer.items() if self.nodes[n].op_type != ops.Constant}
 
     def cone(self, outputs: Collection[str], cuts: Collection[str]) -> tuple[list[int], set[str]]:
         """Return the nodes that compute `outputs` from `cuts`, in order, and those of `cuts` that they read."""

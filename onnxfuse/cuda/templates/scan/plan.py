@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from onnxfuse import ops
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
@@ -86,7 +87,7 @@ def _check(meaning: Meaning) -> Scan:
         found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
-    program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
+    program = read.program_by(meaning, {**POINTWISE, ("", ops.CumSum): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
         raise UnsupportedError(f"{plural(found, 'kind')} of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
