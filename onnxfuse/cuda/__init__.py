@@ -35,7 +35,7 @@ from onnxfuse.cuda.dispatch.dispatch import (
 )
 from onnxfuse.cuda.dispatch.proof import Case, unplanned
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec, TileTuning
 from onnxfuse.cuda.planning.template import Growth, Template
 from onnxfuse.cuda.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
@@ -86,7 +86,7 @@ __all__ = [
     "KernelSource",
     "LaunchPlan",
     "Template",
-    "TensorMap",
+    "TensorMapSpec",
     "TileTuning",
     "arch_of",
     "cached_family",

@@ -339,7 +339,7 @@ def _nodes(
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Signature:
     """An operator's signature by ONNX's schema."""
 
     inputs: tuple[int, int]
@@ -352,12 +352,12 @@ class _Form:
 
 
 @cache
-def _form(op: str, domain: str, version: int) -> _Form | None:
+def _form(op: str, domain: str, version: int) -> _Signature | None:
     """Return an operator's signature, None for one that ONNX does not define: its owner checks it."""
     found = schema.find(op, domain, version)
     if found is None:
         return None
-    return _Form(
+    return _Signature(
         (found.min_input, found.max_input),
         (found.min_output, found.max_output),
         {
@@ -384,7 +384,7 @@ _HELD = {
 """Attribute types with a single message field, which must be present."""
 
 
-def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool) -> None:
+def _attributes(node: NodeProto, form: _Signature | None, where: str, *, inside: bool) -> None:
     _named_once([a.name for a in node.attribute], f"{where}: attribute")
     for attribute in node.attribute:
         kind = attribute.type

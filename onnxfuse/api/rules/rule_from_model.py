@@ -55,7 +55,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class _Region:
+class _SelectedNodes:
     nodes: list[Node]
     products: list[Node]
     cut: list[Node]
@@ -84,7 +84,7 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     normalize(ours)
     graph = Graph(ours.graph, infer(ours).graph, opset_of(ours))
     region = _region(graph, node_lookup.Names(ours, (), origin.source), at)
-    cut = _Cut(graph, region.nodes)
+    cut = _Subgraph(graph, region.nodes)
     folder.mkdir(parents=True, exist_ok=True)
     kind, text = _text(path, cut)
     path.write_text(text, encoding="utf-8")
@@ -94,7 +94,7 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     return Begun(path, nodes, kind, products, left)
 
 
-def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _Region:
+def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _SelectedNodes:
     """Return the requested nodes in order, and the producers at which the region ends."""
     asked = {node for one in at for node in names.place(one, OptimizeReport()).nodes}
     found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != ops.Constant)
@@ -123,7 +123,7 @@ def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _Regio
     untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _unknown(graph.type(v))), None)
     if untyped is not None:
         raise UsageError(f"the type of '{untyped}' is not known", "See onnxfuse explain: it says where types are lost.")
-    return _Region(region, list(products), list(cut))
+    return _SelectedNodes(region, list(products), list(cut))
 
 
 def _before(graph: Graph, node: Node) -> list[Node]:
@@ -155,7 +155,7 @@ def _unknown(known: ValueType) -> bool:
     return not known.dtype or known.shape is None
 
 
-class _Cut:
+class _Subgraph:
     """The nodes under short names: inputs x0, x1, inner values v0, v1, output y, constants c0, c1."""
 
     def __init__(self, graph: Graph, region: Sequence[Node]) -> None:
@@ -272,7 +272,7 @@ def _numbers(graph: Graph, value: str) -> str:
 # ---- the file
 
 
-def _text(path: Path, cut: _Cut) -> tuple[str, str]:
+def _text(path: Path, cut: _Subgraph) -> tuple[str, str]:
     """Return the kind of the skeleton, and the text of the file."""
     pattern, weights = cut.pattern()
     chain = " ".join(n.op for n in cut.region)
@@ -295,7 +295,7 @@ def _text(path: Path, cut: _Cut) -> tuple[str, str]:
     return "rewrite", f'summary = "{chain} becomes something better."\n\n{note}{rewrite}\n{after}'
 
 
-def _examples(path: Path, cut: _Cut, rule: str) -> str | None:
+def _examples(path: Path, cut: _Subgraph, rule: str) -> str | None:
     """Return an example that applies, and one that must not; None if the rule makes no op of the nodes."""
     path.write_text(rule, encoding="utf-8")
     try:

@@ -5,7 +5,7 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.program.builder import Term
-from onnxfuse.codegen.program.program import Contract
+from onnxfuse.codegen.program.program import Contraction
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -19,7 +19,7 @@ def _product(node: BodyNode, left_axis: int, right_axis: int) -> Term:
     a, b = node.term(0), node.term(1)
     if a.dtype != b.dtype:
         raise UnsupportedError(f"products of {' and '.join(sorted(element_types.name(t.dtype) for t in (a, b)))}")
-    contract = Contract((a.index, b.index), (left_axis, right_axis), 1, accumulator(a.dtype), a.dtype)
+    contract = Contraction((a.index, b.index), (left_axis, right_axis), 1, accumulator(a.dtype), a.dtype)
     return node.builder.term(contract)
 
 

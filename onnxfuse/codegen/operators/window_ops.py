@@ -8,7 +8,7 @@ from onnxfuse.codegen.operators.contraction_ops import accumulator
 from onnxfuse.codegen.operators.node import BodyNode, Handler, Known
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import Squeezed
-from onnxfuse.codegen.program.program import Contract, Reduce, Resample, Window
+from onnxfuse.codegen.program.program import Contraction, Reduce, Resample, SlidingWindow
 from onnxfuse.codegen.program.window import CENTRES, Along, Resizing, Sliding
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -22,9 +22,9 @@ def _conv(node: BodyNode) -> tuple[Term, ...]:
     x, w = node.term(0), node.term(1)
     if x.dtype != w.dtype:
         raise UnsupportedError(f"a convolution of {element_types.name(x.dtype)} by {element_types.name(w.dtype)}")
-    seen = node.builder.term(Window((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
+    seen = node.builder.term(SlidingWindow((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
     groups = int(node.number("group", 1))
-    return (node.builder.term(Contract((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
+    return (node.builder.term(Contraction((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
 
 
 def _pool(node: BodyNode) -> tuple[Term, ...]:
@@ -45,7 +45,7 @@ def _pool(node: BodyNode) -> tuple[Term, ...]:
 def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
     """Return the reduction over the windows of images [batch, channels, space...] with `dims` dimensions."""
     taps = tuple(range(-dims, 0))
-    seen = x.builder.term(Window((x.index,), kernel, sliding, dims, padded, x.dtype))
+    seen = x.builder.term(SlidingWindow((x.index,), kernel, sliding, dims, padded, x.dtype))
     found = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
     return x.builder.move(Squeezed(taps), found)
 

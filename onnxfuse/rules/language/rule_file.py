@@ -51,7 +51,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LayoutOptions:
     """Options of the channels-last layout phase."""
 
     types: tuple[int, ...]
@@ -79,7 +79,7 @@ class Rule:
     path: Path
     rewrites: tuple[Rewrite, ...]
     fuse: Fuse | None
-    layout: Layout | None
+    layout: LayoutOptions | None
     examples: tuple[Example, ...]
     priority: int = 0
     """Of two rules that match the same nodes the one with higher priority goes first; see `order`."""
@@ -215,8 +215,10 @@ class Reader:
         about, where = (self.where(self.lines(table, key), source) for key in ("about", "where"))
         return Rewrite(source, target, where, optional, let, about)
 
-    def layout(self, table: dict[str, Any]) -> Layout:
-        return Layout(tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file")))
+    def layout(self, table: dict[str, Any]) -> LayoutOptions:
+        return LayoutOptions(
+            tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file"))
+        )
 
     def element_type(self, word: Any) -> int:
         known = {name.lower(): number for name, number in TensorProto.DataType.items()}

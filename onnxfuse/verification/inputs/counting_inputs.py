@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.verification.inputs import col2im_sizes
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site, Span
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, IntegerRange, Site
 
 MICROSOFT = "com.microsoft"
 
@@ -25,9 +25,9 @@ def _axis(site: Site, axis: Axis) -> int:
     return axis if isinstance(axis, int) else int(site.attribute(*axis))
 
 
-def _span(low: CountedExtent | int, high: CountedExtent | int) -> Span:
+def _span(low: CountedExtent | int, high: CountedExtent | int) -> IntegerRange:
     ends = [e if isinstance(e, CountedExtent) else CountedExtent((), e) for e in (low, high)]
-    return Span(*ends)
+    return IntegerRange(*ends)
 
 
 def between(low: int, high: int, *, real: bool = False) -> Entry:

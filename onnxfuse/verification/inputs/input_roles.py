@@ -15,7 +15,7 @@ from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, Site, Span
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, IntegerRange, Site
 from onnxfuse.verification.inputs.counting_inputs import ENTRIES
 from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
 
@@ -52,7 +52,7 @@ class Role:
 
     kind: str
     """`number` for any value, `mask`, or a kind of `Numbers`."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[IntegerRange, ...] = ()
     """For `within`: the values must lie in all of them. Otherwise as in `Numbers`."""
     choices: tuple[int, ...] = ()
     """For `number`: constants that the values are compared with. Otherwise as in `Numbers`."""
@@ -134,7 +134,7 @@ class _Scope:
 
 
 def _role(name: str, graph: _Scope) -> Role:
-    spans: list[Span] = []
+    spans: list[IntegerRange] = []
     special: list[Role] = []
     compared = set[int]()
     tested, real = False, True
@@ -169,23 +169,23 @@ def _role(name: str, graph: _Scope) -> Role:
     return Role("mask") if tested else Role("number", choices=tuple(sorted(compared)))
 
 
-def _moved(span: Span, shift: int) -> Span:
+def _moved(span: IntegerRange, shift: int) -> IntegerRange:
     """Return the values such that adding `shift` yields these; non-negative if these are."""
     low = span.low - shift
     if not low.terms and span.low.plus >= 0:
         low = CountedExtent((), max(0, low.plus))
-    return Span(low, span.high - shift)
+    return IntegerRange(low, span.high - shift)
 
 
-def _one_hot(use: _Use, known: Ranges) -> Span | None:
+def _one_hot(use: _Use, known: Ranges) -> IntegerRange | None:
     """Return the range that the value is compared with for equality; None if there is none."""
     if use.node.op_type != ops.Equal or use.node.domain or use.node.input[1 - use.position] not in known:
         return None
     first, end = known[use.node.input[1 - use.position]]
-    return Span(CountedExtent((), first), CountedExtent((), end - 1))
+    return IntegerRange(CountedExtent((), first), CountedExtent((), end - 1))
 
 
-PART_OF_A_SIZE = Span(CountedExtent((), 1), CountedExtent((), 4))
+PART_OF_A_SIZE = IntegerRange(CountedExtent((), 1), CountedExtent((), 4))
 """A value that is concatenated with others into a shape."""
 
 

@@ -28,7 +28,7 @@ from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
 from onnxfuse.verification.compare.compare import compare, load
 from onnxfuse.verification.inputs.inputs import Case, Shapes, input_specs
 from onnxfuse.verification.localize.partition import (
-    Span,
+    Segment,
     aspects,
     differing,
     submodel,
@@ -61,7 +61,7 @@ inputs."""
 class NodeFault:
     """The first faulty window, as a pair of models with inputs."""
 
-    window: Span
+    window: Segment
     output: str
     why: str
     """What is wrong, in the words of `verify`."""
@@ -149,9 +149,9 @@ def faults(
     inputs: Arrays,
     providers: Sequence[str],
     progress: Progress = lambda step, done, total: None,
-    chosen: Collection[Span] | None = None,
+    chosen: Collection[Segment] | None = None,
     session: InferenceSession | None = None,
-    unseen: dict[Span, str] | None = None,
+    unseen: dict[Segment, str] | None = None,
 ) -> Iterator[tuple[NodeFault | None, int]]:
     """Yield for each window, in order, its fault or None, and how many have been examined.
 
@@ -180,7 +180,7 @@ def faults(
             yield _check(original, fused, window, given, outputs, providers, number), number
 
 
-def giving_inputs(original: ModelProto, every: Collection[Span], providers: Sequence[str]) -> InferenceSession:
+def giving_inputs(original: ModelProto, every: Collection[Segment], providers: Sequence[str]) -> InferenceSession:
     """Return a session of `original` that outputs every value that these windows read."""
     with with_outputs(original, dict.fromkeys(v for w in every for v in w.inputs)) as open_one:
         return sessions.low_memory_session(open_one, providers)
@@ -222,7 +222,7 @@ def _serialized(name: str, value: Any) -> bytes:
 def _check(
     original: ModelProto,
     fused: ModelProto,
-    window: Span,
+    window: Segment,
     given: Fed,
     outputs: Mapping[str, TypeProto],
     providers: Sequence[str],
@@ -351,7 +351,7 @@ def _has_fault(
 
 
 def first_fault(
-    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Span]
+    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Segment]
 ) -> NodeFault | None:
     """Return the first fault among these windows; one that crashes is faulty."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfuse import ops
-from onnxfuse.verification.reference.operators import Operator
+from onnxfuse.verification.reference.operators import ReferenceOperator
 
 Array = npt.NDArray[Any]
 Activation = Callable[[Array], Array]
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Any]]
 """By name: default alpha and beta, and the function of x, alpha and beta."""
 
 
-class _Recurrent(Operator):
+class _Recurrent(ReferenceOperator):
     """Common base: directions, lengths, layouts."""
 
     defaults: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True)
-class Kind:
+class CellKind:
     """A kind of cell."""
 
     cell: str
@@ -32,9 +32,9 @@ class Kind:
 
 
 KINDS = {
-    ops.LSTM: Kind("Lstm", 4, 2, ("sigmoid", "tanh", "tanh")),
-    ops.GRU: Kind("Gru", 3, 1, ("sigmoid", "tanh")),
-    ops.RNN: Kind("Rnn", 1, 1, ("tanh",)),
+    ops.LSTM: CellKind("Lstm", 4, 2, ("sigmoid", "tanh", "tanh")),
+    ops.GRU: CellKind("Gru", 3, 1, ("sigmoid", "tanh")),
+    ops.RNN: CellKind("Rnn", 1, 1, ("tanh",)),
 }
 """By operator."""
 DIRECTIONS = {"forward": (1, False), "reverse": (1, True), "bidirectional": (2, False)}
@@ -51,7 +51,7 @@ USUAL = {
 class Layer:
     """A parsed body: the locations of its tensors among the op's, and its configuration."""
 
-    kind: Kind
+    kind: CellKind
     dtype: int
     hidden: int
     """Hidden size per direction."""
@@ -118,7 +118,7 @@ def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
     return DIRECTIONS[direction]
 
 
-def _require_usual(op_type: str, kind: Kind, ways: int, attributes: dict[str, object]) -> None:
+def _require_usual(op_type: str, kind: CellKind, ways: int, attributes: dict[str, object]) -> None:
     """Raise if an attribute has an unsupported value."""
     said = attributes.get("activations") or []
     assert isinstance(said, list)
