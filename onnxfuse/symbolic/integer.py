@@ -142,6 +142,11 @@ class Int:
         return len(self.terms) == 1 and self.terms[0][1] == 1 and [a.op for a in self.terms[0][0]] == [NAME]
 
     @property
+    def is_product(self) -> bool:
+        """Whether it is a product of names and an integer."""
+        return len(self.terms) == 1 and all(a.op == NAME for a in self.terms[0][0])
+
+    @property
     def range(self) -> Range:
         """Bounds of its value: (least, greatest). They hold, but need not be reached."""
         if self._range is None:
@@ -383,6 +388,26 @@ def _extreme(op: str, values: Sequence[IntLike], wins: Callable[[IntLike, IntLik
     if len(kept) == 1:
         return kept[0]
     return _single(_atom(op, tuple(sorted(kept, key=lambda v: (isinstance(v, Int), str(v))))))
+
+
+def content(value: IntLike) -> int:
+    """Return the greatest integer that divides a value whatever its names are."""
+    return math.gcd(*(c for _, c in _terms(value)))
+
+
+def solved(zero: IntLike, name: str) -> IntLike | None:
+    """Return what a name equals because `zero` is 0; None if it does not follow, as from name * name - n."""
+    for monomial, coefficient in _terms(zero):
+        if len(monomial) == 1 and monomial[0].op == NAME and monomial[0].args == (name,):
+            rest = exact_quotient(_sum_of({monomial: coefficient}) - zero, coefficient)
+            return None if rest is None or (isinstance(rest, Int) and name in rest.names) else rest
+    return None
+
+
+def is_minimum_with(value: IntLike, other: IntLike) -> bool:
+    """Return whether a value is the minimum of another one and others."""
+    atom = _only_atom(value)
+    return atom is not None and atom.op == MIN and other in atom.args
 
 
 # ---- bounds
