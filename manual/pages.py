@@ -39,6 +39,7 @@ WRITTEN = {
     "performance/attention.md": "models/ATTENTION.md",
     "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
     "project/adding.md": "docs/dev/ADDING.md",
+    "project/integers.md": "docs/dev/INTEGERS.md",
     "project/developing.md": "docs/DEVELOPING.md",
     "project/models.md": "models/README.md",
     "project/security.md": "SECURITY.md",
@@ -84,8 +85,9 @@ def menu() -> Menu:
         ]),
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
-            ("Developing", "project/developing.md"), ("Sample models", "project/models.md"),
-            ("Security", "project/security.md"), ("Changes", "project/changelog.md"),
+            ("Integers", "project/integers.md"), ("Developing", "project/developing.md"),
+            ("Sample models", "project/models.md"), ("Security", "project/security.md"),
+            ("Changes", "project/changelog.md"),
         ]),
     ]  # fmt: skip
 

@@ -39,7 +39,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert heading in anchors(place), f"{target}: there is no such heading"
 
 
-@pytest.mark.parametrize("page", ["HOW_IT_WORKS.md", "dev/ADDING.md"])
+@pytest.mark.parametrize("page", ["HOW_IT_WORKS.md", "dev/ADDING.md", "dev/INTEGERS.md"])
 def test_files_that_the_pages_for_developers_name_are_there(page: str) -> None:
     """Below the package or the repository; NAME, FOLDER and their like stand for what a reader writes."""
     text = re.sub(r"```.*?```", "", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL)

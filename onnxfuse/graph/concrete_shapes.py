@@ -9,6 +9,8 @@ from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
+from onnxfuse.symbolic.integer import Int
+from onnxfuse.symbolic.parsing import parsed
 
 Shape = tuple[int, ...]
 
@@ -19,6 +21,7 @@ def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.M
     `sizes` is by dimension name, INPUT[AXIS] for an unnamed one; missing dimensions are assumed to be 1.
     """
     light = infer(model)
+    sizes = {**{str(parsed(name)): size for name, size in sizes.items()}, **sizes}  # names are in normal form there
     del light.graph.value_info[:]
     assumed: dict[str, int] = {}
     for value in light.graph.input:
@@ -86,7 +89,7 @@ def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, Value
 
     Known extents must match, and each named extent must have one value throughout.
     """
-    sizes = dict[str, int]()
+    sizes = dict[Int, int]()
     for value, given in zip(node.input, shapes, strict=True):
         shape = types.get(value, UNKNOWN).shape
         if shape is None:
@@ -94,7 +97,7 @@ def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, Value
         if len(shape) != len(given):
             return False
         for extent, size in zip(shape, given, strict=True):
-            known = sizes.setdefault(extent, size) if isinstance(extent, str) else extent
+            known = sizes.setdefault(extent, size) if isinstance(extent, Int) else extent
             if known not in (None, size):
                 return False
     return True

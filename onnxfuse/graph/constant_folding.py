@@ -20,7 +20,8 @@ from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.schema import AttributeValue, is_random
 from onnxfuse.shapes.size_bounds import result_elements
-from onnxfuse.shapes.types import ValueType
+from onnxfuse.shapes.types import Dim, ValueType
+from onnxfuse.symbolic.integer import Int
 
 SMALL = 65536
 """Bytes. A folded constant up to this size is stored regardless of its inputs."""
@@ -188,7 +189,7 @@ def reuse_extents(graph: Graph) -> bool:
         shape = graph.type(source).shape or ()
         if len(indices) > 1 and sorted(indices) == list(range(len(shape))):
             continue  # a permutation of a whole shape: two nodes, as channels-last regions write it
-        places = [extent if isinstance(extent := shape[i], int) else homes.get(str(extent)) for i in indices]
+        places = [extent if isinstance(extent := shape[i], int) else homes.get(extent) for i in indices]
         numbers = [p for p in places if isinstance(p, int)]
         if len(numbers) == len(places):
             graph.replace([node], [])
@@ -245,16 +246,16 @@ def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole:
     graph.replace([node], [Node(n) for n in new])
 
 
-def homes_of(graph: Graph) -> dict[str, Home]:
+def homes_of(graph: Graph) -> dict[Dim, Home]:
     """Return the first value that has each named extent: among the inputs, and values whose Shape is taken."""
-    homes: dict[str, Home] = {}
+    homes: dict[Dim, Home] = {}
     # Intermediate values count only if their Shape is taken already: fusion changes which value is the first of a size.
     sources = {n.inputs[0]: graph.producer(n.inputs[0]) for n in graph.nodes if n.op == ops.Shape}
     made = {value: producer for value, producer in sources.items() if producer is not None}
     asked = sorted(made, key=lambda value: (made[value].order, made[value].outputs.index(value)))
     for value in (*sorted(graph.inputs), *asked):
         for axis, extent in enumerate(graph.type(value).shape or ()):
-            if isinstance(extent, str) and "*" not in extent:
+            if isinstance(extent, Int) and (extent.is_name or not extent.is_product):
                 homes.setdefault(extent, (value, axis))
     return homes
 

@@ -1,13 +1,13 @@
 """Prove that an index tensor is the identity: x[arange(n)] is x.
 
-Proven from constant values, or from the Range, Mul and Add nodes that compute the indices. The step along an axis is a
-product of integers and symbolic extents.
+Proven from constant values, or from the Range, Mul and Add nodes that compute the indices. The step along an axis is an
+integer expression in extents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 import onnx
@@ -15,8 +15,9 @@ import onnx
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
-from onnxfuse.shapes.extent_arithmetic import Shape, product
-from onnxfuse.shapes.types import Dim, is_unknown
+from onnxfuse.shapes.extents import computed
+from onnxfuse.shapes.types import Dim, Shape, is_unknown
+from onnxfuse.symbolic.integer import IntLike
 
 DEPTH = 20
 """Maximum nodes between indices and the Range that they derive from; exporters write two per axis."""
@@ -27,38 +28,7 @@ LARGEST = 1 << 20
 WHOLE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """An integer times named extents, in order."""
-
-    number: int
-    names: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, extent: Dim) -> _Step | None:
-        """Return an extent as a step, None if it is unknown."""
-        found = product((extent,))
-        if found is None or is_unknown(extent):
-            return None
-        number, names = found
-        return cls(number, tuple(sorted(names.elements())))
-
-    def times(self, other: _Step | None) -> _Step | None:
-        """Return the product; None if a factor is unknown."""
-        if other is None:
-            return None
-        return _Step(self.number * other.number, tuple(sorted((*self.names, *other.names))))
-
-    def plus(self, other: _Step) -> _Step | None:
-        """Return the sum; None where the names differ."""
-        if not self.number or not other.number:
-            return other if not self.number else self
-        return _Step(self.number + other.number, self.names) if self.names == other.names else None
-
-
-_NONE, _ONE = _Step(0), _Step(1)
-
-_Strides = tuple[_Step, ...] | None
+_Strides = tuple[IntLike, ...] | None
 """Increment of the elements along each axis, from 0 for the first; 0 along a unit axis."""
 
 
@@ -67,13 +37,13 @@ def in_order(graph: Graph, value: str) -> bool:
     shape, strides = graph.type(value).shape, _strides(graph, value, DEPTH)
     if shape is None or strides is None or len(strides) != len(shape):
         return False
-    step: _Step | None = _ONE
+    step: Dim = 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent == 1:
             continue
         if step is None or stride != step:  # at most the first extent may be unknown
             return False
-        step = step.times(_Step.of(extent))
+        step = None if is_unknown(extent) else computed(mul, step, extent)
     return True
 
 
@@ -87,7 +57,7 @@ def _strides(graph: Graph, value: str, depth: int) -> _Strides:
         start, step = (graph.constant(node.inputs[i]) for i in (0, 2))
         if start is None or step is None or start.any():
             return None
-        return (_Step(int(step.reshape(-1)[0])),)
+        return (int(step.reshape(-1)[0]),)
     if node.op == ops.Mul:
         return _multiplied(graph, node, depth)
     if node.op not in _OPERANDS:
@@ -104,18 +74,16 @@ def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
         indices, factor = number, _number(graph, indices)
     shape, rank = graph.type(indices).shape, graph.type(node.outputs[0]).rank
     given = _strides(graph, indices, depth - 1) if factor is not None and shape and len(shape) == rank else None
-    strides = [s.times(factor) for s in given or ()]
-    known = [s for s in strides if s is not None]
-    return tuple(known) if given is not None and len(known) == len(strides) else None
+    return None if given is None or factor is None else tuple(stride * factor for stride in given)
 
 
-def _number(graph: Graph, value: str) -> _Step | None:
+def _number(graph: Graph, value: str) -> Dim:
     """Return a scalar's value, a known integer or an extent."""
     if graph.is_constant(value):
         array = graph.constant(value)
-        return _Step(int(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
-    shape = graph.type(value).shape
-    return _Step.of(extent_of(graph, value)) if shape is not None and set(shape) <= {1} else None
+        return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+    shape, extent = graph.type(value).shape, extent_of(graph, value)
+    return extent if shape is not None and set(shape) <= {1} and not is_unknown(extent) else None
 
 
 _OPERANDS: dict[str, int] = {ops.Add: 2, ops.Cast: 1, ops.Identity: 1, ops.Expand: 1, ops.Unsqueeze: 1}
@@ -127,7 +95,7 @@ def _of_constant(graph: Graph, value: str) -> _Strides:
     if array is None or not 0 < array.size <= LARGEST:
         return None
     strides = growth(array)
-    return tuple(map(_Step, strides)) if strides is not None and not array.reshape(-1)[0] else None
+    return strides if strides is not None and not array.reshape(-1)[0] else None
 
 
 def growth(array: np.ndarray) -> tuple[int, ...] | None:
@@ -144,7 +112,7 @@ def _unsqueezed(graph: Graph, node: Node, inner: _Strides) -> _Strides:
     axes = None if inner is None else unsqueezed_axes(graph, node, len(inner))
     if inner is None or axes is None:
         return None
-    return tuple(_NONE if axis is None else inner[axis] for axis in axes)
+    return tuple(0 if axis is None else inner[axis] for axis in axes)
 
 
 def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:
@@ -152,7 +120,7 @@ def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:
     result = graph.type(node.outputs[0]).shape
     if result is None:
         return None
-    total = [_NONE] * len(result)
+    total: list[IntLike] = [0] * len(result)
     for operand, strides in zip(node.inputs, given, strict=False):
         own: Shape = graph.type(operand).shape
         if strides is None or own is None or len(own) != len(strides) or len(own) > len(result):
@@ -161,8 +129,7 @@ def _summed(graph: Graph, node: Node, given: Sequence[_Strides]) -> _Strides:
             extent = own[axis - len(result)]
             if extent == 1:
                 continue
-            both = total[axis].plus(stride)
-            if both is None or (stride.number and (extent is None or extent != result[axis])):
+            if stride != 0 and (extent is None or extent != result[axis]):
                 return None
-            total[axis] = both
+            total[axis] = total[axis] + stride
     return tuple(total)

@@ -14,9 +14,10 @@ from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.host_values import SMALL, computed_on_host
 from onnxfuse.model.validate import bits
+from onnxfuse.shapes.extent_values import at_sizes, name_sizes
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.size_bounds import result_elements
-from onnxfuse.shapes.types import UNKNOWN, Dim, ValueType, factors, value_types, whole
+from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shape of each graph input."""
@@ -190,26 +191,17 @@ def _placed(model: onnx.ModelProto) -> Iterator[ExpandedNode]:
 
 
 def _numbers(inputs: Iterable[onnx.ValueInfoProto], shapes: Shapes) -> dict[str, int]:
-    """Return the size of each dimension name of the inputs."""
+    """Return the integer for each dimension name of the inputs."""
     found: dict[str, int] = {}
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         for dim, extent in zip(dims, shapes.get(value.name, ()), strict=False):
             if dim.dim_param:
                 found[dim.dim_param] = extent
-    return found
+    return name_sizes(found)
 
 
 def _in_numbers(type_: ValueType, numbers: Mapping[str, int]) -> ValueType:
     if type_.shape is None:
         return type_
-    return replace(type_, shape=tuple(_number(d, numbers) for d in type_.shape))
-
-
-def _number(dim: Dim, numbers: Mapping[str, int]) -> Dim:
-    """Evaluate a name or a product of names, such as `2*batch`; unknown ones remain symbolic."""
-    if not isinstance(dim, str):
-        return dim
-    parts = [numbers.get(f) if (digits := whole(f)) is None else digits for f in factors(dim)]
-    known = [f for f in parts if f is not None]
-    return math.prod(known) if len(known) == len(parts) else dim
+    return replace(type_, shape=tuple(at_sizes(d, numbers) for d in type_.shape))

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import replaced_nodes
 from onnxfuse.profiling.sizes import ExpandedNode, Shapes, Sized, sized
@@ -182,7 +183,7 @@ def _node(placed: ExpandedNode, model: Sized) -> NodeTraffic:
         return NodeTraffic(
             name, node.op_type, node.op_type, (), traffic_estimate(placed, model), product_type(placed, model)
         )
-    kind = f"{op.rule}: {short([n.op_type for n in op.body.node if n.op_type != 'Constant'])}"
+    kind = f"{op.rule}: {short([n.op_type for n in op.body.node if n.op_type != ops.Constant])}"
     replaced = replaced_nodes(node, op)
     return NodeTraffic(name, kind, node.op_type, replaced, traffic_estimate(placed, model), product_type(placed, model))
 

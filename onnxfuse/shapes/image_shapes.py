@@ -1,20 +1,23 @@
 """Shape functions of image operators: the heights and widths after sliding windows, padding, scales and blocks.
 
-Symbolic extents yield symbolic extents, and equal inputs yield equal names. Where ONNX Runtime and ONNX's inference
+Symbolic extents yield symbolic extents. Where ONNX Runtime and ONNX's inference
 differ, ONNX Runtime's result is used.
 """
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from onnx import NodeProto, helper
 
-from onnxfuse.shapes.extent_arithmetic import Shape, ceiling, exact, floored, shifted, times
+from onnxfuse import ops
+from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.image_windows import pool_windows
-from onnxfuse.shapes.types import Dim
+from onnxfuse.shapes.types import Dim, Shape
 from onnxfuse.shapes.value_facts import ValueFacts, attribute, integer
+from onnxfuse.symbolic.integer import IntLike, ceiling, exact_quotient
 
-WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+WEIGHTS: dict[str, int] = {ops.Conv: 1, ops.ConvInteger: 1, ops.QLinearConv: 3}
 """Input index of the window's weight, for operators that have one; the others are pools."""
 
 
@@ -33,13 +36,7 @@ def sliding(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list
             return [(*image[:2], *counted)] * len(node.output)  # rare variants are not computed for symbolic extents
     places: list[Dim] = []
     for axis, extent in enumerate(image[2:]):
-        window = _Window(node, kernel, axis)
-        if window.reach is None:
-            places.append(None)
-        elif window.same:
-            places.append(ceiling(extent, window.stride))
-        else:
-            places.append(shifted(floored(shifted(extent, window.pads - window.reach - 1), window.stride), 1))
+        places.append(computed(_Window(node, kernel, axis).places, extent))
     channels = image[1] if at is None else None if weight is None else weight[0]
     return [(image[0], channels, *places)]
 
@@ -50,7 +47,8 @@ def spreading(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> li
     kernel = attribute(node, "kernel_shape") or (None if weight is None else weight[2:])
     if image is None or weight is None or kernel is None or len(image) != len(kernel) + 2:
         return []
-    channels = times(weight[1], integer(node, "group", 1))
+    groups = integer(node, "group", 1)
+    channels = computed(lambda filters: filters * groups, weight[1])
     asked = attribute(node, "output_shape")
     if asked:
         return [(image[0], channels, *asked[-len(kernel) :])]
@@ -58,12 +56,7 @@ def spreading(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> li
     extents: list[Dim] = []
     for axis, extent in enumerate(image[2:]):
         window = _Window(node, kernel, axis)
-        if window.reach is None:
-            extents.append(None)
-            continue
-        beyond = window.reach + 1 + more[axis] - window.stride
-        # With auto_pad the result is cropped to a stride for each element, and never padded to that.
-        extents.append(shifted(times(extent, window.stride), min(0, beyond) if window.same else beyond - window.pads))
+        extents.append(computed(partial(window.spread, more[axis]), extent))
     return [(image[0], channels, *extents)]
 
 
@@ -77,8 +70,26 @@ class _Window:
         self.same = auto_pad in (b"SAME_UPPER", b"SAME_LOWER")
         self.stride: int = (attribute(node, "strides") or [1] * axes)[axis]
         self.pads: int = pads[axis] + pads[axis + axes]
-        self.reach = (attribute(node, "dilations") or [1] * axes)[axis] * (size - 1) if isinstance(size, int) else None
+        self.reach: int | None = (
+            (attribute(node, "dilations") or [1] * axes)[axis] * (size - 1) if isinstance(size, int) else None
+        )
         """Distance from the first to the last element that it covers."""
+
+    def places(self, extent: IntLike) -> Dim:
+        """Return the number of windows over so many elements."""
+        if self.reach is None:
+            return None
+        if self.same:
+            return ceiling(extent, self.stride)
+        return (extent + self.pads - self.reach - 1) // self.stride + 1
+
+    def spread(self, more: int, extent: IntLike) -> Dim:
+        """Return the number of elements that so many windows cover, `more` of them added as output padding."""
+        if self.reach is None:
+            return None
+        beyond = self.reach + 1 + more - self.stride
+        # With auto_pad the result is cropped to a stride for each element, and never padded to that.
+        return extent * self.stride + (min(0, beyond) if self.same else beyond - self.pads)
 
 
 def padded(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
@@ -93,8 +104,7 @@ def padded(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[
         return [tuple(None for _ in shape)]
     extents = list(shape)
     for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
-        both = isinstance(before, int) and isinstance(after, int)
-        extents[axis] = shifted(extents[axis], before + after) if both else None
+        extents[axis] = computed(lambda extent, *pads: extent + sum(pads), extents[axis], before, after)
     return [tuple(extents)]
 
 
@@ -108,23 +118,23 @@ def resized(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list
     if sizes is not None and attribute(node, "keep_aspect_ratio_policy", b"stretch") == b"stretch":
         changed = dict(zip(axes, sizes, strict=True))
         return [tuple(changed.get(axis, extent) for axis, extent in enumerate(shape))]
-    at = 2 if node.op_type == "Resize" and known.opset >= 11 else 1
+    at = 2 if node.op_type == ops.Resize and known.opset >= 11 else 1
     constant = known.constants.get(node.input[at]) if len(node.input) > at else None
     scales = attribute(node, "scales") or (None if constant is None else constant.reshape(-1).tolist())
     if not scales:
         return []
     scaled = dict(zip(axes, scales, strict=True))
-    return [tuple(_scaled(extent, scaled.get(axis, 1.0)) for axis, extent in enumerate(shape))]
+    return [tuple(computed(_scaled, extent, scaled.get(axis, 1.0)) for axis, extent in enumerate(shape))]
 
 
-def _scaled(extent: Dim, scale: float) -> Dim:
+def _scaled(extent: IntLike, scale: float) -> Dim:
     """Return the extent times a scale, rounded down; None for a symbolic extent with a scale that rounds on its own."""
     if isinstance(extent, int):
         return math.floor(extent * scale)
     if scale == int(scale):
-        return times(extent, int(scale))
+        return extent * int(scale)
     parts = 1 / scale
-    return floored(extent, int(parts)) if math.frexp(scale)[0] == 0.5 and parts >= 1 else None
+    return extent // int(parts) if math.frexp(scale)[0] == 0.5 and parts >= 1 else None
 
 
 def from_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
@@ -133,7 +143,8 @@ def from_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> 
         return []
     size = integer(node, "blocksize", 0)
     batch, depth, height, width = shapes[0]
-    return [(batch, exact(depth, size * size), times(height, size), times(width, size))]
+    rows, columns = (computed(lambda extent: extent * size, e) for e in (height, width))
+    return [(batch, computed(exact_quotient, depth, size * size), rows, columns)]
 
 
 def to_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> list[Shape]:
@@ -142,4 +153,5 @@ def to_blocks(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> li
         return []
     size = integer(node, "blocksize", 0)
     batch, depth, height, width = shapes[0]
-    return [(batch, times(depth, size * size), floored(height, size), floored(width, size))]
+    rows, columns = (computed(lambda extent: extent // size, e) for e in (height, width))
+    return [(batch, computed(lambda extent: extent * size * size, depth), rows, columns)]

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-POOLS = ("MaxPool", "AveragePool", "LpPool")
+from onnxfuse import ops
+
+POOLS = (ops.MaxPool, ops.AveragePool, ops.LpPool)
 
 COUNTS_AS_RUN = 22
 """First operator set in which ONNX's inference excludes the window that begins after the image, as ONNX Runtime always

@@ -16,6 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import bodies
 from onnxfuse.support.errors import ModelError
 
@@ -46,13 +47,17 @@ LONGEST = 2**28
 NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
 """Exceptions of ONNX's C++ for an invalid model, which are more than its own classes."""
 
-_FOLLOWED = frozenset({"Add", "Cast", "Concat", "Gather", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"})
+_FOLLOWED = frozenset(
+    {ops.Add, ops.Cast, ops.Concat, ops.Gather, ops.Mul, ops.Slice, ops.Squeeze, ops.Sub, ops.Unsqueeze}
+)
 """Operators whose integers ONNX 1.23 propagates in shape inference, besides Shape and Size."""
 
-_ELEMENTWISE = frozenset({"Add", "Mul", "Sub"})
+_ELEMENTWISE = frozenset({ops.Add, ops.Mul, ops.Sub})
 """Those of them that propagate only if all operands are known: a bias added to an image is not."""
 
-_MAKERS = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"})
+_MAKERS = frozenset(
+    {ops.ConstantOfShape, ops.Expand, ops.OneHot, ops.Pad, ops.Range, ops.Resize, ops.Tile, ops.Upsample}
+)
 """Operators whose output extents are integers from the graph."""
 
 
@@ -119,7 +124,7 @@ _EQUATION = re.compile(rb"[A-Za-z.,\-> ]*")
 
 
 def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
-    equations = (a.s for n in graph.node if n.op_type == "Einsum" for a in n.attribute if a.name == "equation")
+    equations = (a.s for n in graph.node if n.op_type == ops.Einsum for a in n.attribute if a.name == "equation")
     if not all(_EQUATION.fullmatch(equation) for equation in equations):
         return True
     declared = (*graph.value_info, *graph.input, *graph.output) if isinstance(graph, GraphProto) else graph.value_info
@@ -129,7 +134,7 @@ def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
             return True
     tensors = {t.name: t for t in graph.initializer} if isinstance(graph, GraphProto) else {}
     tensors.update(
-        {n.output[0]: a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.HasField("t")}
+        {n.output[0]: a.t for n in graph.node if n.op_type == ops.Constant for a in n.attribute if a.HasField("t")}
     )
     numbers = {name: _largest(t) for name, t in tensors.items()}
     sizes = {n: math.prod(t.dims) for n, t in tensors.items()}
@@ -144,12 +149,12 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
     """Return whether Concats could exceed LARGE integers: a hundred doublings come to 2^100."""
     total = 0
     for node in nodes:
-        if node.op_type == "Constant":
+        if node.op_type == ops.Constant:
             continue
         known = [sizes.get(v, 0) for v in node.input]
-        if node.op_type == "Shape":
+        if node.op_type == ops.Shape:
             found = 64  # no more axes than that
-        elif node.op_type == "Concat":
+        elif node.op_type == ops.Concat:
             found = sum(known)
         elif node.op_type in _ELEMENTWISE and not all(known):
             found = 0
@@ -164,7 +169,7 @@ def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
     """Return whether a propagated value may have a large extent: a large integer in the graph, or a computed one."""
     made: set[str] = set()
     for node in nodes:
-        read = node.input[:1] if node.op_type == "Slice" else node.input  # the bounds of a Slice only shorten
+        read = node.input[:1] if node.op_type == ops.Slice else node.input  # the bounds of a Slice only shorten
         if any(numbers.get(v, 0) > LARGE for v in read):
             return True
         if node.op_type in _FOLLOWED and made.intersection(node.input):
@@ -174,7 +179,7 @@ def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
     return False
 
 
-_SIZED_LAST = frozenset({"Expand", "Pad", "Resize", "Tile", "Upsample"})
+_SIZED_LAST = frozenset({ops.Expand, ops.Pad, ops.Resize, ops.Tile, ops.Upsample})
 """Operators of `_MAKERS` whose first input is data."""
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 from onnxfuse.shapes import image_shapes
-from onnxfuse.shapes.extent_arithmetic import Shape, broadcast, quotient, shifted, smaller, times
-from onnxfuse.shapes.types import Dim
+from onnxfuse.shapes.extents import broadcast, computed, element_count, quotient
+from onnxfuse.shapes.types import Dim, Shape
 from onnxfuse.shapes.value_facts import ValueFacts, attribute, integer
+from onnxfuse.symbolic.integer import IntLike, at_most, bounds, exact_quotient, smallest
 
 KEEPS = named(Trait.KEEPS_SHAPE)
 """Operators whose first output has the shape of the first input."""
@@ -73,7 +75,7 @@ def _flatten(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Sh
     if shapes[0] is None:
         return []
     axis = integer(node, "axis", 1)
-    return [(quotient(shapes[0][:axis], ()), quotient(shapes[0][axis:], ()))]
+    return [(element_count(shapes[0][:axis]), element_count(shapes[0][axis:]))]
 
 
 def _unsqueeze(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
@@ -101,8 +103,11 @@ def _split(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shap
         return []
     axis = integer(node, "axis", 0) % len(shapes[0])
     written = attribute(node, "split")
-    sizes = written if isinstance(written, list) else known.ints(node, 1)
-    parts = sizes if sizes is not None and len(sizes) == len(node.output) else [None] * len(node.output)
+    sizes = written if isinstance(written, list) else known.vector(node, 1)
+    count = len(node.output)
+    if sizes is None and len(node.input) < 2:
+        sizes = [computed(exact_quotient, shapes[0][axis], count)] * count
+    parts = sizes if sizes is not None and len(sizes) == count else [None] * count
     return [tuple(part if i == axis else d for i, d in enumerate(shapes[0])) for part in parts]
 
 
@@ -112,7 +117,7 @@ def _slice(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shap
         return []
     cut = {a % len(shapes[0]) for a in axes}
     first = _first(known, node)
-    return [tuple(smaller(d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
+    return [tuple(computed(_shortened, d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
 
 
 def _first(known: ValueFacts, node: NodeProto) -> Dim:
@@ -122,20 +127,18 @@ def _first(known: ValueFacts, node: NodeProto) -> Dim:
     return end[0] if end is not None and len(end) == 1 and start == (0,) and step == (1,) else None
 
 
+def _shortened(extent: IntLike, end: IntLike) -> Dim:
+    """Return the length of the part before `end`, None if that counts from the end."""
+    return smallest(extent, end) if bounds(end)[1] >= 0 else None
+
+
 def _concat(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     parts = [s for s in shapes if s is not None]
     if not parts:
         return []
     axis = integer(node, "axis", 0) % len(parts[0])
-    whole = _sum([s[axis] for s in parts]) if len(parts) == len(shapes) else None
+    whole = computed(lambda *extents: sum(extents), *(s[axis] for s in parts)) if len(parts) == len(shapes) else None
     return [tuple(whole if i == axis else d for i, d in enumerate(parts[0]))]
-
-
-def _sum(extents: Sequence[Dim]) -> Dim:
-    """Return the sum of extents with at most one symbolic term; the order of several would be arbitrary."""
-    named = [d for d in extents if not isinstance(d, int)]
-    number = sum(d for d in extents if isinstance(d, int))
-    return number if not named else shifted(named[0], number) if len(named) == 1 else None
 
 
 def _reduce(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
@@ -152,7 +155,16 @@ def _pooled(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Sha
 
 def _range(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
     start, limit, delta = (known.vector(node, n) for n in range(3))
-    return [limit] if start == (0,) and delta == (1,) and limit is not None and limit[0] != -1 else []
+    if start is None or limit is None or delta != (1,):
+        return []
+    return [(computed(_steps, *start, *limit),)]
+
+
+def _steps(start: IntLike, limit: IntLike) -> Dim:
+    """Return the number of integers from `start` up to `limit`; one that is symbolic is taken to be at least 0."""
+    if start == 0 and not isinstance(limit, int):
+        return limit
+    return limit - start if at_most(start, limit) else None
 
 
 def _gather(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
@@ -175,17 +187,18 @@ def _tile(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape
     shape, repeats = shapes[0], known.vector(node, 1)
     if shape is None or repeats is None:
         return []
-    return [tuple(times(*both) for both in zip(shape, repeats, strict=True))]
+    return [tuple(computed(lambda extent, count: extent * count, *both) for both in zip(shape, repeats, strict=True))]
 
 
 _SHAPES: dict[str, Callable[[ValueFacts, NodeProto, list[Shape]], list[Shape]]] = {
-    "Transpose": _transpose, "MatMul": _matmul, "Gemm": _gemm, "Reshape": _reshape, "Flatten": _flatten,
-    "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Split": _split, "Slice": _slice, "Concat": _concat,
-    "GlobalAveragePool": _pooled, "GlobalMaxPool": _pooled,
-    "Gather": _gather, "ConstantOfShape": _filled, "Expand": _expand, "Tile": _tile,
-    "ReduceMean": _reduce, "ReduceSum": _reduce, "ReduceMax": _reduce, "Range": _range,
-    "Conv": image_shapes.sliding, "ConvInteger": image_shapes.sliding, "QLinearConv": image_shapes.sliding,
-    "MaxPool": image_shapes.sliding, "AveragePool": image_shapes.sliding, "LpPool": image_shapes.sliding,
-    "ConvTranspose": image_shapes.spreading, "Pad": image_shapes.padded, "Resize": image_shapes.resized,
-    "Upsample": image_shapes.resized, "DepthToSpace": image_shapes.from_blocks, "SpaceToDepth": image_shapes.to_blocks,
+    ops.Transpose: _transpose, ops.MatMul: _matmul, ops.Gemm: _gemm, ops.Reshape: _reshape, ops.Flatten: _flatten,
+    ops.Unsqueeze: _unsqueeze, ops.Squeeze: _squeeze, ops.Split: _split, ops.Slice: _slice, ops.Concat: _concat,
+    ops.GlobalAveragePool: _pooled, ops.GlobalMaxPool: _pooled,
+    ops.Gather: _gather, ops.ConstantOfShape: _filled, ops.Expand: _expand, ops.Tile: _tile,
+    ops.ReduceMean: _reduce, ops.ReduceSum: _reduce, ops.ReduceMax: _reduce, ops.Range: _range,
+    ops.Conv: image_shapes.sliding, ops.ConvInteger: image_shapes.sliding, ops.QLinearConv: image_shapes.sliding,
+    ops.MaxPool: image_shapes.sliding, ops.AveragePool: image_shapes.sliding, ops.LpPool: image_shapes.sliding,
+    ops.ConvTranspose: image_shapes.spreading, ops.Pad: image_shapes.padded, ops.Resize: image_shapes.resized,
+    ops.Upsample: image_shapes.resized, ops.DepthToSpace: image_shapes.from_blocks,
+    ops.SpaceToDepth: image_shapes.to_blocks,
 }  # fmt: skip

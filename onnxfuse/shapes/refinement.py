@@ -1,45 +1,49 @@
 """Refine extents that ONNX's inference leaves unknown, by propagating names through shape arithmetic.
 
-Exporters write the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is a coefficient
-times a product of names, so a -1 resolves to a quotient in which names cancel, and an unknown extent keeps one identity
-wherever it occurs.
+Exporters write the target of a Reshape as `Concat(Gather(Shape(x), 0), ..., -1)`. Here each extent is an integer
+expression, so a -1 resolves to a quotient in which names cancel, and an unknown extent keeps one identity wherever it
+occurs.
 """
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, numpy_helper
 
-from onnxfuse.shapes.extent_arithmetic import Shape, bare, product, quotient, reduced
+from onnxfuse import ops
 from onnxfuse.shapes.onnx_inference import infer_node
 from onnxfuse.shapes.output_shapes import shapes_of
-from onnxfuse.shapes.shape_numbers import element_values
+from onnxfuse.shapes.shape_numbers import element_values, is_real
 from onnxfuse.shapes.stand_ins import misjudged
-from onnxfuse.shapes.types import INVENTED, Dim, ValueType, factors, is_unknown, type_of, value_info, value_types, whole
+from onnxfuse.shapes.types import (
+    INVENTED,
+    Dim,
+    Shape,
+    ValueType,
+    invented,
+    is_unknown,
+    tensor_info,
+    type_of,
+    value_info,
+    value_types,
+    write_extent,
+)
 from onnxfuse.shapes.value_facts import LIMIT, Numbers, ValueFacts
+from onnxfuse.symbolic.integer import Int, IntLike, bounds, content, solved
+from onnxfuse.symbolic.parsing import LONGEST, parsed
 
 PASSES = 10
 """Maximum passes for unifying names; a model's attentions usually determine them in the first."""
 
-LONGEST_NAME = 1000
-"""Maximum length of a constructed name: a name times itself doubles in length at each node."""
-
 
 def rename(graph: onnx.GraphProto) -> None:
-    """Simplify the extent expressions that `graph` declares, so that equal extents have one name."""
+    """Write the extents that `graph` declares in normal form, so that equal extents have one name."""
     for value in (*graph.input, *graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
-            left = reduced(dim.dim_param) if len(dim.dim_param) <= LONGEST_NAME else dim.dim_param
-            if left == dim.dim_param:
-                continue
-            number = whole(left)
-            if number is not None:
-                dim.dim_value = number
-            else:
-                dim.dim_param = left
+            if dim.dim_param:
+                write_extent(dim, parsed(dim.dim_param))
 
 
 def refine(model: onnx.ModelProto) -> None:
@@ -54,8 +58,8 @@ def refine(model: onnx.ModelProto) -> None:
         _call(model.graph, equal)
 
 
-def _refine(model: onnx.ModelProto) -> dict[str, str]:
-    """Fill in extents in one pass; return a mapping of invented names to the names that they equal."""
+def _refine(model: onnx.ModelProto) -> dict[str, IntLike]:
+    """Fill in extents in one pass; return a mapping of invented names to the extents that they equal."""
     graph = model.graph
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     types = value_types(graph)
@@ -64,7 +68,7 @@ def _refine(model: onnx.ModelProto) -> dict[str, str]:
         known.remember(tensor.name, tensor)
     given = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
     found: dict[str, ValueType] = {}
-    equal: dict[str, str] = {}
+    equal: dict[str, IntLike] = {}
     more: set[str] = set()
 
     def learn(names: Sequence[str], told: Sequence[Shape]) -> None:
@@ -83,48 +87,53 @@ def _refine(model: onnx.ModelProto) -> dict[str, str]:
 
     for node in graph.node:
         learn(node.output, _told(known, node))
-        more.update(v for v in node.output if node.op_type != "Constant" and known.numbers.get(v) is not None)
+        more.update(v for v in node.output if node.op_type != ops.Constant and known.numbers.get(v) is not None)
         if not more.isdisjoint(node.input) and any(_open(known.shapes.get(v)) for v in node.output):
             learn(node.output, _asked(known, node, types))
-        for one, other in _multiplied(known, node):
-            kept, gone = (one, other) if one in given else (other, one)
-            if is_unknown(gone) and gone not in given and kept not in equal:
-                equal.setdefault(gone, kept)
+        for zero in _multiplied(known, node):
+            name, extent = _solved(zero, given) or ("", 0)
+            if name and (isinstance(extent, int) or equal.keys().isdisjoint(extent.names)):
+                equal.setdefault(name, extent)
     _write(graph, found)
     return equal
 
 
-def _multiplied(known: ValueFacts, node: NodeProto) -> list[tuple[str, str]]:
-    """Return pairs of equal names that a product's operands imply: its terms, and its batch extents.
+def _multiplied(known: ValueFacts, node: NodeProto) -> Iterator[IntLike]:
+    """Yield what is zero because a product's operands agree: differences of its terms, and of its batch extents.
 
     Batch extents 4*a and 4*b are equal, since neither is 1, the only extent that broadcasts. So are an Einsum's batch
     and heads merged into one axis.
     """
-    shapes = [known.shapes.get(v) for v in node.input] if node.op_type == "MatMul" and not node.domain else []
+    shapes = [known.shapes.get(v) for v in node.input] if node.op_type == ops.MatMul and not node.domain else []
     left, right = (s or () for s in shapes) if len(shapes) == 2 else ((), ())
     if min(len(left), len(right)) < 2:
-        return []
+        return
     pairs = [(left[-1], right[-2], 1), *((a, b, 2) for a, b in zip(left[-3::-1], right[-3::-1], strict=False))]
-    return [names for a, b, least in pairs if (names := _names(a, b, least)) is not None]
+    for a, b, least in pairs:
+        if a is not None and b is not None and a != b and min(content(a), content(b)) >= least:
+            yield a - b
 
 
-def _names(a: Dim, b: Dim, least: int) -> tuple[str, str] | None:
-    """Return two names with equal coefficients of at least `least`; None for others."""
-    if a is None or b is None:
-        return None
-    (one, names), (other, others) = product((a,)) or (0, Counter()), product((b,)) or (0, Counter())
-    left, right = ([bare(n) for n in count.elements()] for count in (names, others))
-    return (left[0], right[0]) if one == other >= least and len(left) == len(right) == 1 and left != right else None
+def _solved(zero: IntLike, given: Collection[str]) -> tuple[str, IntLike] | None:
+    """Return an invented name that an equation determines, and what it equals; None if there is none.
+
+    Names that inputs declare are not replaced; of two invented names the first is.
+    """
+    for name in zero.names if isinstance(zero, Int) else ():
+        if name.startswith(INVENTED) and name not in given:
+            rest = solved(zero, name)
+            if rest is not None:
+                return name, rest
+    return None
 
 
-def _call(graph: onnx.GraphProto, equal: Mapping[str, str]) -> None:
-    """Rename extents wherever a name occurs as a factor."""
+def _call(graph: onnx.GraphProto, equal: Mapping[str, IntLike]) -> None:
+    """Replace names wherever they occur in an extent."""
     for value in (*graph.value_info, *graph.output):
         for dim in value.type.tensor_type.shape.dim:
-            parts = [bare(p) for p in factors(dim.dim_param)] if dim.dim_param else []
-            if not equal.keys().isdisjoint(parts):
-                extents = (whole(p) if whole(p) is not None else equal.get(p, p) for p in parts)
-                dim.dim_param = str(quotient(tuple(extents), ()))
+            extent = parsed(dim.dim_param) if dim.dim_param else 0
+            if isinstance(extent, Int) and not equal.keys().isdisjoint(extent.names):
+                write_extent(dim, extent.substitute(**equal))
 
 
 def _open(shape: Shape) -> float:
@@ -151,7 +160,7 @@ def _constant(known: ValueFacts, name: str, types: Mapping[str, ValueType]) -> T
     array, numbers = known.constants.get(name), known.numbers.get(name)
     if array is None and numbers is not None and all(isinstance(d, int) for d in numbers.reshape(-1)):
         dtype = types[name].dtype if name in types else TensorProto.UNDEFINED
-        array = numbers.astype(helper.tensor_dtype_to_np_dtype(dtype)) if dtype in _INTEGERS else None
+        array = numbers.astype(onnx.helper.tensor_dtype_to_np_dtype(dtype)) if dtype in _INTEGERS else None
     return None if array is None else numpy_helper.from_array(array)
 
 
@@ -163,13 +172,15 @@ def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
 
     ONNX's inference reports nothing there, either. Such a node cannot run; in a dead branch it need not.
     """
-    if node.op_type == "Constant":
+    if node.op_type == ops.Constant:
         known.hold(node)
         return []
     try:
         shapes = [_bounded(shape) for shape in shapes_of(known, node)]
         if len(node.output) == 1 and node.output[0]:
             known.numbers[node.output[0]] = _followed(element_values(known, node))
+            if is_real(known, node):
+                known.reals.add(node.output[0])
     except (IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError, StopIteration):
         return []
     return shapes
@@ -179,7 +190,7 @@ def _bounded(dims: Shape) -> Shape:
     """Return elements of bounded length, that of a shape: otherwise Concats would accumulate."""
     if dims is None or len(dims) > LIMIT:
         return None
-    return tuple(None if isinstance(d, int) and d < 0 else _short(d) for d in dims)
+    return tuple(None if d is None or bounds(d)[1] < 0 else _short(d) for d in dims)
 
 
 def _followed(numbers: Numbers) -> Numbers:
@@ -190,7 +201,9 @@ def _followed(numbers: Numbers) -> Numbers:
 
 
 def _short(d: Dim) -> Dim:
-    return d if (len(d) <= LONGEST_NAME if isinstance(d, str) else d is not None and abs(d) < 2**63) else None
+    if isinstance(d, Int):
+        return d if len(str(d)) <= LONGEST else None
+    return d if d is not None and abs(d) < 2**63 else None
 
 
 def _write(graph: onnx.GraphProto, found: dict[str, ValueType]) -> None:
@@ -198,7 +211,7 @@ def _write(graph: onnx.GraphProto, found: dict[str, ValueType]) -> None:
         if info.name in found:
             shape = found[info.name].shape
             assert shape is not None
-            info.CopyFrom(helper.make_tensor_value_info(info.name, found[info.name].dtype, shape))
+            info.CopyFrom(tensor_info(info.name, found[info.name].dtype, shape))
 
 
 def _merged(name: str, known: Shape, own: Shape) -> Shape:
@@ -209,6 +222,6 @@ def _merged(name: str, known: Shape, own: Shape) -> Shape:
     if own is None or len(own) != len(known):
         own = tuple(None for _ in known)
     return tuple(
-        a if a is not None and not is_unknown(a) else b if b is not None else a or f"{INVENTED}{name}.{axis}"
+        a if a is not None and (b is None or not is_unknown(a)) else invented(name, axis) if b is None else b
         for axis, (a, b) in enumerate(zip(known, own, strict=True))
     )

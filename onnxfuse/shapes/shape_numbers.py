@@ -1,49 +1,82 @@
 """Integer tensors computed from shapes, symbolic elements included, such as Reshape targets and Pad amounts."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.shapes.extent_arithmetic import (
-    added,
-    equal,
-    exact,
-    largest,
-    remainder,
-    smallest,
-    subtracted,
-    times,
-    where,
-)
+from onnxfuse import ops
+from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim
 from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, ValueFacts, attribute, integer
+from onnxfuse.symbolic.integer import IntLike, bounds, exact_quotient, largest, smallest
 
 
 def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
     """Return the known elements of a node's only output. Raises numpy's exceptions for inconsistent inputs."""
-    if node.op_type == "Shape":
+    if node.op_type == ops.Shape:
         shape, end = known.shapes.get(node.input[0]), attribute(node, "end")
         part = slice(integer(node, "start", 0), None if end is None else int(end))
         return None if shape is None else np.array(shape[part], object)
     given = [known.numbers.get(v) for v in node.input if v]
     elements = [g for g in given if g is not None]
     if node.op_type in _ELEMENTS:
-        return _elementwise(node.op_type, elements) if len(elements) == len(given) else None
+        compute = (
+            _known(exact_quotient) if node.op_type == ops.Div and is_real(known, node) else _ELEMENTS[node.op_type]
+        )
+        return _elementwise(compute, elements) if len(elements) == len(given) else None
     moved = _MOVED.get(node.op_type)
     return None if moved is None or not given or given[0] is None else moved(known, node, given[0], given[1:])
 
 
-def _elementwise(op: str, given: list[Elements]) -> Numbers:
+def is_real(known: ValueFacts, node: NodeProto) -> bool:
+    """Return whether the result of a node on integers is of a floating-point type."""
+    if node.op_type == ops.Cast:
+        return integer(node, "to", 0) in _REALS
+    return not known.reals.isdisjoint(node.input)
+
+
+_REALS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+
+
+def _elementwise(compute: Callable[..., Dim], given: list[Elements]) -> Numbers:
     if np.broadcast(*given).size > LIMIT:
         return None
-    return np.asarray(np.frompyfunc(_ELEMENTS[op], len(given), 1)(*given), object)
+    return np.asarray(np.frompyfunc(compute, len(given), 1)(*given), object)
+
+
+def _quotient(a: IntLike, b: IntLike) -> Dim:
+    """Return a / b rounded towards zero, as ONNX does; None if the sign of a symbolic quotient is not known."""
+    found = exact_quotient(a, b)
+    return a // b if found is None and bounds(a)[0] >= 0 and bounds(b)[0] >= 0 and b != 0 else found
+
+
+def _remainder(a: IntLike, b: IntLike) -> Dim:
+    """Return the remainder, None where its sign may be that of either operand."""
+    plain = (isinstance(a, int) and isinstance(b, int)) or (bounds(a)[0] >= 0 and bounds(b)[0] >= 0)
+    return a % b if plain and b != 0 else None
+
+
+def _equal(a: IntLike, b: IntLike) -> Dim:
+    """Return whether two integers are equal, 1 or 0; None if they may be."""
+    least, most = bounds(a - b)
+    return 1 if least == most == 0 else 0 if least > 0 or most < 0 else None
+
+
+def _known(compute: Callable[..., Dim]) -> Callable[..., Dim]:
+    return partial(computed, compute)
+
+
+def _where(condition: Dim, yes: Dim, no: Dim) -> Dim:
+    return None if not isinstance(condition, int) else yes if condition else no
 
 
 _ELEMENTS: Mapping[str, Callable[..., Dim]] = {
-    "Add": added, "Sub": subtracted, "Mul": times, "Div": exact, "Mod": remainder, "Equal": equal, "Where": where,
-    "Max": largest, "Min": smallest,
+    ops.Add: _known(lambda a, b: a + b), ops.Sub: _known(lambda a, b: a - b), ops.Mul: _known(lambda a, b: a * b),
+    ops.Div: _known(_quotient), ops.Mod: _known(_remainder), ops.Equal: _known(_equal), ops.Max: _known(largest),
+    ops.Min: _known(smallest), ops.Where: _where,
 }  # fmt: skip
 
 
@@ -129,13 +162,13 @@ def _multiplied(known: ValueFacts, node: NodeProto, first: Elements, more: list[
         return None
     found = first
     for axis in sorted(range(first.ndim) if axes is None else axes, reverse=True):
-        found = np.asarray(np.frompyfunc(times, 2, 1).reduce(found, axis, initial=1), object)
+        found = np.asarray(np.frompyfunc(_ELEMENTS[ops.Mul], 2, 1).reduce(found, axis, initial=1), object)
         found = np.expand_dims(found, axis) if attribute(node, "keepdims", 1) else found
     return found
 
 
 _MOVED: Mapping[str, Callable[[ValueFacts, NodeProto, Elements, list[Numbers]], Numbers]] = {
-    "Identity": _same, "Cast": _same, "Unsqueeze": _unsqueezed, "Squeeze": _squeezed, "Reshape": _reshaped,
-    "Transpose": _turned, "Concat": _joined, "Gather": _gathered, "Slice": _sliced, "ConstantOfShape": _filled,
-    "OneHot": _one_hot, "ReduceProd": _multiplied,
+    ops.Identity: _same, ops.Cast: _same, ops.Unsqueeze: _unsqueezed, ops.Squeeze: _squeezed, ops.Reshape: _reshaped,
+    ops.Transpose: _turned, ops.Concat: _joined, ops.Gather: _gathered, ops.Slice: _sliced,
+    ops.ConstantOfShape: _filled, ops.OneHot: _one_hot, ops.ReduceProd: _multiplied,
 }  # fmt: skip

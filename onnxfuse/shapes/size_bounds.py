@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 
 MOST_MULTIPLIED = 1 << 26
@@ -33,32 +34,32 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
     arrays = [inputs[v] for v in node.input if v]
     attributes = {a.name: a for a in node.attribute}
     match node.op_type:
-        case "Constant" | "Shape" | "Size":
+        case ops.Constant | ops.Shape | ops.Size:
             return 1
-        case "ConstantOfShape":
+        case ops.ConstantOfShape:
             return _product(arrays[0])
-        case "Expand":
+        case ops.Expand:
             return _broadcast([arrays[0].shape, tuple(map(int, arrays[1].reshape(-1)))])
-        case "Tile":
+        case ops.Tile:
             return arrays[0].size * _product(arrays[1])
-        case "Range":
+        case ops.Range:
             start, limit, step = (float(a.reshape(-1)[0]) if a.size else 0.0 for a in arrays)
             steps = (limit - start) / step if step else 0.0
             return max(0, math.ceil(steps)) if math.isfinite(steps) else None
-        case "Concat":
+        case ops.Concat:
             return sum(a.size for a in arrays)
-        case "Gather":
+        case ops.Gather:
             data, indices = arrays
             axis = attributes["axis"].i if "axis" in attributes else 0
             inside = -data.ndim <= axis < data.ndim
             return (
                 indices.size * math.prod(e for i, e in enumerate(data.shape) if i != axis % data.ndim) if inside else 0
             )
-        case "Einsum":
+        case ops.Einsum:
             return _summed(attributes["equation"].s.decode(), arrays) if "equation" in attributes else 0
-        case "MatMul":
+        case ops.MatMul:
             return _multiplied(*(a.shape for a in arrays))
-        case "Gemm":
+        case ops.Gemm:
             a, b = (
                 array.T.shape if attributes.get(name) and attributes[name].i else array.shape
                 for name, array in zip(("transA", "transB"), arrays, strict=False)
@@ -71,7 +72,7 @@ def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
     return None
 
 
-_NO_LARGER = named(Trait.KEEPS_SHAPE, Trait.VIEW, Trait.REDUCTION) | {"Transpose", "Slice", "Split"}
+_NO_LARGER = named(Trait.KEEPS_SHAPE, Trait.VIEW, Trait.REDUCTION) | {ops.Transpose, ops.Slice, ops.Split}
 
 _BROADCAST = named(Trait.BROADCASTS)
 

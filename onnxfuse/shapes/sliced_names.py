@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.model.schema import opset_of
 from onnxfuse.shapes.stand_ins import KEEPS_NAMES
@@ -19,13 +20,13 @@ WHOLE = 2**31 - 1
 
 def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
     """Return the axes of Slice outputs, in the main graph, whose symbolic extents may be wrong."""
-    slices = [n for n in inferred.graph.node if n.op_type == "Slice" and not n.domain]
+    slices = [n for n in inferred.graph.node if n.op_type == ops.Slice and not n.domain]
     if opset_of(inferred) != KEEPS_NAMES or not slices:
         return {}
     types = value_types(inferred.graph)
     constants = {t.name: t for t in inferred.graph.initializer}
     for node in inferred.graph.node:
-        if node.op_type == "Constant":
+        if node.op_type == ops.Constant:
             constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
     constants = {name: tensor for name, tensor in constants.items() if not is_external(tensor)}
     found = {}

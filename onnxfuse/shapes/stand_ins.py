@@ -10,6 +10,7 @@ from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import bodies, captured, nodes_of
 from onnxfuse.ops import ENTRIES, Trait
 from onnxfuse.shapes.image_windows import POOLS, pool_windows
@@ -17,7 +18,12 @@ from onnxfuse.shapes.image_windows import POOLS, pool_windows
 PREFIX = "onnxfuse.stand_in."
 """Name prefix of values that exist only during type inference."""
 
-TYPED_SINCE = {"LayerNormalization": 17, "RMSNormalization": 23, "RotaryEmbedding": 23, "Gelu": 20}
+TYPED_SINCE: dict[str, int] = {
+    ops.LayerNormalization: 17,
+    ops.RMSNormalization: 23,
+    ops.RotaryEmbedding: 23,
+    ops.Gelu: 20,
+}
 """First operator set in which ONNX's inference supports an operator of the default domain."""
 
 KEEPS_NAMES = 10
@@ -119,7 +125,7 @@ def misjudged(node: NodeProto, opset: int) -> bool:
     if node.op_type in POOLS:
         known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         return any(window.told_otherwise(opset) for window in pool_windows(known))
-    return node.op_type == "PRelu" or (node.op_type == "Slice" and opset == KEEPS_NAMES)
+    return node.op_type == ops.PRelu or (node.op_type == ops.Slice and opset == KEEPS_NAMES)
 
 
 def _forget_extents(graph: GraphProto, behind: set[str]) -> None:
@@ -170,19 +176,19 @@ def _same(*pairs: tuple[int, int]) -> Entry:
     def nodes(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
         for output, read in pairs:
             if len(node.output) > output and node.output[output] and len(node.input) > read and node.input[read]:
-                yield helper.make_node("Identity", [node.input[read]], [node.output[output]])
+                yield helper.make_node(ops.Identity, [node.input[read]], [node.output[output]])
 
     return nodes
 
 
 def _cast(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
-    yield helper.make_node("Cast", node.input[:1], node.output[:1], to=TensorProto.FLOAT)
+    yield helper.make_node(ops.Cast, node.input[:1], node.output[:1], to=TensorProto.FLOAT)
 
 
 def _packed_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
     """A product by a weight in a packed low-bit format: [..., K] becomes [..., N]."""
     yield helper.make_node(
-        "MatMul", [node.input[0], made.weight(_number(known, "K"), _number(known, "N"))], node.output[:1]
+        ops.MatMul, [node.input[0], made.weight(_number(known, "K"), _number(known, "N"))], node.output[:1]
     )
 
 
@@ -191,7 +197,7 @@ def _fused_product(made: StandIns, node: NodeProto, known: Attributes) -> Iterat
     if any(known.get(k) for k in ("transA", "transBatchA", "transBatchB")):
         yield from _of_rank(0, None)(made, node, known)
     elif not known.get("transB"):
-        yield helper.make_node("MatMul", node.input[:2], node.output[:1])
+        yield helper.make_node(ops.MatMul, node.input[:2], node.output[:1])
     elif made.ranks.get(node.input[1]) == 2:
         yield from _last_axis_open(made, node, known)
     else:
@@ -203,7 +209,7 @@ def _sliced(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProt
     axes = made.sliced.get(node.output[0])
     if axes:
         made.doubted.add(node.output[0])
-        yield helper.make_node("Slice", node.input, [value := made.fresh()])
+        yield helper.make_node(ops.Slice, node.input, [value := made.fresh()])
         yield from _open_along(made, value, node.output[0], axes)
 
 
@@ -212,14 +218,14 @@ def _open_along(made: StandIns, value: str, output: str, axes: Sequence[int]) ->
     some = made.weight(None, dtype=TensorProto.INT64)
     for count, axis in enumerate(axes, 1):
         name = output if count == len(axes) else made.fresh()
-        yield helper.make_node("Gather", [value, some], [name], axis=axis)
+        yield helper.make_node(ops.Gather, [value, some], [name], axis=axis)
         value = name
 
 
 def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
     """A PRelu: ONNX gives it the shape of its input, ONNX Runtime the broadcast shape of both operands."""
     if made.opset >= BROADCASTS_SINCE:
-        yield helper.make_node("Mul", node.input, node.output)
+        yield helper.make_node(ops.Mul, node.input, node.output)
 
 
 def _known_as(op: str, inputs: int, *attributes: str) -> Entry:
@@ -236,20 +242,20 @@ def _scaled_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[
     """A product of 8-bit factors with a float result of its scales' type: a Where converts a factor to that type."""
     for factor, read in ((left := made.fresh(), node.input[0]), (right := made.fresh(), node.input[1])):
         yield from _with_type(made, read, node.input[2], factor)
-    yield helper.make_node("MatMul", [left, right], node.output[:1])
+    yield helper.make_node(ops.MatMul, [left, right], node.output[:1])
 
 
 def _quantizing_product(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
     """A product of floats by an 8-bit weight."""
     yield from _with_type(made, node.input[1], node.input[0], weight := made.fresh())
-    yield helper.make_node("MatMul", [node.input[0], weight], node.output[:1])
+    yield helper.make_node(ops.MatMul, [node.input[0], weight], node.output[:1])
 
 
 def _with_type(made: StandIns, value: str, like: str, output: str) -> Iterator[NodeProto]:
     """Yield nodes with the shape of one value and the type of another, at any operator set."""
-    yield helper.make_node("Reshape", [like, made.weight(0, dtype=TensorProto.INT64)], [scalar := made.fresh()])
-    yield helper.make_node("Shape", [value], [shape := made.fresh()])
-    yield helper.make_node("Expand", [scalar, shape], [output])
+    yield helper.make_node(ops.Reshape, [like, made.weight(0, dtype=TensorProto.INT64)], [scalar := made.fresh()])
+    yield helper.make_node(ops.Shape, [value], [shape := made.fresh()])
+    yield helper.make_node(ops.Expand, [scalar, shape], [output])
 
 
 def _of_rank(read: int, rank: int | None) -> Entry:
@@ -257,7 +263,7 @@ def _of_rank(read: int, rank: int | None) -> Entry:
 
     def nodes(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
         shape = made.weight(rank, dtype=TensorProto.INT64)
-        yield helper.make_node("Reshape", [node.input[read], shape], node.output[:1])
+        yield helper.make_node(ops.Reshape, [node.input[read], shape], node.output[:1])
 
     return nodes
 
@@ -290,27 +296,27 @@ def _multi_head_attention(made: StandIns, node: NodeProto, known: Attributes) ->
 
 def _last_axis_open(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
     """All axes of the first input but the last, which depends on a weight."""
-    yield helper.make_node("MatMul", [node.input[0], made.weight(None, None)], node.output[:1])
+    yield helper.make_node(ops.MatMul, [node.input[0], made.weight(None, None)], node.output[:1])
 
 
 def _grouped_attention(made: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
     """The result has the shape of the queries; caches have capacity for more positions."""
     if len(node.input) > 1 and node.input[1]:
-        yield helper.make_node("Identity", node.input[:1], node.output[:1])
+        yield helper.make_node(ops.Identity, node.input[:1], node.output[:1])
     else:
         yield from _last_axis_open(made, node, known)
     for output, past in ((1, 3), (2, 4)):
         if len(node.output) > output and node.output[output] and len(node.input) > past and node.input[past]:
             more = made.weight(None, _number(known, "kv_num_heads"), None, None)
-            yield helper.make_node("Concat", [node.input[past], more], [node.output[output]], axis=2)
+            yield helper.make_node(ops.Concat, [node.input[past], more], [node.output[output]], axis=2)
 
 
 def _looked_up(_: StandIns, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
-    yield helper.make_node("Gather", [node.input[2], node.input[0]], node.output[:1], axis=0)
+    yield helper.make_node(ops.Gather, [node.input[2], node.input[0]], node.output[:1], axis=0)
 
 
 def _dequantized(_: StandIns, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    yield helper.make_node("DequantizeLinear", node.input, node.output, axis=_number(known, "axis") or 0)
+    yield helper.make_node(ops.DequantizeLinear, node.input, node.output, axis=_number(known, "axis") or 0)
 
 
 def _scores(targets: Callable[[Attributes], int | None], label: bool = False) -> Entry:
@@ -320,11 +326,11 @@ def _scores(targets: Callable[[Attributes], int | None], label: bool = False) ->
         scores = node.output[1] if label and len(node.output) > 1 else "" if label else node.output[0]
         rows, flat, scored = made.fresh(), made.fresh(), scores or made.fresh()
         # [n, features], or [features] as one row: the number of rows is unknown in either case.
-        yield helper.make_node("Cast", node.input[:1], [flat], to=TensorProto.FLOAT)
-        yield helper.make_node("Reshape", [flat, made.weight(2, dtype=TensorProto.INT64)], [rows])
-        yield helper.make_node("MatMul", [rows, made.weight(None, targets(known))], [scored])
+        yield helper.make_node(ops.Cast, node.input[:1], [flat], to=TensorProto.FLOAT)
+        yield helper.make_node(ops.Reshape, [flat, made.weight(2, dtype=TensorProto.INT64)], [rows])
+        yield helper.make_node(ops.MatMul, [rows, made.weight(None, targets(known))], [scored])
         if label and node.output[0] and known.get("classlabels_int64s"):
-            yield helper.make_node("ArgMax", [scored], [node.output[0]], axis=1, keepdims=0)
+            yield helper.make_node(ops.ArgMax, [scored], [node.output[0]], axis=1, keepdims=0)
 
     return nodes
 
@@ -340,7 +346,7 @@ def _classes(known: Attributes) -> int | None:
 
 
 _BEFORE_ONNX = (
-    "GroupNormalization", "MeanVarianceNormalization", "LayerNormalization", "SimplifiedLayerNormalization",
+    ops.GroupNormalization, ops.MeanVarianceNormalization, ops.LayerNormalization, ops.SimplifiedLayerNormalization,
 )  # fmt: skip
 """Operators of the default domain that ONNX Runtime supported before ONNX did. They keep the type of their input."""
 
@@ -353,25 +359,25 @@ _KEEPS: Sequence[tuple[str, str]] = (
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),
     **dict.fromkeys([("", op) for op in POOLS], _pooled),
-    ("", "PRelu"): _sloped,
-    ("", "Slice"): _sliced,
-    ("com.microsoft", "SkipLayerNormalization"): _same((0, 0), (3, 0)),
-    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _same((0, 0), (3, 0)),
-    **dict.fromkeys([("com.microsoft", op) for op in ("MatMulNBits", "MatMulBnb4")], _packed_product),
-    ("com.microsoft", "FusedMatMul"): _fused_product,
-    ("com.microsoft", "FusedGemm"): _known_as("Gemm", 3, "alpha", "beta", "transA", "transB"),
-    ("com.microsoft", "FusedConv"): _known_as(
-        "Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"
+    ("", ops.PRelu): _sloped,
+    ("", ops.Slice): _sliced,
+    ("com.microsoft", ops.SkipLayerNormalization): _same((0, 0), (3, 0)),
+    ("com.microsoft", ops.SkipSimplifiedLayerNormalization): _same((0, 0), (3, 0)),
+    **dict.fromkeys([("com.microsoft", op) for op in (ops.MatMulNBits, "MatMulBnb4")], _packed_product),
+    ("com.microsoft", ops.FusedMatMul): _fused_product,
+    ("com.microsoft", "FusedGemm"): _known_as(ops.Gemm, 3, "alpha", "beta", "transA", "transB"),
+    ("com.microsoft", ops.FusedConv): _known_as(
+        ops.Conv, 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"
     ),
     ("com.microsoft", "MatMulIntegerToFloat"): _scaled_product,
     ("com.microsoft", "DynamicQuantizeMatMul"): _quantizing_product,
     ("com.microsoft", "GatherBlockQuantized"): _of_rank(2, None),
     ("com.microsoft", "CropAndResize"): _of_rank(0, 4),
-    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
-    ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
-    ("com.microsoft", "Attention"): _last_axis_open,
+    ("com.microsoft", ops.MultiHeadAttention): _multi_head_attention,
+    ("com.microsoft", ops.GroupQueryAttention): _grouped_attention,
+    ("com.microsoft", ops.Attention): _last_axis_open,
     ("com.microsoft", "EmbedLayerNormalization"): _looked_up,
-    ("com.microsoft", "DequantizeLinear"): _dequantized,
+    ("com.microsoft", ops.DequantizeLinear): _dequantized,
     ("ai.onnx.ml", "FeatureVectorizer"): _scores(lambda _: None),
     ("ai.onnx.ml", "Scaler"): _cast,
     ("ai.onnx.ml", "Normalizer"): _cast,

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto
 
-Dim = int | str | None
-"""An extent: an integer, a dimension's name, or None if unknown."""
+from onnxfuse.symbolic.integer import Int, IntLike
+from onnxfuse.symbolic.parsing import parsed
+
+Dim = int | Int | None
+"""An extent: an integer, an expression in names of dimensions, or None if unknown."""
+
+DeclaredExtent = int | str | None
+"""An extent as a file declares it: a name is text in its own words, which users of the model know it by."""
+
+Shape = tuple[Dim, ...] | None
+"""None if the rank is unknown."""
 
 INVENTED = "unk__"
 """Name prefix that ONNX's shape inference gives unknown extents: two such names may be the same integer."""
@@ -19,8 +28,8 @@ class ValueType:
 
     dtype: int
     """`onnx.TensorProto.DataType`, 0 if unknown."""
-    shape: tuple[Dim, ...] | None
-    """One entry per dimension; None if the rank is unknown."""
+    shape: Shape
+    """One entry per dimension."""
 
     @property
     def rank(self) -> int | None:
@@ -40,49 +49,29 @@ UNKNOWN = ValueType(0, None)
 def differ(a: Dim, b: Dim) -> bool:
     """Return whether two dimensions are known to be different: 3 and 4, `batch` and 1, `batch` and `sequence`.
 
-    A computed name may equal any other name: a model's `out_height` can be `((height-1)//2+1)`.
+    A computed extent may equal any other name: a model's `out_height` can be `((height-1)//2+1)`.
     """
-    if a == b or is_unknown(a) or is_unknown(b):
+    if a == b or a is None or b is None or is_unknown(a) or is_unknown(b):
         return False
-    return not any(isinstance(d, str) and d.endswith(")") for d in (a, b))
+    return isinstance(a - b, int) or (_is_plain(a) and _is_plain(b))
+
+
+def _is_plain(extent: IntLike) -> bool:
+    """Return whether an extent is an integer or a product of names as a model declares them."""
+    return isinstance(extent, int) or (extent.is_product and not any(n.endswith(")") for n in extent.names))
 
 
 def is_unknown(dim: Dim) -> bool:
     """Return whether a dimension is unknown; an invented name still denotes one integer throughout."""
-    return dim is None or (isinstance(dim, str) and dim.startswith(INVENTED))
+    return dim is None or (isinstance(dim, Int) and any(n.startswith(INVENTED) for n in dim.names))
 
 
-def factors(name: str) -> list[str]:
-    """Return the factors of an extent's name: its parts between top-level `*`.
-
-    Exporters name extents by expressions: a sum, a quotient or a power counts as one name.
-
-    >>> factors("4*batch*(h + 1)"), factors("a*b + 1"), factors("floor(a*b)")
-    (['4', 'batch', '(h + 1)'], ['a*b + 1'], ['floor(a*b)'])
-    """
-    parts, depth = [""], 0
-    for letter in name:
-        depth += (letter in "([") - (letter in ")]")
-        if depth == 0 and letter in "+-/%":
-            return [name]
-        if depth == 0 and letter == "*":
-            parts.append("")
-        else:
-            parts[-1] += letter
-    parts = [p.strip() for p in parts]
-    return parts if all(parts) else [name]
+def invented(value: str, axis: int) -> Int:
+    """Return the name of an unknown extent, that of an axis of a value; it is one word whatever the value is called."""
+    return Int.name(INVENTED + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in f"{value}.{axis}"))
 
 
-def whole(factor: str) -> int | None:
-    """Return the integer value of a name's factor, None for a name: including `²`, and digits beyond 64 bits.
-
-    >>> whole("64"), whole("batch"), whole("9" * 5000)
-    (64, None, None)
-    """
-    return int(factor) if factor.isascii() and factor.isdigit() and len(factor) <= 18 else None
-
-
-def shapes_differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> bool:
+def shapes_differ(a: Shape, b: Shape) -> bool:
     """Return whether two shapes are known to be different; unknown parts count as equal."""
     if a is None or b is None:
         return False
@@ -103,21 +92,39 @@ def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
 
 def value_info(name: str, type_: ValueType) -> onnx.ValueInfoProto:
     """Return the declaration of a value; invented names are omitted."""
-    shape = None if type_.shape is None else [None if is_unknown(d) else d for d in type_.shape]
-    return onnx.helper.make_tensor_value_info(name, type_.dtype, shape)
+    shape = None if type_.shape is None else tuple(None if is_unknown(d) else d for d in type_.shape)
+    return tensor_info(name, type_.dtype, shape)
+
+
+def tensor_info(name: str, dtype: int, shape: Shape) -> onnx.ValueInfoProto:
+    """Return the declaration of a tensor with every extent that is not None, invented names included."""
+    dims = None if shape is None else [str(d) if isinstance(d, Int) else d for d in shape]
+    return onnx.helper.make_tensor_value_info(name, dtype, dims)
+
+
+def write_extent(dim: onnx.TensorShapeProto.Dimension, extent: IntLike) -> None:
+    """Set an extent of a declaration."""
+    if isinstance(extent, int):
+        dim.dim_value = extent
+    elif dim.dim_param != str(extent):
+        dim.dim_param = str(extent)
 
 
 def type_of(proto: onnx.TypeProto) -> ValueType:
     """Return the type of a declaration; `UNKNOWN` if it is not a tensor."""
     if not proto.HasField("tensor_type"):
         return UNKNOWN
-    tensor = proto.tensor_type
-    if not tensor.HasField("shape"):
-        return ValueType(tensor.elem_type, None)
-    return ValueType(tensor.elem_type, tuple(_dim(d) for d in tensor.shape.dim))
+    shape = declared_shape(proto)
+    extents = None if shape is None else tuple(parsed(d) if isinstance(d, str) else d for d in shape)
+    return ValueType(proto.tensor_type.elem_type, extents)
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+def declared_shape(proto: onnx.TypeProto) -> tuple[DeclaredExtent, ...] | None:
+    """Return the extents of a tensor as a file declares them; None if its rank is unknown."""
+    return tuple(map(_declared, proto.tensor_type.shape.dim)) if proto.tensor_type.HasField("shape") else None
+
+
+def _declared(dim: onnx.TensorShapeProto.Dimension) -> DeclaredExtent:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     return str(dim.dim_param) or None

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from onnxfuse.shapes.extent_arithmetic import Shape
+from onnxfuse.shapes.types import Shape
 
 Elements = npt.NDArray[Any]
-"""The elements of an integer tensor, as `Dim`: integers and names of extents, None for an unknown one."""
+"""The elements of an integer tensor, as `Dim`: integers and symbolic extents, None for an unknown one."""
 
 Numbers = Elements | None
 """None if the elements are unknown."""
@@ -31,6 +31,8 @@ class ValueFacts:
     shapes: dict[str, Shape]
     numbers: dict[str, Numbers] = field(default_factory=dict)
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    reals: set[str] = field(default_factory=set)
+    """Values whose elements were cast to a floating-point type: their quotients are not rounded."""
 
     def remember(self, name: str, tensor: onnx.TensorProto) -> None:
         """Record the shape of a constant, and its elements if there are few."""

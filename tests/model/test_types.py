@@ -11,6 +11,7 @@ from onnxfuse.model.validate import validate
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, value_info, value_types
 from onnxfuse.support.errors import ModelError
+from tests.extents import extents
 
 
 def model(text: str, opset: int = 17) -> onnx.ModelProto:
@@ -31,6 +32,11 @@ def model(text: str, opset: int = 17) -> onnx.ModelProto:
         (("unk__0", 4), ("unk__1", 4), False),
         (("unk__0", 4), ("N", 4), False),
         (("unk__0", 4), ("unk__0", 5), True),
+        (("N", 4), ("2*N", 4), True),
+        (("N", 4), ("(N+1)", 4), True),
+        (("N", 4), ("((N-1)//2)", 4), False),
+        (("N", 4), ("f(N)", 4), False),
+        (("N", 4), ("2*unk__0", 4), False),
         ((4,), (3, 4), True),
         (None, (3, 4), False),
         (None, None, False),
@@ -41,14 +47,15 @@ def test_shapes_differ_only_where_it_is_known(
     a: tuple[int | str | None, ...] | None, b: tuple[int | str | None, ...] | None, differ: bool
 ) -> None:
     """A name is one number everywhere, and another one than every other; what is unknown may be the same."""
-    assert shapes_differ(a, b) is differ
-    assert shapes_differ(b, a) is differ
+    one, other = (None if shape is None else extents(*shape) for shape in (a, b))
+    assert shapes_differ(one, other) is differ
+    assert shapes_differ(other, one) is differ
 
 
 def test_types_come_from_onnx_own_inference() -> None:
     """Names of dimensions go through; what has no type is unknown."""
     found = value_types(infer(model("g (float16[N,4] x) => (float16[N,4] y) { a = Relu (x) y = Neg (a) }")).graph)
-    assert found["a"] == ValueType(TensorProto.FLOAT16, ("N", 4))
+    assert found["a"] == ValueType(TensorProto.FLOAT16, extents("N", 4))
     assert str(found["a"]) == "float16[N,4]"
     assert str(UNKNOWN) == "unknown[...]"
 
@@ -122,7 +129,7 @@ def test_normalizing_an_old_model_makes_its_weights_constants() -> None:
 
 def test_an_invented_name_is_one_number_and_is_written_nowhere() -> None:
     """It is kept, so that an extent equals itself; in a declaration and a message it is unknown."""
-    type_ = ValueType(TensorProto.FLOAT, ("unk__0", "N", 4))
+    type_ = ValueType(TensorProto.FLOAT, extents("unk__0", "N", 4))
     assert str(type_) == "float[?,N,4]"
     declared = value_info("x", type_)
     assert [d.dim_param for d in declared.type.tensor_type.shape.dim] == ["", "N", ""]

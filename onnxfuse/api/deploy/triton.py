@@ -11,6 +11,7 @@ from onnx import TensorProto
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.shapes import inference, types
 from onnxfuse.shapes.types import Dim, ValueType
+from onnxfuse.symbolic.integer import Int
 
 TYPES: Mapping[int, str] = {
     TensorProto.BOOL: "BOOL", TensorProto.UINT8: "UINT8", TensorProto.UINT16: "UINT16", TensorProto.UINT32: "UINT32",
@@ -34,7 +35,7 @@ class Signature:
         """The first dimension of all inputs and outputs, along which Triton can batch requests."""
         first = {v.shape[0] if v.shape else None for v in (*self.inputs.values(), *self.outputs.values())}
         (one,) = first if len(first) == 1 else (None,)
-        return one if isinstance(one, str) and not types.is_unknown(one) else None
+        return str(one) if isinstance(one, Int) and not types.is_unknown(one) else None
 
     @property
     def refusal(self) -> str:

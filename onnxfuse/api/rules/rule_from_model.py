@@ -26,9 +26,10 @@ from onnxfuse.rules.match.match import operands_of
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.pattern.pattern import NEWEST
 from onnxfuse.shapes.inference import infer
-from onnxfuse.shapes.types import ValueType
+from onnxfuse.shapes.types import Dim, ValueType
 from onnxfuse.support.bounded_text import parse_model
 from onnxfuse.support.errors import OnnxfuseError, UsageError
+from onnxfuse.symbolic.integer import Int
 
 MOST = 64
 """Largest number of nodes extracted if one is named: it and its producers."""
@@ -147,7 +148,7 @@ def _is_product(graph: Graph, node: Node) -> bool:
     return any(sum(d != 1 for d in shape) > 1 and _elements(shape) > FEW for shape in shapes)
 
 
-def _elements(shape: Sequence[int | str | None]) -> int:
+def _elements(shape: Sequence[Dim]) -> int:
     return math.prod(d for d in shape if isinstance(d, int))
 
 
@@ -178,8 +179,8 @@ class _Subgraph:
         element = onnx.TensorProto.DataType.Name(known.dtype).lower()
         return f"{element}[{','.join(extents)}]" if extents else element
 
-    def _letter(self, dim: str | None) -> str:
-        key = f"{len(self.dims)}th" if dim is None else dim
+    def _letter(self, dim: Int | None) -> str:
+        key = f"{len(self.dims)}th" if dim is None else str(dim)
         free = [c for c in "NSTUVWABCDEFGH" if c not in self.dims.values()] or [f"D{len(self.dims)}"]
         return self.dims.setdefault(key, free[0])
 

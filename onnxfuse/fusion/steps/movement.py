@@ -16,7 +16,9 @@ from onnxfuse.fusion.region.make_op import make_op, structure
 from onnxfuse.fusion.steps.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.shapes.types import ValueType, factors, whole
+from onnxfuse.shapes.extent_values import at_sizes
+from onnxfuse.shapes.types import Dim, ValueType
+from onnxfuse.symbolic.integer import Int
 
 SAMPLE = 6720
 """Sample value of a dynamic extent: a multiple of all integers up to 8 and of 32, so that it splits like a real one,
@@ -221,15 +223,13 @@ def sampled(type_: ValueType, open_: int = SAMPLE) -> tuple[int, ...] | None:
     """Return a shape as integers, with `open_` for each dynamic extent."""
     if type_.shape is None:
         return None
-    return tuple(d if isinstance(d, int) else _product(d, open_) for d in type_.shape)
+    return tuple(_sample(d, open_) for d in type_.shape)
 
 
-def _product(name: str | None, open_: int) -> int:
-    """Return the integer for a named extent: `4*batch` is 4 times that for `batch`."""
-    if name is None:
-        return open_
-    found = math.prod(open_ if n is None else n for n in map(whole, factors(name)))
-    return found if found < 2**62 else open_  # a name with thousands of factors counts as one dynamic extent
+def _sample(extent: Dim, open_: int) -> int:
+    """Return the integer for an extent: `4*batch` is 4 times that for `batch`."""
+    found = at_sizes(extent, dict.fromkeys(extent.names, open_)) if isinstance(extent, Int) else extent
+    return found if isinstance(found, int) and 0 <= found < 2**62 else open_
 
 
 def _compared(graph: Graph, nodes: Sequence[Node], dearer: tuple[str, float], cheaper: tuple[str, float]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from operator import add, mul
 
 import numpy as np
 from onnx import NodeProto
@@ -32,7 +33,7 @@ from onnxfuse.passes.layout.writer import (
     named,
     transpose,
 )
-from onnxfuse.shapes.extent_arithmetic import shifted, times
+from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim, ValueType
 
 ALIGNED = 8
@@ -91,7 +92,7 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
         return None
     pixels = prod(a.stride for a in axes)
     channels, block = weight.shape[0], weight.shape[1] * pixels
-    known = [shifted(n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:-1], axes, strict=True)]
+    known = [computed(add, n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:-1], axes, strict=True)]
     if pixels == 1 or channels % ALIGNED or block % ALIGNED or not _can_be_put(known, axes):
         return None
     layer = _Layer(node, axes, ValueType(graph.type(x).dtype, (rows[0], *known, block)), np.asarray(weight))
@@ -163,7 +164,7 @@ def _written(to: ChannelsLastWriter, layer: _Layer) -> list[NodeProto]:
         blocks = biased
     if not any(any(a.cut) for a in layer.axes):
         return [*nodes, *_put(to, layer, blocks, to.last(y))]
-    size = (times(n, a.stride) for n, a in zip(known[1:], layer.axes, strict=True))
+    size = (computed(mul, n, a.stride) for n, a in zip(known[1:], layer.axes, strict=True))
     whole = to.fresh(f"{y}.whole", ValueType(layer.blocks.dtype, (known[0], *size, filters)))
     return [*nodes, *_put(to, layer, blocks, whole), _cut(to, layer, whole)]
 
@@ -214,7 +215,7 @@ def _are_told(known: Sequence[Dim]) -> bool:
 def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list[NodeProto]:
     """Return the nodes that interleave the pixels of blocks (depth to space)."""
     filters, (batch, *places), strides = layer.filters, layer.known, [a.stride for a in layer.axes]
-    size, count = [times(n, s) for n, s in zip(places, strides, strict=True)], len(places)
+    size, count = [computed(mul, n, s) for n, s in zip(places, strides, strict=True)], len(places)
 
     def target(step: str, *extents: Dim) -> str:
         numbers = np.asarray([n if isinstance(n, int) else -1 for n in extents], np.int64)

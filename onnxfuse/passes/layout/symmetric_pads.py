@@ -5,6 +5,8 @@ channels-last op does not run at all. Keras's "same" padding with an odd kernel 
 pixel is removed, at the end.
 """
 
+from operator import add
+
 import numpy as np
 import onnx
 
@@ -13,7 +15,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.passes.layout.subpixel import END, ends, subpixel
 from onnxfuse.passes.layout.writer import channels_last_type, integers
-from onnxfuse.shapes.extent_arithmetic import shifted
+from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import ValueType
 
 SINCE = 10
@@ -57,7 +59,7 @@ def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
     cut = [(a - p, b - p) for a, b, p in zip(first, last, both, strict=True)]
     whole = graph.fresh(f"{image}.whole")
     if known.shape is not None:
-        places = (shifted(n, a + b) for n, (a, b) in zip(known.shape[2:], cut, strict=True))
+        places = (computed(add, n, a + b) for n, (a, b) in zip(known.shape[2:], cut, strict=True))
         graph.types[whole] = ValueType(known.dtype, (*known.shape[:2], *places))
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)

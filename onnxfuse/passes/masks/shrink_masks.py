@@ -12,7 +12,7 @@ import onnx
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import everywhere
-from onnxfuse.shapes.extent_arithmetic import broadcast
+from onnxfuse.shapes.extents import broadcast
 from onnxfuse.shapes.types import ValueType
 
 DEPTH = 20

@@ -17,7 +17,7 @@ from onnxfuse import ops
 from onnxfuse.graph.constant_folding import ask_extents, homes_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
-from onnxfuse.shapes.extent_arithmetic import product
+from onnxfuse.shapes.extents import element_count
 from onnxfuse.shapes.types import Dim
 
 
@@ -112,7 +112,7 @@ def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
     Exporters bake the length of an example into one of two extents: [s, b, 64] -> [16, 4*b, 16] says more than -1
     would.
     """
-    before, after = product(source), product(result)
+    before, after = element_count(source), element_count(result)
     return before is None or after is None or before == after
 
 
@@ -138,7 +138,7 @@ def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tu
         return False
     homes, own = homes_of(graph), (1,) * (len(result) - len(source)) + source
     places = [
-        n if isinstance(n, int) else 1 if n is not None and n == o else homes.get(str(n))
+        n if isinstance(n, int) else 1 if n is not None and n == o else homes.get(n)
         for n, o in zip(result, own, strict=True)
     ]  # fmt: skip
     known = [p for p in places if p is not None]

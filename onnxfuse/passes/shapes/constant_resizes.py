@@ -99,13 +99,13 @@ def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> N
     sizes = list[int | None]()
     for own, scale in zip(source, scales, strict=True):
         size = scaled_extent(own, float(scale)) if isinstance(own, int) and own else None
-        if scale != (1 if size is None else _quotient(size, own)):
+        if scale != (_quotient(size, own) if size is not None and isinstance(own, int) else 1):
             return None
         sizes.append(size)
     return sizes
 
 
-def _quotient(size: Dim, own: Dim) -> np.float32:
+def _quotient(size: int, own: int) -> np.float32:
     """Return the scale that ONNX Runtime derives from sizes."""
     return np.float32(size) / np.float32(own)
 

@@ -18,6 +18,7 @@ from onnxfuse.passes.shapes.constant_reshape_targets import retarget
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.shapes.inference import inferred, shell
 from onnxfuse.shapes.types import UNKNOWN, ValueType, is_unknown, value_types
+from onnxfuse.symbolic.integer import Int
 
 
 def keep_declared_extents(model: ModelProto) -> None:
@@ -52,4 +53,4 @@ def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
     source, result = (types.get(v, UNKNOWN).shape for v in (node.inputs[0], node.outputs[0]))
     if source is None or result is None or axis >= min(len(source), len(result)):
         return False
-    return isinstance(result[axis], str) and not is_unknown(result[axis]) and result[axis] == source[axis]
+    return isinstance(result[axis], Int) and not is_unknown(result[axis]) and result[axis] == source[axis]

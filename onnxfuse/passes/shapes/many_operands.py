@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.rewriting.node_replacement import fresh_constant, replace_each
-from onnxfuse.shapes.extent_arithmetic import broadcast
+from onnxfuse.shapes.extents import broadcast
 from onnxfuse.shapes.types import ValueType
 
 MOST = 12

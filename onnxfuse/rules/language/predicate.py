@@ -30,9 +30,11 @@ from onnxfuse.rules.pattern.expression import (
     Word,
 )
 from onnxfuse.rules.pattern.pattern import Pattern
-from onnxfuse.shapes.types import is_unknown, shapes_differ
+from onnxfuse.shapes.types import Dim, differ, is_unknown, shapes_differ
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
+from onnxfuse.symbolic.integer import Int, IntLike, exact_quotient
+from onnxfuse.symbolic.parsing import parsed
 
 RELATIONS: dict[str, Callable[[object, object], bool]] = {
     "==": operator.eq, "!=": operator.ne,
@@ -43,6 +45,11 @@ RELATIONS: dict[str, Callable[[object, object], bool]] = {
 OPERATORS: dict[str, Callable[[float, float], float]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod,
+}  # fmt: skip
+
+
+EXTENT_OPERATORS: dict[str, Callable[[IntLike, IntLike], IntLike]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
 }  # fmt: skip
 
 
@@ -221,6 +228,8 @@ def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
     known = [r for r in right if r is not None]
     if left is not None and any(_related(left, tree.relation, r) for r in known):
         return None
+    left, right = _decided(tree.left, left), [_decided(*side) for side in zip(tree.right, right, strict=True)]
+    known = [r for r in right if r is not None]
     asked = next((side for side in (tree.left, *tree.right) if isinstance(side, Call)), tree.left)
     if left is None or not known:
         of_mask = isinstance(asked, Call) and asked.name in ("everywhere", "until", "after")
@@ -237,8 +246,15 @@ def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
     return Cause("relation", str(tree.left), seen, str(tree))
 
 
+def _decided(side: Tree, value: Values) -> Values:
+    """Return a side's value in a comparison that does not hold; None for arithmetic on symbolic extents."""
+    return None if isinstance(side, Arithmetic) and isinstance(value, Int) else value
+
+
 def _related(left: Values, relation: str, right: Values) -> bool:
     """Return whether the comparison is known to hold for two known values."""
+    if isinstance(left, Int) or isinstance(right, Int):
+        return _extents_related(left, relation, right)
     if isinstance(left, tuple) and isinstance(right, tuple):
         if relation == "!=":
             return shapes_differ(left, right)  # type: ignore[arg-type]  # extents, or numbers of a label
@@ -247,6 +263,14 @@ def _related(left: Values, relation: str, right: Values) -> bool:
         return RELATIONS[relation](left, right)
     numbers = isinstance(left, int | float) and isinstance(right, int | float)
     return numbers and RELATIONS[relation](left, right)
+
+
+def _extents_related(left: Values, relation: str, right: Values) -> bool:
+    """Return whether two extents are known to be equal, or to differ; a word names one. No order is decided."""
+    one, other = (parsed(side) if isinstance(side, str) else side for side in (left, right))
+    if not isinstance(one, int | Int) or not isinstance(other, int | Int):
+        return relation == "!="
+    return differ(one, other) if relation == "!=" else relation in ("==", "in") and one == other
 
 
 def _side(tree: Tree, graph: Graph, match: Match) -> Values:
@@ -272,12 +296,30 @@ def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
         assert tree.start is not None
         return whole[tree.start] if -len(whole) <= tree.start < len(whole) else None
     assert isinstance(tree, Arithmetic), tree
-    left, right = _number(tree.left, graph, match), _number(tree.right, graph, match)
+    left, right = _operand(tree.left, graph, match), _operand(tree.right, graph, match)
     divides = tree.operator in ("/", "//", "%")
     if left is None or right is None or (divides and right == 0):
         return None
+    if isinstance(left, Int) or isinstance(right, Int):
+        return _extent(left, tree.operator, right)
     number = OPERATORS[tree.operator](left, right)
     return None if isinstance(number, int) and abs(number) > LARGEST else number
+
+
+def _extent(left: IntLike | float, operation: str, right: IntLike | float) -> Dim:
+    """Return the result of arithmetic on symbolic extents; None if it is no integer, or an expression too large."""
+    if isinstance(left, float) or isinstance(right, float):
+        return None
+    try:
+        return exact_quotient(left, right) if operation == "/" else EXTENT_OPERATORS[operation](left, right)
+    except OverflowError:
+        return None
+
+
+def _operand(tree: Tree, graph: Graph, match: Match) -> IntLike | float | None:
+    """Return an operand of arithmetic: a number, or an extent."""
+    value = _evaluate(tree, graph, match)
+    return value if isinstance(value, Int) else _number(tree, graph, match)
 
 
 def _number(tree: Tree, graph: Graph, match: Match) -> int | float | None:
@@ -289,5 +331,5 @@ def _number(tree: Tree, graph: Graph, match: Match) -> int | float | None:
 
 def _shown(value: Values) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join('?' if isinstance(v, str | None) and is_unknown(v) else _shown(v) for v in value)}]"
+        return f"[{', '.join('?' if isinstance(v, Int | None) and is_unknown(v) else _shown(v) for v in value)}]"
     return f"{value:g}" if isinstance(value, float) else "unknown" if value is None else str(value)

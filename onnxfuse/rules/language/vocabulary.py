@@ -15,8 +15,10 @@ from onnxfuse.graph.index_facts import in_order
 from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Bound, Match
+from onnxfuse.shapes.types import Shape
+from onnxfuse.symbolic.integer import Int
 
-Value = int | float | str | None
+Value = int | float | str | Int | None
 Values = Value | tuple[Value, ...]
 """Value of a term: a number, a word, or a list of them; None if the model does not determine it."""
 
@@ -180,7 +182,7 @@ FORMERLY = {
 """Removed words, and their replacements."""
 
 
-def shape_of(graph: Graph, value: Bound) -> tuple[int | str | None, ...] | None:
+def shape_of(graph: Graph, value: Bound) -> Shape:
     """Return the shape of the value that a pattern name is bound to."""
     return graph.type(value).shape if isinstance(value, str) else value.shape
 

@@ -24,10 +24,12 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape
 from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.variants import Variants
+from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.onnx_inference import may_multiply
 from onnxfuse.shapes.types import Dim
 from onnxfuse.support.errors import OnnxfuseError
+from onnxfuse.symbolic.integer import Int
 
 MOST_THREADS = 16
 MOST_INFERRED = 8
@@ -223,16 +225,17 @@ def _bound(
         for dim, n in zip(told, shape, strict=True):
             if isinstance(dim, int) and dim != n:
                 return None
-            if isinstance(dim, str) and dim in names and found.setdefault(dim, n) != n:
+            if isinstance(dim, Int) and str(dim) in names and found.setdefault(str(dim), n) != n:
                 return None
     return found
 
 
 def _at(place: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
     """Return a node's shapes under a binding of the dimension names; None if the binding does not determine them."""
-    if any(t is None or any(not isinstance(d, int) and d not in sizes for d in t) for t in place):
-        return None
-    return tuple(tuple(d if isinstance(d, int) else sizes[str(d)] for d in told or ()) for told in place)
+    shapes = [None if told is None else tuple(at_sizes(d, sizes) for d in told) for told in place]
+    known = [tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None]
+    whole = len(known) == len(shapes) and all(len(k) == len(s or ()) for k, s in zip(known, shapes, strict=True))
+    return tuple(known) if whole else None
 
 
 def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:

@@ -18,6 +18,8 @@ from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.shapes.extent_values import extent_value
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import Dim, is_unknown
+from onnxfuse.symbolic.integer import Int
+from onnxfuse.symbolic.parsing import parsed
 
 Range = tuple[int, int]
 """Least and greatest size."""
@@ -47,7 +49,7 @@ def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
                 found.setdefault(dim.dim_param or f"{value.name}[{axis}]", REST if axis else BATCH)
-    computed = {n for n in found if n not in (names := _names(n)) and names and names <= set(found)}
+    computed = {n for n in found if n not in (names := _names(parsed(n))) and names and names <= set(found)}
     return {n: r for n, r in found.items() if n not in computed}
 
 
@@ -99,50 +101,36 @@ def _named(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _follows(dim: Dim, ranges: Mapping[str, Range]) -> bool:
-    if isinstance(dim, int) or dim in ranges:
-        return True
-    if is_unknown(dim):
-        return False
-    names = _names(str(dim))
-    return bool(names) and names <= set(ranges)
+    """Return whether an extent is determined by dimensions that have ranges."""
+    return dim is not None and not is_unknown(dim) and _names(dim) <= set(ranges)
 
 
-def _names(dim: str) -> set[str]:
-    """Return the names that an extent expression depends on; the extent's own name if it is not an expression."""
-    names: list[str] = []
-
-    def one(name: str) -> int:
-        names.append(name)
-        return 1
-
-    extent_value(dim, one)
-    return set(names)
+def _names(dim: Dim) -> set[str]:
+    """Return the names that an extent depends on."""
+    return set(dim.names) if isinstance(dim, Int) else set()
 
 
 def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
     """Return the extents at all sizes, one row each, and whether these are exhaustive."""
-    names = {n for d in dims if isinstance(d, str) for n in ({d} if d in ranges else _names(d))}
+    names = set[str]().union(*map(_names, dims))
     used = [n for n in ranges if n in names]
     sizes, whole = _sizes({n: ranges[n] for n in used})
     known = {n: sizes[:, c] for c, n in enumerate(used)}
     columns = []
     for dim in dims:
-        if isinstance(dim, int):
-            columns.append(np.full(len(sizes), dim, np.int64))
-        elif dim in known:
-            columns.append(known[dim])
+        if isinstance(dim, Int):
+            columns.append(known[str(dim)] if dim.is_name else _computed(dim, known))
         else:
-            columns.append(_computed(str(dim), known))
+            columns.append(np.full(len(sizes), dim, np.int64))
     made = np.stack(columns, 1) if columns else np.empty((len(sizes), 0), np.int64)
     return np.unique(made[(made >= 0).all(1)], axis=0), whole
 
 
-def _computed(dim: str, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _computed(dim: Int, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     """Return a computed extent at all sizes, -1 where it is invalid; evaluated once per distinct set of its own
     dimensions."""
-    names = sorted(_names(dim))
-    sets, places = np.unique(np.stack([known[n] for n in names], 1), axis=0, return_inverse=True)
-    found = (extent_value(dim, dict(zip(names, values, strict=True)).__getitem__) for values in sets.tolist())
+    sets, places = np.unique(np.stack([known[n] for n in dim.names], 1), axis=0, return_inverse=True)
+    found = (extent_value(dim, dict(zip(dim.names, values, strict=True)).__getitem__) for values in sets.tolist())
     return np.array([-1 if v is None else v for v in found], np.int64)[places.reshape(-1)]
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from onnxfuse.symbolic.integer import Int
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site
 
 TAPS = (2, 1, 3, 4)
@@ -120,5 +121,5 @@ def demanded(site: Site) -> Iterator[dict[str, int]]:
         wanted = {1: shape[1] if isinstance(shape[1], int) else 2 * taps, 2: places}
         fits = (places is None or places > 0) and wanted[1] is not None and wanted[1] % taps == 0
         if fits and not (isinstance(shape[2], int) and places is not None and shape[2] != places):
-            named = {axis: size for axis, size in wanted.items() if isinstance(shape[axis], str) and size is not None}
+            named = {axis: size for axis, size in wanted.items() if isinstance(shape[axis], Int) and size is not None}
             yield {str(shape[axis]): size for axis, size in named.items()}

@@ -8,7 +8,8 @@ from typing import Any
 import onnx
 from onnx import NodeProto
 
-from onnxfuse.shapes.types import Dim, ValueType, factors, whole
+from onnxfuse.shapes.extent_values import at_sizes
+from onnxfuse.shapes.types import Dim, ValueType
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,11 @@ class CountedExtent:
         """Return the value for these dimension sizes; None if one of them is unknown."""
         total = self.plus
         for number, dims in self.terms:
-            known = [_size(d, sizes) for d in dims]
-            if None in known:
+            known = [n for d in dims if isinstance(n := at_sizes(d, sizes), int)]
+            if len(known) < len(dims):
                 return None
-            total += number * math.prod(n for n in known if n is not None)
+            total += number * math.prod(known)
         return total
-
-
-def _size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
-    if dim is None or isinstance(dim, int):
-        return dim
-    parts = [sizes.get(f, whole(f)) for f in ([dim] if dim in sizes else factors(dim))]
-    return None if None in parts else math.prod(n for n in parts if n is not None)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse.model.validate import MOST_ELEMENTS
-from onnxfuse.shapes.extent_arithmetic import reduced
-from onnxfuse.shapes.types import Dim, value_types
+from onnxfuse.shapes.extent_values import name_sizes
+from onnxfuse.shapes.types import DeclaredExtent, declared_shape, value_types
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_values import counted_values
 from onnxfuse.verification.inputs.input_roles import Role, roles, unnamed
@@ -57,7 +57,7 @@ class InputSpec:
     name: str
     dtype: int
     """`onnx.TensorProto.DataType`."""
-    shape: tuple[Dim, ...]
+    shape: tuple[DeclaredExtent, ...]
     role: Role
 
     @property
@@ -94,12 +94,12 @@ def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     for value in model.graph.input:
         if value.name in initialized:
             continue
-        type_ = types[value.name]
-        if type_.shape is None:
+        type_, shape = types[value.name], declared_shape(value.type)
+        if shape is None:
             raise UsageError(
                 f"input '{value.name}' is not a tensor of known rank ({type_})", "Declare its shape in the model."
             )
-        specs.append(InputSpec(value.name, type_.dtype, type_.shape, found[value.name]))
+        specs.append(InputSpec(value.name, type_.dtype, shape, found[value.name]))
     return tuple(specs)
 
 
@@ -217,14 +217,14 @@ def _made(
 
 
 def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes of the dynamic dimensions by name, for inputs of these shapes."""
+    """Return the integers for the names of dynamic dimensions, for inputs of these shapes."""
     named = [
         (dimension(s, a, d), size)
         for s in specs
         for a, (d, size) in enumerate(zip(s.shape, shapes[s.name], strict=True))
     ]
     found = {name: size for name, size in named if name is not None}
-    return {**{reduced(name): size for name, size in found.items()}, **found}
+    return name_sizes(found)
 
 
 def _values(
@@ -340,7 +340,7 @@ def _fix(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None
             )
 
 
-def dimension(spec: InputSpec, axis: int, dim: Dim) -> str | None:
+def dimension(spec: InputSpec, axis: int, dim: DeclaredExtent) -> str | None:
     """Return the name of a dynamic dimension, generated if it has none; None for a fixed one."""
     if isinstance(dim, int):
         return None
@@ -355,7 +355,7 @@ def _default_sizes(spec: InputSpec, axis: int) -> Sequence[int]:
     return IMAGE_SIZES if len(spec.shape) == 4 else VOLUME_SIZES
 
 
-def _extent(spec: InputSpec, axis: int, dim: Dim, chosen: Mapping[str, int]) -> int:
+def _extent(spec: InputSpec, axis: int, dim: DeclaredExtent, chosen: Mapping[str, int]) -> int:
     key = dimension(spec, axis, dim)
     return chosen[key] if key is not None else int(dim or 0)
 

@@ -38,6 +38,9 @@ def reason(line: str, text: str = MODEL) -> str | None:
         "rank(x) in (2, 3)", "1 < rank(x) <= 3 and const(k)", "rank(x) == 2 or rank(x) == 3", "not const(x)",
         "dtype(x) not in (float32, bool)", "value(perm) == value(perm)", "everywhere(k) == 1 or rank(x) > 2",
         "size(k) < inf",
+        "dim(x, 0) * 1 == dim(t, 1)", "dim(x, 0) * 4 % 2 == 0", "dim(x, 0) - dim(t, 1) == 0", "2 * dim(x, 0) / 2 == N",
+        "dim(x, 0) * (dim(x, 1) + 1) == 4 * dim(t, 1)", "(dim(x, 0) + 3) // 1 != dim(t, 1)", "dim(x, 0) != M",
+        "not dim(x, 0) % 2 != 0", "not dim(x, 0) >= 0",
     ],
 )  # fmt: skip
 def test_what_is_so_holds(line: str) -> None:
@@ -60,6 +63,9 @@ def test_what_is_so_holds(line: str) -> None:
         ("dim(x, 1) * dim(x, 2) == 13", "dim(x, 1) * dim(x, 2) is 12; the rule wants dim(x, 1) * dim(x, 2) == 13"),
         ("dim(x, 1) < dim(x, 2) - 1", "dim(x, 1) is 3 and dim(x, 2) - 1 is 3; the rule wants"),
         ("dim(x, 0) * 1 == 2", "dim(x, 0) * 1 is not known; the rule wants dim(x, 0) * 1 == 2"),
+        ("dim(x, 0) % 2 == 0", "dim(x, 0) % 2 is not known; the rule wants dim(x, 0) % 2 == 0"),
+        ("dim(x, 0) / 2 == 0.5", "dim(x, 0) / 2 is not known"),
+        ("dim(x, 0) * 1 <= 8", "dim(x, 0) * 1 is not known; the rule wants dim(x, 0) * 1 <= 8"),
         ("not shape(x) != shape(t)", "shape(x) != shape(t); the rule leaves that alone"),
         ("shape(x)[1:] == shape(t)[1:]", "shape(x)[1:] is [3, 4] and shape(t)[1:] is [N, 4]; the rule wants"),
         (

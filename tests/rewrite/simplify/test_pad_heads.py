@@ -6,6 +6,7 @@ import pytest
 from onnxfuse.graph.graph import Graph
 from onnxfuse.passes.alignment.pad_heads import pad_heads
 from onnxfuse.shapes.inference import infer
+from tests.extents import extents
 from tests.rewrite.small import assert_same_numbers, fuses, halved, numbers, ops, optimize, parse
 
 TEXT = """g (float[N,5,8] x, float[N,2,5,5] mask) => (float[N,5,WIDTH] y)
@@ -168,7 +169,7 @@ def test_a_boundary_is_that_of_the_type(half: bool, size: int, width: int) -> No
     graph = Graph(model.graph, infer(model).graph, 18)
     assert pad_heads(graph)
     assert not pad_heads(graph)
-    assert {graph.type(v).shape for v in "qkv"} == {("N", 2, "S", width)}
+    assert {graph.type(v).shape for v in "qkv"} == {extents("N", 2, "S", width)}
 
 
 @pytest.mark.parametrize(("half", "size"), [(True, 24), (False, 4)])
