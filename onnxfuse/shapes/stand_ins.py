@@ -10,6 +10,7 @@ from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, defs, helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import bodies, captured, nodes_of
 from onnxfuse.ops import ENTRIES, Trait
 from onnxfuse.shapes.image_windows import POOLS, pool_windows
@@ -365,12 +366,12 @@ _ENTRIES: dict[tuple[str, str], Entry] = {
     ),
     ("com.microsoft", "MatMulIntegerToFloat"): _scaled_product,
     ("com.microsoft", "DynamicQuantizeMatMul"): _quantizing_product,
-    ("com.microsoft", "GatherBlockQuantized"): _of_rank(2, None),
-    ("com.microsoft", "CropAndResize"): _of_rank(0, 4),
+    ("com.microsoft", ops.GatherBlockQuantized): _of_rank(2, None),
+    ("com.microsoft", ops.CropAndResize): _of_rank(0, 4),
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
     ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
     ("com.microsoft", "Attention"): _last_axis_open,
-    ("com.microsoft", "EmbedLayerNormalization"): _looked_up,
+    ("com.microsoft", ops.EmbedLayerNormalization): _looked_up,
     ("com.microsoft", "DequantizeLinear"): _dequantized,
     ("ai.onnx.ml", "FeatureVectorizer"): _scores(lambda _: None),
     ("ai.onnx.ml", "Scaler"): _cast,
