@@ -59,7 +59,7 @@ TensorScatter = Operator(
 )  # fmt: skip
 
 Transpose = Operator("Transpose", Trait.KEEPS_ELEMENTS, Trait.SHAPES_ON_CUDA, inputs=data("data"))
-Concat = Operator("Concat", Trait.CARRIES, Trait.IDENTITY_OF_ONE, inputs=data("inputs"))
+Concat = Operator("Concat", Trait.CARRIES, Trait.IDENTITY_OF_ONE, Trait.SHAPES_ON_CUDA, inputs=data("inputs"))
 Split = Operator(
     "Split", Trait.CARRIES, Trait.SHAPES_ON_CUDA, inputs={"input": DATA, "split": Parts("input", ("axis", 0))}
 )
