@@ -8,21 +8,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from onnx import NodeProto, TensorProto
 
-from onnxfuse import ops
+from onnxfuse.ops import Trait, named, with_traits
+from onnxfuse.ops.inputs import ELEMENTS
 
 SMALL = 100
 """Elements. ONNX Runtime's limit for initializers that it copies rather than keep a node on the GPU."""
 
-SHAPE_READERS = frozenset({ops.Shape, ops.Size})
+SHAPE_READERS = named(Trait.READS_SHAPE)
 """Operators whose CUDA kernels write their output to host memory."""
 
 READ_ON_HOST: Mapping[str, Collection[int]] = {
-    ops.ConstantOfShape: (0,), ops.Expand: (1,), ops.Range: (0, 1, 2), ops.Reshape: (1,), ops.Slice: (1, 2, 3, 4),
-    ops.Tile: (1,),
-}  # fmt: skip
+    entry: there
+    for entry in with_traits(Trait.SHAPES_ON_CUDA)
+    if (there := tuple(i for i, role in enumerate(entry.inputs.values()) if not isinstance(role, ELEMENTS)))
+}
 """Inputs that CUDA kernels read in host memory, while their output is on the device.
 
-Only operators that CUDA supports for every element type of shapes: an int64 Pad has no CUDA kernel and runs on the CPU.
+Only of operators that CUDA supports for every element type of shapes: an int64 Pad has no CUDA kernel and runs on the
+CPU.
 """
 
 HALF = frozenset({

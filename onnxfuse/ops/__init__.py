@@ -47,6 +47,11 @@ def operator(name: str, domain: str = "") -> Operator | None:
     return ENTRIES.get((domain if domain != "ai.onnx" else "", name))
 
 
+def with_traits(*traits: Trait) -> tuple[Operator, ...]:
+    """Return the entries of the default domain that have any of these traits."""
+    return tuple(one for one in ENTRIES.values() if not one.domain and one.traits & {*traits})
+
+
 def named(*traits: Trait) -> frozenset[str]:
-    """Return the operators of the default domain that have any of these traits."""
-    return frozenset(name for (domain, name), one in ENTRIES.items() if not domain and one.traits & {*traits})
+    """Return the names of the operators of the default domain that have any of these traits."""
+    return frozenset(map(str, with_traits(*traits)))

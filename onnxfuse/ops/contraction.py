@@ -4,9 +4,9 @@ from onnxfuse.ops.registry import Operator, Trait
 
 MatMul = Operator("MatMul", Trait.CONTRACTION)
 Gemm = Operator("Gemm", Trait.CONTRACTION)
-Conv = Operator("Conv", Trait.CONTRACTION)
-ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION)
+Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES)
+ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION, Trait.SLIDES)
 Einsum = Operator("Einsum", Trait.CONTRACTION)
 
-DeformConv = Operator("DeformConv", Trait.OPAQUE)
+DeformConv = Operator("DeformConv", Trait.OPAQUE, Trait.SLIDES)
 Det = Operator("Det", Trait.OPAQUE)

@@ -1,12 +1,21 @@
 """Quantization, and arithmetic on quantized values."""
 
+from onnxfuse.ops.inputs import DATA, ZeroPoint, data
 from onnxfuse.ops.registry import Operator, Trait
 
-QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE)
-DequantizeLinear = Operator("DequantizeLinear", Trait.KEEPS_SHAPE)
-DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE)
+QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
+DequantizeLinear = Operator(
+    "DequantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES,
+    inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
+)  # fmt: skip
+DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 
-QLinearConv = Operator("QLinearConv")
+QLinearConv = Operator(
+    "QLinearConv", Trait.SLIDES,
+    inputs=data(
+        "x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"
+    ),
+)  # fmt: skip
 QLinearMatMul = Operator("QLinearMatMul")
-ConvInteger = Operator("ConvInteger")
+ConvInteger = Operator("ConvInteger", Trait.SLIDES)
 MatMulInteger = Operator("MatMulInteger")

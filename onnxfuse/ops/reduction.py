@@ -1,33 +1,40 @@
 """Reductions, normalizations, softmax, running sums."""
 
+from onnxfuse.ops.inputs import DATA, Axes, Index
 from onnxfuse.ops.registry import Operator, Trait
 
-ReduceL1 = Operator("ReduceL1", Trait.REDUCTION)
-ReduceL2 = Operator("ReduceL2", Trait.REDUCTION)
-ReduceLogSum = Operator("ReduceLogSum", Trait.REDUCTION)
-ReduceLogSumExp = Operator("ReduceLogSumExp", Trait.REDUCTION)
-ReduceMax = Operator("ReduceMax", Trait.REDUCTION)
-ReduceMean = Operator("ReduceMean", Trait.REDUCTION)
-ReduceMin = Operator("ReduceMin", Trait.REDUCTION)
-ReduceProd = Operator("ReduceProd", Trait.REDUCTION)
-ReduceSum = Operator("ReduceSum", Trait.REDUCTION)
-ReduceSumSquare = Operator("ReduceSumSquare", Trait.REDUCTION)
-ArgMax = Operator("ArgMax", Trait.REDUCTION)
-ArgMin = Operator("ArgMin", Trait.REDUCTION)
+_INPUTS = {"data": DATA, "axes": Axes("data")}
 
-Softmax = Operator("Softmax", Trait.KEEPS_SHAPE)
-LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE)
-Hardmax = Operator("Hardmax", Trait.KEEPS_SHAPE)
+ReduceL1 = Operator("ReduceL1", Trait.REDUCTION, inputs=_INPUTS)
+ReduceL2 = Operator("ReduceL2", Trait.REDUCTION, inputs=_INPUTS)
+ReduceLogSum = Operator("ReduceLogSum", Trait.REDUCTION, inputs=_INPUTS)
+ReduceLogSumExp = Operator("ReduceLogSumExp", Trait.REDUCTION, inputs=_INPUTS)
+ReduceMax = Operator("ReduceMax", Trait.REDUCTION, inputs=_INPUTS)
+ReduceMean = Operator("ReduceMean", Trait.REDUCTION, inputs=_INPUTS)
+ReduceMin = Operator("ReduceMin", Trait.REDUCTION, inputs=_INPUTS)
+ReduceProd = Operator("ReduceProd", Trait.REDUCTION, inputs=_INPUTS)
+ReduceSum = Operator("ReduceSum", Trait.REDUCTION, inputs=_INPUTS)
+ReduceSumSquare = Operator("ReduceSumSquare", Trait.REDUCTION, inputs=_INPUTS)
+ArgMax = Operator("ArgMax", Trait.REDUCTION, Trait.CHOOSES)
+ArgMin = Operator("ArgMin", Trait.REDUCTION, Trait.CHOOSES)
+
+Softmax = Operator("Softmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX)
+LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX)
+Hardmax = Operator("Hardmax", Trait.KEEPS_SHAPE, Trait.CHOOSES)
 LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE)
 RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE)
-InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE)
+InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE, Trait.HALF_ON_CPU)
 GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE)
 BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE)
 LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE)
 LRN = Operator("LRN", Trait.KEEPS_SHAPE)
 MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE)
-CumSum = Operator("CumSum", Trait.KEEPS_SHAPE)
-CumProd = Operator("CumProd", Trait.KEEPS_SHAPE)
+CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
+CumProd = Operator("CumProd", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
 
-NegativeLogLikelihoodLoss = Operator("NegativeLogLikelihoodLoss", Trait.OPAQUE)
-SoftmaxCrossEntropyLoss = Operator("SoftmaxCrossEntropyLoss", Trait.OPAQUE)
+NegativeLogLikelihoodLoss = Operator(
+    "NegativeLogLikelihoodLoss", Trait.OPAQUE, inputs={"input": DATA, "target": Index("input", 1), "weight": DATA}
+)
+SoftmaxCrossEntropyLoss = Operator(
+    "SoftmaxCrossEntropyLoss", Trait.OPAQUE, inputs={"scores": DATA, "labels": Index("scores", 1), "weights": DATA}
+)

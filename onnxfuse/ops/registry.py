@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
 
+from onnxfuse.ops.inputs import Data, Role
+
 
 class Trait(Enum):
     """A property of an operator that more than one part of onnxfuse asks for."""
@@ -35,7 +37,41 @@ class Trait(Enum):
     RANDOM = auto()
     """Gives another result in each run."""
     OPAQUE = auto()
-    """Nothing more is known of it here than its schema says."""
+    """Nothing more is known of it here than its schema says, and what its inputs are."""
+    KEEPS_ELEMENTS = auto()
+    """Every element of the first input is in the output, in another place or several times, and no other is."""
+    CARRIES = auto()
+    """Each element of the outputs is one of the inputs' that are data: moved, or chosen from two or more."""
+    CARRIES_SOME = auto()
+    """Carries elements, but fills in others, such as zeros, or combines two."""
+    CASTS = auto()
+    """The first input's numbers in another element type."""
+    READS_SHAPE = auto()
+    """Reads of its input nothing but the shape; CUDA kernels write the result to host memory."""
+    SHAPES_ON_CUDA = auto()
+    """ONNX Runtime's CUDA provider has kernels of it for the element types of shapes. They read on the host the inputs
+    that are neither data nor indices."""
+    QUANTIZES = auto()
+    """Converts to or from a quantized type."""
+    HALF_ON_CPU = auto()
+    """ONNX Runtime 1.31 places it on the CPU for half types in a CUDA session."""
+    SIZE_FROM_DATA = auto()
+    """How many elements it gives depends on the data: CUDA kernels synchronize to learn it."""
+    CHOOSES = auto()
+    """Selects by value: the choice between nearly equal candidates depends on rounding."""
+    SOFTMAX = auto()
+    """Scores along an axis to probabilities, or their logarithms."""
+    IDENTITY_OF_ONE = auto()
+    """Takes any number of operands; of a single one it is the identity."""
+    SLIDES = auto()
+    """Slides a window over spatial axes: it has a `kernel_shape`, strides and padding."""
+
+
+IMPLIED: Mapping[Trait, Trait] = {
+    Trait.KEEPS_TYPE: Trait.KEEPS_SHAPE, Trait.RESHAPE: Trait.VIEW, Trait.VIEW: Trait.KEEPS_ELEMENTS,
+    Trait.KEEPS_ELEMENTS: Trait.CARRIES,
+}  # fmt: skip
+"""The trait that a trait entails: a view keeps all elements."""
 
 
 class Operator(str):
@@ -46,12 +82,44 @@ class Operator(str):
 
     domain: str
     traits: frozenset[Trait]
+    inputs: Mapping[str, Role]
+    """All inputs by name, in order; empty where no part of onnxfuse asks for them. The last one may stand for many."""
+    moved: Mapping[str, int]
+    """Attributes that became the input of the same name, and the operator set in which they did."""
 
-    def __new__(cls, name: str, *traits: Trait, domain: str = "") -> "Operator":
-        """Return the entry of an operator with these traits."""
+    def __new__(
+        cls,
+        name: str,
+        *traits: Trait,
+        domain: str = "",
+        inputs: Mapping[str, Role] | None = None,
+        moved: Mapping[str, int] | None = None,
+    ) -> "Operator":
+        """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
-        entry.domain, entry.traits = domain, frozenset(traits)
+        entry.domain, entry.inputs, entry.moved = domain, inputs or {}, moved or {}
+        every = set(traits)
+        while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
+            every |= more
+        entry.traits = frozenset(every)
         return entry
+
+    def role(self, position: int) -> Role | None:
+        """Return what the input at a position means; None if it is not known."""
+        roles = [*self.inputs.values()]
+        return roles[min(position, len(roles) - 1)] if roles else None
+
+    def position(self, name: str) -> int:
+        """Return the position of an input. Raises ValueError if the entry has none of this name."""
+        return [*self.inputs].index(name)
+
+    def positions(self, *kinds: type[Role]) -> tuple[int, ...]:
+        """Return the positions of the inputs whose roles are of these kinds."""
+        return tuple(i for i, role in enumerate(self.inputs.values()) if isinstance(role, kinds))
+
+    def carries(self, position: int) -> bool:
+        """Return whether the outputs' elements may be those of the input at this position."""
+        return Trait.CARRIES in self.traits and isinstance(self.role(position), Data)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         """Return how a copy is made: the name alone."""

@@ -1,8 +1,15 @@
-"""Operators whose output has as many elements as the data say."""
+"""Operators that choose elements by their values."""
 
-from onnxfuse.ops.registry import Operator
+from onnxfuse.ops.inputs import DATA, Count, Fraction, Length
+from onnxfuse.ops.registry import Operator, Trait
 
-TopK = Operator("TopK")
-NonZero = Operator("NonZero")
-NonMaxSuppression = Operator("NonMaxSuppression")
-Unique = Operator("Unique")
+TopK = Operator("TopK", Trait.CHOOSES, inputs={"X": DATA, "K": Length("X", ("axis", -1))})
+NonZero = Operator("NonZero", Trait.SIZE_FROM_DATA)
+NonMaxSuppression = Operator(
+    "NonMaxSuppression", Trait.CHOOSES, Trait.SIZE_FROM_DATA,
+    inputs={
+        "boxes": DATA, "scores": DATA, "max_output_boxes_per_class": Count(), "iou_threshold": Fraction(),
+        "score_threshold": Fraction(-1, 1),
+    },
+)  # fmt: skip
+Unique = Operator("Unique", Trait.SIZE_FROM_DATA)

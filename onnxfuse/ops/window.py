@@ -1,20 +1,33 @@
 """Sliding windows and sampling of images."""
 
+from onnxfuse.ops.inputs import (
+    DATA,
+    BlockShape,
+    Boxes,
+    GridShape,
+    ImageShape,
+    Index,
+    PooledIndex,
+    Region,
+    ResizedShape,
+    Scales,
+    UnpooledShape,
+)
 from onnxfuse.ops.registry import Operator, Trait
 
-MaxPool = Operator("MaxPool")
-AveragePool = Operator("AveragePool")
-LpPool = Operator("LpPool")
+MaxPool = Operator("MaxPool", Trait.SLIDES)
+AveragePool = Operator("AveragePool", Trait.SLIDES)
+LpPool = Operator("LpPool", Trait.SLIDES)
 GlobalAveragePool = Operator("GlobalAveragePool")
 GlobalMaxPool = Operator("GlobalMaxPool")
 GlobalLpPool = Operator("GlobalLpPool")
-MaxUnpool = Operator("MaxUnpool")
-Resize = Operator("Resize")
-Upsample = Operator("Upsample")
-Col2Im = Operator("Col2Im")
+MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
+Resize = Operator("Resize", inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")})
+Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")})
+Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)
-RoiAlign = Operator("RoiAlign", Trait.OPAQUE)
-GridSample = Operator("GridSample", Trait.OPAQUE)
-AffineGrid = Operator("AffineGrid", Trait.OPAQUE)
+RoiAlign = Operator("RoiAlign", Trait.OPAQUE, inputs={"X": DATA, "rois": Boxes("X"), "batch_indices": Index("X", 0)})
+GridSample = Operator("GridSample", Trait.OPAQUE, Trait.HALF_ON_CPU)
+AffineGrid = Operator("AffineGrid", Trait.OPAQUE, inputs={"theta": DATA, "size": GridShape()})
 ImageDecoder = Operator("ImageDecoder", Trait.OPAQUE)

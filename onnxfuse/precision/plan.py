@@ -13,8 +13,10 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.model import schema
+from onnxfuse.model.host_values import SHAPE_READERS
 from onnxfuse.model.precision_record import TYPES
 from onnxfuse.ops import Trait, named
+from onnxfuse.ops.inputs import NUMBERS_OF_THINGS, Region, Scales
 from onnxfuse.precision import schemas
 from onnxfuse.precision.scopes import Scope, every, key
 
@@ -25,23 +27,15 @@ TEXT = {TYPES[name]: f"tensor({name})" for name in ("float16", "bfloat16")}
 CARRIERS = named(Trait.HAS_BODY)
 """Operators with bodies: inputs and outputs of a body keep their types, so that an accumulated state is not rounded."""
 
-QUANTIZED = frozenset({ops.QuantizeLinear, ops.DequantizeLinear, ops.DynamicQuantizeLinear})
+QUANTIZED = named(Trait.QUANTIZES)
 
-TYPELESS = frozenset({ops.Shape, ops.Size, ops.Cast})
+TYPELESS = named(Trait.READS_SHAPE, Trait.CASTS)
 """Operators whose first input may have any type, independent of the output."""
 
-STAY: dict[str, tuple[int, ...]] = {ops.Resize: (1, 2), ops.Upsample: (1,)}
-"""Inputs that stay float32: scales and regions, which ONNX Runtime reads on the host."""
+STAY = (Scales, Region)
+"""Roles of inputs that stay float32: ONNX Runtime reads them on the host."""
 
-ON_CPU = frozenset({ops.Atan, ops.GridSample, ops.STFT, ops.DFT, ops.InstanceNormalization})
-"""Operators that ONNX Runtime 1.31 places on the CPU for half types in a CUDA session."""
-
-DECIDING: dict[str, tuple[int, ...]] = {
-    ops.If: (0,), ops.Loop: (0, 1), ops.Resize: (1, 2, 3), ops.Upsample: (1,), ops.Reshape: (1,), ops.Expand: (1,),
-    ops.Tile: (1,), ops.ConstantOfShape: (0,), ops.Range: (0, 1, 2), ops.TopK: (1,), ops.OneHot: (1,),
-    ops.Slice: (1, 2, 4), ops.Pad: (1,), ops.Trilu: (1,), ops.Split: (1,),
-}  # fmt: skip
-"""Inputs that are counts, offsets or conditions: values from which they are computed retain full precision."""
+ON_CPU = named(Trait.HALF_ON_CPU)
 
 ON_HOST = 100
 """Elements up to which a value may be shape arithmetic; the same limit as in ONNX Runtime."""
@@ -86,7 +80,8 @@ def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: b
     why = _stays(scope, node, deciding=deciding)
     if not why:
         inputs, outputs = schemas.allowed(node, opsets)
-        stay = STAY.get(node.op_type, ()) if not node.domain else ()
+        entry = ops.operator(node.op_type, node.domain)
+        stay = entry.positions(*STAY) if entry is not None else ()
         reads = [
             n for n, v in enumerate(node.input)
             if v and scope.type(v).dtype == FLOAT and n not in stay and not is_typeless(node, n)
@@ -130,14 +125,16 @@ def _numbers(tensor: TensorProto | None) -> np.ndarray | None:
 
 
 def _deciding(main: Scope) -> set[int]:
-    """Return the nodes, by identity, from which shapes, iteration counts and conditions are computed."""
+    """Return the nodes, by identity, from which shapes, counts, offsets and branches are computed.
+
+    They retain full precision.
+    """
     found: set[int] = set()
     for scope in every(main):
         waiting: list[tuple[Scope, str]] = []
         for node in scope.proto.node:
-            if node.domain:
-                continue
-            asked = DECIDING.get(node.op_type, ())
+            entry = ops.operator(node.op_type, node.domain)
+            asked = entry.positions(*NUMBERS_OF_THINGS) if entry is not None else ()
             waiting += [(scope, node.input[n]) for n in asked if n < len(node.input) and node.input[n]]
         while waiting:
             where, name = waiting.pop()
@@ -145,7 +142,7 @@ def _deciding(main: Scope) -> set[int]:
             if made is None or id(made[1]) in found or not _is_small(where, name):
                 continue
             found.add(id(made[1]))
-            if made[1].op_type not in (ops.Shape, ops.Size):
+            if made[1].op_type not in SHAPE_READERS:
                 waiting += [(made[0], v) for v in made[1].input if v]
     return found
 

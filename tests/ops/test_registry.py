@@ -10,9 +10,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from onnxfuse import ops
 from onnxfuse.ops import Operator, Trait
+from onnxfuse.ops.contrib import MICROSOFT
+from onnxfuse.ops.inputs import Condition
 from onnxfuse.ops.registry import registry
 
 KNOWN = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain})
@@ -48,6 +51,105 @@ def test_an_entry_is_called_as_its_operator(entry: Operator) -> None:
     """`ops.Gelu` is ONNX's; `ops.MicrosoftGelu` that of com.microsoft, where a name has two."""
     assert entry in (getattr(ops, entry), getattr(ops, f"Microsoft{entry}", None))
     assert getattr(ops, entry).domain == "" or ("", str(entry)) not in ops.ENTRIES
+
+
+# ---- inputs
+
+FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"}
+INTEGERS = {"tensor(int32)", "tensor(int64)"}
+TRUTH = {"tensor(bool)"}
+
+
+def schemas_of(entry: Operator) -> list[onnx.defs.OpSchema]:
+    """Return the schemas of an operator's versions, of ONNX or of ONNX Runtime."""
+    every = (*get_all_operator_schema(), *onnx.defs.get_all_schemas_with_history())
+    found = {s.since_version: s for s in every if (s.domain, s.name) == (entry.domain, entry)}
+    return [one for _, one in sorted(found.items())]
+
+
+def names_of(schema: onnx.defs.OpSchema) -> list[str]:
+    """Return the names of a schema's inputs."""
+    return [p.name for p in schema.inputs]
+
+
+WITH_INPUTS = [one for one in ops.ENTRIES.values() if one.inputs]
+OF_ONNX = [one for one in WITH_INPUTS if one.domain != MICROSOFT]
+
+
+@pytest.mark.parametrize("entry", WITH_INPUTS, ids=str)
+def test_inputs_are_called_as_in_the_schema(entry: Operator) -> None:
+    """All of them, in the order of one version; where another version has them, they stand at the same positions.
+
+    But for Resize in operator set 10, which had no region yet, and Scan from 9 on, which has no lengths.
+    """
+    versions = schemas_of(entry)
+    assert [*entry.inputs] in [names_of(s) for s in versions]
+    for schema in versions:
+        for position, name in enumerate(names_of(schema)):
+            if name in entry.inputs and not (entry == ops.Resize and schema.since_version == 10):
+                dropped = entry == ops.Scan and schema.since_version > 8
+                assert entry.position(name) == position + dropped, schema.since_version
+
+
+@pytest.mark.parametrize("entry", WITH_INPUTS, ids=str)
+def test_roles_name_inputs_of_their_operator(entry: Operator) -> None:
+    """An index into an input that there is not would be found out only when somebody feeds it."""
+    waiting = [*entry.inputs.values()]
+    while waiting:
+        role = waiting.pop()
+        for key, value in vars(role).items():
+            if key in ("of", "part", "depth", "input"):
+                assert value in entry.inputs
+        waiting += [
+            *getattr(role, "ranks", {}).values(),
+            *(vars(role).get(k) for k in ("role", "other") if hasattr(role, k)),
+        ]
+
+
+def defaults(role: object) -> list[tuple[str, int]]:
+    """Return the attributes with their defaults that a role reads."""
+    return [v for v in vars(role).values() if isinstance(v, tuple)]
+
+
+@pytest.mark.parametrize("entry", OF_ONNX, ids=str)
+def test_defaults_of_axes_are_the_schemas(entry: Operator) -> None:
+    """A role may depend on an attribute: its default is that of the newest version."""
+    schema = schemas_of(entry)[-1]
+    for name, default in (pair for role in entry.inputs.values() for pair in defaults(role)):
+        assert name in schema.attributes
+        stated = schema.attributes[name].default_value
+        assert default == (helper.get_attribute_value(stated) if stated.type else 0)
+
+
+def test_every_integer_input_has_a_role() -> None:
+    """Of every input of every operator of onnx that takes integers or truth values, and no floats, it is said what it
+    means: one that is data says so."""
+    missing = []
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.deprecated:
+            continue
+        entry = ops.operator(schema.name, schema.domain)
+        allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        for position, value in enumerate(schema.inputs):
+            types = allowed.get(value.type_str, {value.type_str})
+            if not types & (INTEGERS | TRUTH) or types & FLOATS:
+                continue
+            if entry is None or position >= len(entry.inputs):
+                missing.append(f"{schema.domain} {schema.name}-{schema.since_version}: {value.name} ({position})")
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("entry", OF_ONNX, ids=str)
+def test_truth_values_are_truth_values(entry: Operator) -> None:
+    """An input is a condition where, and only where, the newest schema takes nothing but bool."""
+    schema = schemas_of(entry)[-1]
+    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    for position, value in enumerate(schema.inputs):
+        takes = allowed.get(value.type_str, {value.type_str})
+        assert isinstance(entry.role(position), Condition) == (takes == TRUTH), value.name
+
+
+# ---- traits
 
 
 def result(name: str, *arrays: np.ndarray, **attributes: object) -> np.ndarray:

@@ -129,6 +129,27 @@ def test_shapes_scales_and_ranges_stay() -> None:
     assert known["a"] == FLOAT16
 
 
+def test_lengths_of_sequences_stay() -> None:
+    """Whatever input holds a number of things, in any operator: what it is made of keeps its digits."""
+    model, _ = written(model_of("""
+        g (float[N,4] a, float[T,2,4] x) => (float[T,2,4] y) <float[2] half = {0.5, 0.5}> {
+            s = Shape(a) f = Cast<to = 1>(s) h = Mul(f, half) l = Cast<to = 7>(h)
+            b = Relu(x) y = ReverseSequence<batch_axis = 1, time_axis = 0>(b, l)
+        }"""))  # fmt: skip
+    known = types(model)
+    assert known["f"] == known["h"] == FLOAT
+    assert known["b"] == FLOAT16
+
+
+def test_a_cast_like_an_integer_reads_all_digits() -> None:
+    """As a Cast does: its first input has any type, and the result the other one's."""
+    model, _ = written(model_of("""
+        g (float[4] x, int64[1] i) => (int64[4] y, float[4] z) {
+            y = CastLike(x, i) z = Sqrt(x)
+        }"""))  # fmt: skip
+    assert [(n.op_type, n.input[0]) for n in nodes_of(model.graph) if n.op_type == "CastLike"] == [("CastLike", "x")]
+
+
 def test_a_loop_counts_and_adds_up_in_its_own_types() -> None:
     """State that goes round keeps float32; what the body computes between has the low type."""
     model, _ = written(model_of("""

@@ -105,6 +105,9 @@ READS_ON_HOST = {
     "Range": "n = Size (x)  o = Range (zero, n, n)  f = Cast <to = 1> (o)",
     "Reshape": "v = Neg (s)  o = Reshape (v, s)  f = Cast <to = 1> (o)",
     "Slice": "o = Slice (s, first, s)  f = Cast <to = 1> (o)",
+    "Split": "n = Size (x)  d = Div (n, n)  a = Unsqueeze (d, first)  o = Split (one, a)  f = Cast <to = 1> (o)",
+    "Squeeze": "n = Size (x)  z = Sub (n, n)  a = Unsqueeze (z, first)  o = Squeeze (one, a)  f = Cast <to = 1> (o)",
+    "Unsqueeze": "n = Size (x)  z = Sub (n, n)  a = Unsqueeze (z, first)  o = Unsqueeze (s, a)  f = Cast <to = 1> (o)",
     "Tile": "n = Size (x)  t = Unsqueeze (n, first)  o = Tile (s, t)  f = Cast <to = 1> (o)",
 }
 """For each operator whose CUDA kernel reads a shape in host memory, nodes that make a float of it."""

@@ -9,15 +9,15 @@ import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
+from onnxfuse import ops
+from onnxfuse.ops.contrib import MICROSOFT
+from onnxfuse.ops.inputs import Condition, Data
 from onnxfuse.support.errors import ModelError
-from onnxfuse.verification.inputs.counting_inputs import ENTRIES, MICROSOFT, PLAIN
+from onnxfuse.verification.inputs.counted_extents import Site
+from onnxfuse.verification.inputs.counting_inputs import accepted
 from onnxfuse.verification.inputs.inputs import cases, input_specs
 from onnxfuse.verification.run import sessions
-
-FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"}
-INTEGERS = {"tensor(int32)", "tensor(int64)"}
 
 F, I64, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
 X4 = {"x": (F, (2, 3, "H", 8))}
@@ -174,33 +174,20 @@ def test_the_operator_takes_what_is_made_up(form: Form, opset: int) -> None:
         sessions.run(session, case.make())
 
 
-def test_every_integer_input_has_a_decision() -> None:
-    """Of every input of every operator of onnx that takes integers and no floats it is said what it counts, or that
-    it is data."""
-    missing = []
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.deprecated:
-            continue
-        allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-        for position, value in enumerate(schema.inputs):
-            types = allowed.get(value.type_str, {value.type_str})
-            if not types & INTEGERS or types & FLOATS:
-                continue
-            key = (schema.domain, schema.name)
-            if position not in ENTRIES.get(key, {}) and value.name not in PLAIN.get(key, "").split():
-                missing.append(f"{schema.domain} {schema.name}-{schema.since_version}: {value.name} ({position})")
-    assert not missing, "\n".join(missing)
+VARYING = {
+    ("OneHot", "indices"), ("DequantizeLinear", "x_zero_point"), ("Scan", "sequence_lens"),
+}  # fmt: skip
+"""Operators and inputs whose values depend on more than the operator."""
 
 
-def test_entries_are_of_inputs_that_there_are() -> None:
-    """An entry of an operator or a position that no schema has would be read by nobody."""
-    most: dict[tuple[str, str], int] = {}
-    for schema in (*onnx.defs.get_all_schemas_with_history(), *get_all_operator_schema()):
-        key = (schema.domain, schema.name)
-        most[key] = max(most.get(key, 0), len(schema.inputs))
-    for key, entries in ENTRIES.items():
-        assert key in most, key
-        assert max(entries) < most[key], key
+@pytest.mark.parametrize("entry", [e for e in ops.ENTRIES.values() if e.inputs], ids=str)
+def test_every_role_has_values(entry: ops.Operator) -> None:
+    """What is neither data nor a truth value is made up: a role that nothing interprets would be any number."""
+    node = helper.make_node(entry, list(entry.inputs), ["y"], domain=entry.domain)
+    for position, (name, role) in enumerate(entry.inputs.items()):
+        values = accepted(Site(node, position, {}, {}))
+        made_up = not isinstance(role, Data | Condition) and (entry, name) not in VARYING
+        assert (values is not None) == made_up, name
 
 
 @pytest.mark.parametrize("shift", ["", "-1"])

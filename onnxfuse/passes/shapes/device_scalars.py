@@ -22,19 +22,13 @@ from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
 from onnxfuse.ops import Trait, named
+from onnxfuse.ops.inputs import ELEMENTS
 
 SINCE = 11
 """First operator set with Range."""
 
 RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
 """Element types of shapes that Range supports; values computed from them in other types are computed on the GPU."""
-
-DATA: Mapping[str, Collection[int]] = {
-    ops.Expand: (0,), ops.Flatten: (0,), ops.Gather: (0, 1), ops.GatherElements: (0, 1), ops.GatherND: (0, 1),
-    ops.Reshape: (0,), ops.ScatterElements: (0, 1, 2), ops.ScatterND: (0, 1, 2), ops.Slice: (0,), ops.Split: (0,),
-    ops.Squeeze: (0,), ops.Tile: (0,), ops.Transpose: (0,), ops.Unsqueeze: (0,),
-}  # fmt: skip
-"""Inputs that CUDA kernels read on the GPU, besides all those of elementwise operators and Concat."""
 
 EITHER = frozenset({ops.Clip})
 """Elementwise operators with inputs that CUDA kernels read on the GPU or on the CPU: the limits of ONNX Runtime 1.31's
@@ -110,7 +104,9 @@ def _reads_data(node: Node, index: int) -> bool:
     """Return whether the operator's CUDA kernel reads this input on the GPU."""
     if node.domain or node.op in EITHER:
         return False
-    return is_pointwise(node.op) or node.op == ops.Concat or index in DATA.get(node.op, ())
+    entry = ops.operator(node.op)
+    moves = entry is not None and Trait.SHAPES_ON_CUDA in entry.traits and isinstance(entry.role(index), ELEMENTS)
+    return moves or is_pointwise(node.op)
 
 
 def _may_be_large(graph: Graph, value: str) -> bool:

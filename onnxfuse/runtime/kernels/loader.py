@@ -4,12 +4,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
+from onnx import NodeProto
+
 from onnxfuse import cuda, ops
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
 from onnxfuse.cuda.planning.measurements import changed, extents, key, variant_name
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.ops.inputs import BroadcastShape, TargetShape
 from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, Planner, Shape, Varied
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.fallback_kernels import FallbackKernels
@@ -18,9 +21,6 @@ from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.programs import Programs
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
-
-RESHAPING = frozenset({ops.Expand, ops.Reshape})
-"""Operators whose second input is a target shape, which ONNX Runtime reads on the CPU."""
 
 
 def no_kernel(op: FusedOp, arch: Arch | None = None) -> str | None:
@@ -51,9 +51,14 @@ def on_host(op: FusedOp) -> tuple[int, ...]:
     found = []
     for position, name in enumerate(op.body.input):
         readers = [(n, i) for n in op.body.node for i, v in enumerate(n.input) if v == name]
-        if readers and all(n.op_type in RESHAPING and not n.domain and i == 1 for n, i in readers):
+        if readers and all(_is_target(n, i) for n, i in readers):
             found.append(position)
     return tuple(found)
+
+
+def _is_target(node: NodeProto, position: int) -> bool:
+    entry = ops.operator(node.op_type, node.domain)
+    return entry is not None and isinstance(entry.role(position), TargetShape | BroadcastShape)
 
 
 def planner(

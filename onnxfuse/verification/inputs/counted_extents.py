@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.types import Dim, ValueType
 
@@ -87,6 +88,17 @@ class Site:
     """Scalar integer constants."""
     vectors: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Short integer vector constants."""
+
+    @property
+    def operator(self) -> ops.Operator | None:
+        """The entry of the node's operator."""
+        return ops.operator(self.node.op_type, self.node.domain)
+
+    def at(self, name: str) -> int:
+        """Return the position of an input. Raises ValueError if the operator's entry has none of this name."""
+        if self.operator is None:
+            raise ValueError(f"no operator {self.node.domain}:{self.node.op_type}")
+        return self.operator.position(name)
 
     def constant(self, position: int) -> tuple[int, ...]:
         """Return the integers of a constant input; empty for any other."""

@@ -16,7 +16,7 @@ from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, IntegerRange, Site
-from onnxfuse.verification.inputs.counting_inputs import ENTRIES
+from onnxfuse.verification.inputs.counting_inputs import accepted
 from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
 
 CARRIERS = frozenset(
@@ -191,9 +191,7 @@ PART_OF_A_SIZE = IntegerRange(CountedExtent((), 1), CountedExtent((), 4))
 
 def _numbers_of(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> InputValues | None:
     """Return the values that the operator accepts at that input; None if it is data, or unknown."""
-    domain = "" if use.node.domain == "ai.onnx" else use.node.domain
-    entry = ENTRIES.get((domain, use.node.op_type), {}).get(use.position)
-    return None if entry is None else entry(Site(use.node, use.position, types, graph.numbers, graph.vectors))
+    return accepted(Site(use.node, use.position, types, graph.numbers, graph.vectors))
 
 
 def _uses(
