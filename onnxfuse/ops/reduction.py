@@ -1,17 +1,32 @@
 """Reductions, normalizations, softmax, running sums."""
 
-from onnxfuse.ops.registry import Operator, Trait
+import math
 
-ReduceL1 = Operator("ReduceL1", Trait.REDUCTION)
-ReduceL2 = Operator("ReduceL2", Trait.REDUCTION)
-ReduceLogSum = Operator("ReduceLogSum", Trait.REDUCTION)
-ReduceLogSumExp = Operator("ReduceLogSumExp", Trait.REDUCTION)
-ReduceMax = Operator("ReduceMax", Trait.REDUCTION)
-ReduceMean = Operator("ReduceMean", Trait.REDUCTION)
-ReduceMin = Operator("ReduceMin", Trait.REDUCTION)
-ReduceProd = Operator("ReduceProd", Trait.REDUCTION)
-ReduceSum = Operator("ReduceSum", Trait.REDUCTION)
-ReduceSumSquare = Operator("ReduceSumSquare", Trait.REDUCTION)
+from onnxfuse.ops import scalar
+from onnxfuse.ops.families import reducing
+from onnxfuse.ops.registry import Operator, Over, Trait
+from onnxfuse.ops.scalar import Kind, Scalar
+
+
+def _log_sum_exp(x: Scalar, over: Over) -> Scalar:
+    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = max(x), or 0 where that is infinite."""
+    greatest = over("max", x)
+    zero = x.number(0)
+    finite = scalar.less(scalar.absolute(greatest), math.inf)
+    shift = scalar.where(finite, greatest, zero)
+    return scalar.log(over("sum", scalar.exp(x - shift))) + shift
+
+
+ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x))
+ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x))
+ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x))
+ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x))
+ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x))
+ReduceL1 = reducing("ReduceL1", lambda x, over: over("sum", scalar.absolute(x)), flops=2)
+ReduceL2 = reducing("ReduceL2", lambda x, over: scalar.sqrt(over("sum", x * x)), Kind.REAL, flops=2)
+ReduceSumSquare = reducing("ReduceSumSquare", lambda x, over: over("sum", x * x), flops=2)
+ReduceLogSum = reducing("ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), Kind.REAL)
+ReduceLogSumExp = reducing("ReduceLogSumExp", _log_sum_exp, Kind.REAL, flops=3)
 ArgMax = Operator("ArgMax", Trait.REDUCTION)
 ArgMin = Operator("ArgMin", Trait.REDUCTION)
 

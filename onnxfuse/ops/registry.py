@@ -1,8 +1,20 @@
 """What an entry of the registry says of an operator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
+
+from onnxfuse.ops.flops import Flops
+from onnxfuse.ops.scalar import Node, Scalar
+
+Meaning = Callable[[Node], Scalar]
+"""Returns an element of a node's output from those of its inputs."""
+
+Over = Callable[[str, Scalar], Scalar]
+"""Reduces a value over the axes of the node: "sum", "mean", "max", "min" or "prod" of its elements."""
+
+Reduced = Callable[[Node, Over], Scalar]
+"""Returns an element of a reduction's output."""
 
 
 class Trait(Enum):
@@ -46,11 +58,26 @@ class Operator(str):
 
     domain: str
     traits: frozenset[Trait]
+    meaning: Meaning | None
+    """What an elementwise operator computes; None for all others."""
+    reduced: Reduced | None
+    """What an operator computes that reduces over the axes that its node names; None for all others."""
+    flops: Flops | None
+    """Counts floating-point operations; None if nobody has said how."""
 
-    def __new__(cls, name: str, *traits: Trait, domain: str = "") -> "Operator":
+    def __new__(
+        cls,
+        name: str,
+        *traits: Trait,
+        domain: str = "",
+        meaning: Meaning | None = None,
+        reduced: Reduced | None = None,
+        flops: Flops | None = None,
+    ) -> "Operator":
         """Return the entry of an operator with these traits."""
         entry = super().__new__(cls, name)
         entry.domain, entry.traits = domain, frozenset(traits)
+        entry.meaning, entry.reduced, entry.flops = meaning, reduced, flops
         return entry
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:

@@ -1,0 +1,59 @@
+"""Entries of operators that have much in common, a function for each family."""
+
+from collections.abc import Callable
+
+from onnxfuse.ops import flops as count
+from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
+from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
+
+
+def pointwise(
+    name: str, meaning: Meaning, *traits: Trait, flops: int = 1, domain: str = "", shape: Trait = Trait.KEEPS_SHAPE
+) -> Operator:
+    """Return the entry of an operator that computes each element of the output from one of each input.
+
+    `flops` is the number of operations for each of them.
+    """
+    return Operator(name, shape, *traits, domain=domain, meaning=meaning, flops=count.per_output(flops))
+
+
+def unary(name: str, function: Function, *traits: Trait, flops: int = 1) -> Operator:
+    """Return the entry of a scalar function of floating-point numbers."""
+    return pointwise(name, lambda node: function(node.real(0)), *traits, flops=flops)
+
+
+def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) -> Operator:
+    """Return the entry of an elementwise operator of several inputs, which broadcast."""
+    return pointwise(name, meaning, *traits, flops=flops, shape=Trait.BROADCASTS)
+
+
+def binary(name: str, function: Function, *traits: Trait, kinds: tuple[Kind, ...] = (), flops: int = 1) -> Operator:
+    """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
+
+    commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
+    return broadcasting(name, lambda node: function(*node.alike(*kinds, count=2)), *commutative, *traits, flops=flops)
+
+
+def variadic(name: str, meaning: Meaning, flops: int = 1) -> Operator:
+    """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
+    traits = (Trait.BROADCASTS, Trait.COMMUTATIVE)
+    return Operator(name, *traits, meaning=meaning, flops=count.per_operand(flops))
+
+
+def reducing(name: str, formula: Callable[[Scalar, Over], Scalar], *kinds: Kind, flops: int = 1) -> Operator:
+    """Return the entry of a reduction of numbers of one of these kinds, all if none are given.
+
+    `formula` is the result from an element of the operand; `flops` is the number of operations for each of these.
+    """
+    kinds = kinds or NUMBERS
+    return Operator(
+        name,
+        Trait.REDUCTION,
+        reduced=lambda node, over: formula(node.term(0, *kinds), over),
+        flops=count.per_input(flops),
+    )
+
+
+def moving(name: str, *traits: Trait, domain: str = "") -> Operator:
+    """Return the entry of an operator that only moves, selects or makes elements."""
+    return Operator(name, *traits, domain=domain, flops=count.none)
