@@ -1,8 +1,9 @@
 """Attention and position embeddings."""
 
+from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 
-Attention = Operator("Attention", Trait.ATTENTION)
+Attention = Operator("Attention", Trait.ATTENTION, flops=flops.attention)
 
 RotaryEmbedding = Operator("RotaryEmbedding", Trait.KEEPS_SHAPE)
 

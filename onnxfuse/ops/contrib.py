@@ -1,7 +1,7 @@
 """Operators of com.microsoft and ai.onnx.ml, and those that ONNX Runtime knew in the default domain before ONNX did."""
 
-from onnxfuse.ops import scalar
-from onnxfuse.ops.families import pointwise
+from onnxfuse.ops import flops, scalar
+from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.scalar import Node, Scalar
 
@@ -25,10 +25,14 @@ FastGelu = pointwise(
 MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
 QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
 
-SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE)
+SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, flops=flops.per_input(5))
 
 MicrosoftSimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT
+    "SimplifiedLayerNormalization",
+    Trait.KEEPS_SHAPE,
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    flops=flops.per_input(5),
 )
 MicrosoftRotaryEmbedding = Operator("RotaryEmbedding", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
 MoE = Operator("MoE", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
@@ -40,12 +44,21 @@ Inverse = Operator("Inverse", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROS
 
 Imputer = Operator("Imputer", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain="ai.onnx.ml")
 
-FusedMatMul = Operator("FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT)
-FusedConv = Operator("FusedConv", Trait.CONTRACTION, domain=MICROSOFT)
+FusedMatMul = Operator("FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.matmul)
+FusedConv = Operator("FusedConv", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.convolution)
 MatMulNBits = Operator("MatMulNBits", Trait.CONTRACTION, domain=MICROSOFT)
 
-MultiHeadAttention = Operator("MultiHeadAttention", Trait.ATTENTION, domain=MICROSOFT)
+MicrosoftAttention = Operator("Attention", Trait.ATTENTION, domain=MICROSOFT)
+MultiHeadAttention = Operator("MultiHeadAttention", Trait.ATTENTION, domain=MICROSOFT, flops=flops.multi_head_attention)
 GroupQueryAttention = Operator("GroupQueryAttention", Trait.ATTENTION, domain=MICROSOFT)
 
-SkipLayerNormalization = Operator("SkipLayerNormalization", Trait.OPAQUE, domain=MICROSOFT)
-SkipSimplifiedLayerNormalization = Operator("SkipSimplifiedLayerNormalization", Trait.OPAQUE, domain=MICROSOFT)
+SkipLayerNormalization = Operator("SkipLayerNormalization", domain=MICROSOFT, flops=flops.per_input(9))
+SkipSimplifiedLayerNormalization = Operator(
+    "SkipSimplifiedLayerNormalization", domain=MICROSOFT, flops=flops.per_input(6)
+)
+
+MicrosoftGatherND = moving("GatherND", Trait.SELECTS, domain=MICROSOFT)
+MicrosoftPad = moving("Pad", domain=MICROSOFT)
+MicrosoftRange = moving("Range", domain=MICROSOFT)
+MicrosoftTrilu = moving("Trilu", Trait.KEEPS_SHAPE, domain=MICROSOFT)
+MicrosoftUnique = moving("Unique", domain=MICROSOFT)

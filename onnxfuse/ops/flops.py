@@ -4,7 +4,7 @@ A multiply-add is two, everything else one per element and step of the formula, 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
@@ -93,7 +93,7 @@ def _biased(of: NodeShapes) -> bool:
 def window(of: NodeShapes) -> int | None:
     """Return the operations of a pooling: one for each tap."""
     kernel = of.attribute("kernel_shape", ())
-    return None if of.output is None or not isinstance(kernel, list) else math.prod(of.output) * math.prod(kernel)
+    return None if of.output is None or not isinstance(kernel, Sequence) else math.prod(of.output) * math.prod(kernel)
 
 
 def einsum(of: NodeShapes) -> int | None:

@@ -1,21 +1,22 @@
 """Constants, ranges, shapes, random numbers, windows of signals."""
 
+from onnxfuse.ops.families import moving
 from onnxfuse.ops.registry import Operator, Trait
 
-Constant = Operator("Constant")
-ConstantOfShape = Operator("ConstantOfShape")
-Range = Operator("Range")
-Shape = Operator("Shape")
-Size = Operator("Size")
+Constant = moving("Constant")
+ConstantOfShape = moving("ConstantOfShape")
+Range = moving("Range")
+Shape = moving("Shape")
+Size = moving("Size")
 
-EyeLike = Operator("EyeLike", Trait.KEEPS_SHAPE)
+EyeLike = moving("EyeLike", Trait.KEEPS_SHAPE)
 
-Bernoulli = Operator("Bernoulli", Trait.KEEPS_SHAPE, Trait.RANDOM)
-RandomNormalLike = Operator("RandomNormalLike", Trait.KEEPS_SHAPE, Trait.RANDOM)
-RandomUniformLike = Operator("RandomUniformLike", Trait.KEEPS_SHAPE, Trait.RANDOM)
+Bernoulli = moving("Bernoulli", Trait.KEEPS_SHAPE, Trait.RANDOM)
+RandomNormalLike = moving("RandomNormalLike", Trait.KEEPS_SHAPE, Trait.RANDOM)
+RandomUniformLike = moving("RandomUniformLike", Trait.KEEPS_SHAPE, Trait.RANDOM)
 
-RandomNormal = Operator("RandomNormal", Trait.RANDOM)
-RandomUniform = Operator("RandomUniform", Trait.RANDOM)
+RandomNormal = moving("RandomNormal", Trait.RANDOM)
+RandomUniform = moving("RandomUniform", Trait.RANDOM)
 Multinomial = Operator("Multinomial", Trait.RANDOM)
 
 BlackmanWindow = Operator("BlackmanWindow", Trait.OPAQUE)

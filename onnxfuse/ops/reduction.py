@@ -3,7 +3,8 @@
 import math
 
 from onnxfuse.ops import scalar
-from onnxfuse.ops.families import reducing
+from onnxfuse.ops.families import moving, reducing
+from onnxfuse.ops.flops import per_input
 from onnxfuse.ops.registry import Operator, Over, Trait
 from onnxfuse.ops.scalar import Kind, Scalar
 
@@ -27,21 +28,21 @@ ReduceL2 = reducing("ReduceL2", lambda x, over: scalar.sqrt(over("sum", x * x)),
 ReduceSumSquare = reducing("ReduceSumSquare", lambda x, over: over("sum", x * x), flops=2)
 ReduceLogSum = reducing("ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), Kind.REAL)
 ReduceLogSumExp = reducing("ReduceLogSumExp", _log_sum_exp, Kind.REAL, flops=3)
-ArgMax = Operator("ArgMax", Trait.REDUCTION)
-ArgMin = Operator("ArgMin", Trait.REDUCTION)
+ArgMax = moving("ArgMax", Trait.REDUCTION)
+ArgMin = moving("ArgMin", Trait.REDUCTION)
 
-Softmax = Operator("Softmax", Trait.KEEPS_SHAPE)
-LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE)
+Softmax = Operator("Softmax", Trait.KEEPS_SHAPE, flops=per_input(5))
+LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE, flops=per_input(6))
 Hardmax = Operator("Hardmax", Trait.KEEPS_SHAPE)
-LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE)
-RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE)
-InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE)
-GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE)
-BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE)
-LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE)
-LRN = Operator("LRN", Trait.KEEPS_SHAPE)
-MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE)
-CumSum = Operator("CumSum", Trait.KEEPS_SHAPE)
+LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE, flops=per_input(5))
+InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE, flops=per_input(4))
+LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE, flops=per_input(4))
+LRN = Operator("LRN", Trait.KEEPS_SHAPE, flops=per_input(6))
+MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, flops=per_input(1))
 CumProd = Operator("CumProd", Trait.KEEPS_SHAPE)
 
 NegativeLogLikelihoodLoss = Operator("NegativeLogLikelihoodLoss", Trait.OPAQUE)

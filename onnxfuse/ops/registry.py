@@ -48,6 +48,8 @@ class Trait(Enum):
     """Gives another result in each run."""
     OPAQUE = auto()
     """Nothing more is known of it here than its schema says."""
+    SELECTS = auto()
+    """Reads no more of the first input than it outputs."""
 
 
 class Operator(str):

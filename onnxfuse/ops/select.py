@@ -1,8 +1,9 @@
 """Operators whose output has as many elements as the data say."""
 
+from onnxfuse.ops.families import moving
 from onnxfuse.ops.registry import Operator
 
-TopK = Operator("TopK")
-NonZero = Operator("NonZero")
+TopK = moving("TopK")
+NonZero = moving("NonZero")
 NonMaxSuppression = Operator("NonMaxSuppression")
-Unique = Operator("Unique")
+Unique = moving("Unique")

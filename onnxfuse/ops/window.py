@@ -1,15 +1,16 @@
 """Sliding windows and sampling of images."""
 
+from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 
-MaxPool = Operator("MaxPool")
-AveragePool = Operator("AveragePool")
-LpPool = Operator("LpPool")
-GlobalAveragePool = Operator("GlobalAveragePool")
-GlobalMaxPool = Operator("GlobalMaxPool")
+MaxPool = Operator("MaxPool", flops=flops.window)
+AveragePool = Operator("AveragePool", flops=flops.window)
+LpPool = Operator("LpPool", flops=flops.window)
+GlobalAveragePool = Operator("GlobalAveragePool", flops=flops.per_input(1))
+GlobalMaxPool = Operator("GlobalMaxPool", flops=flops.per_input(1))
 GlobalLpPool = Operator("GlobalLpPool")
 MaxUnpool = Operator("MaxUnpool")
-Resize = Operator("Resize")
+Resize = Operator("Resize", flops=flops.per_output(7))
 Upsample = Operator("Upsample")
 Col2Im = Operator("Col2Im")
 
