@@ -7,7 +7,7 @@ MatMul = Operator("MatMul", Trait.CONTRACTION, flops=flops.matmul)
 Gemm = Operator("Gemm", Trait.CONTRACTION, flops=flops.gemm)
 Conv = Operator("Conv", Trait.CONTRACTION, flops=flops.convolution)
 ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION, flops=flops.transposed_convolution)
-Einsum = Operator("Einsum", Trait.CONTRACTION, flops=flops.einsum)
+Einsum = Operator("Einsum", Trait.CONTRACTION, Trait.FOLDABLE, flops=flops.einsum)
 
 DeformConv = Operator("DeformConv", Trait.OPAQUE)
 Det = Operator("Det", Trait.OPAQUE)

@@ -16,10 +16,10 @@ Sigmoid = unary("Sigmoid", scalar.sigmoid, Trait.FINITE_FROM_ZERO, flops=4)
 Tanh = unary("Tanh", scalar.tanh, Trait.FINITE_FROM_ZERO)
 Softplus = unary("Softplus", scalar.softplus, Trait.FINITE_FROM_ZERO, flops=3)
 Erf = unary("Erf", scalar.erf, Trait.FINITE_FROM_ZERO)
-Sqrt = unary("Sqrt", scalar.sqrt)
-Exp = unary("Exp", scalar.exp)
+Sqrt = unary("Sqrt", scalar.sqrt, Trait.FOLDABLE)
+Exp = unary("Exp", scalar.exp, Trait.FOLDABLE)
 Log = unary("Log", scalar.log)
-Reciprocal = unary("Reciprocal", scalar.reciprocal)
+Reciprocal = unary("Reciprocal", scalar.reciprocal, Trait.FOLDABLE)
 Sin = unary("Sin", scalar.sin)
 Cos = unary("Cos", scalar.cos)
 Tan = unary("Tan", scalar.tan)
@@ -31,13 +31,13 @@ Cosh = unary("Cosh", scalar.cosh)
 Asinh = unary("Asinh", scalar.asinh)
 Acosh = unary("Acosh", scalar.acosh)
 Atanh = unary("Atanh", scalar.atanh)
-Floor = unary("Floor", scalar.floor)
-Ceil = unary("Ceil", scalar.ceil)
+Floor = unary("Floor", scalar.floor, Trait.FOLDABLE)
+Ceil = unary("Ceil", scalar.ceil, Trait.FOLDABLE)
 Round = unary("Round", scalar.round_half_even)
 
-Relu = pointwise("Relu", lambda node: scalar.relu(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO)
-Abs = pointwise("Abs", lambda node: scalar.absolute(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO)
-Neg = pointwise("Neg", lambda node: scalar.neg(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO)
+Relu = pointwise("Relu", lambda node: scalar.relu(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Abs = pointwise("Abs", lambda node: scalar.absolute(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Neg = pointwise("Neg", lambda node: scalar.neg(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
 Sign = pointwise("Sign", lambda node: scalar.sign(node.term(0, *NUMBERS)))
 
 # ---- activations
@@ -138,7 +138,7 @@ def _prelu(node: Node) -> Scalar:
 
 
 LeakyRelu = pointwise("LeakyRelu", _leaky_relu, Trait.FINITE_FROM_ZERO, flops=2)
-Clip = pointwise("Clip", _clip, Trait.FINITE_FROM_ZERO, flops=2)
+Clip = pointwise("Clip", _clip, Trait.FINITE_FROM_ZERO, Trait.FOLDABLE, flops=2)
 Elu = pointwise("Elu", _elu, Trait.FINITE_FROM_ZERO, flops=3)
 Celu = pointwise("Celu", _celu, Trait.FINITE_FROM_ZERO, flops=4)
 Selu = pointwise("Selu", _selu, Trait.FINITE_FROM_ZERO, flops=4)
@@ -183,30 +183,30 @@ def _pow(node: Node) -> Scalar:
     return scalar.power(x.cast(TensorProto.DOUBLE), y.cast(TensorProto.DOUBLE)).cast(x.dtype)
 
 
-Add = binary("Add", scalar.add, kinds=NUMBERS)
-Sub = binary("Sub", scalar.sub, kinds=NUMBERS)
-Mul = binary("Mul", scalar.mul, kinds=NUMBERS)
-Div = binary("Div", scalar.div, kinds=NUMBERS)
-Pow = broadcasting("Pow", _pow)
-Mod = broadcasting("Mod", _mod)
+Add = binary("Add", scalar.add, Trait.FOLDABLE, kinds=NUMBERS)
+Sub = binary("Sub", scalar.sub, Trait.FOLDABLE, kinds=NUMBERS)
+Mul = binary("Mul", scalar.mul, Trait.FOLDABLE, kinds=NUMBERS)
+Div = binary("Div", scalar.div, Trait.FOLDABLE, kinds=NUMBERS)
+Pow = broadcasting("Pow", _pow, Trait.FOLDABLE)
+Mod = broadcasting("Mod", _mod, Trait.FOLDABLE)
 
 
 Sum = variadic("Sum", lambda node: _combined(scalar.add, node.alike()))
-Max = variadic("Max", lambda node: _combined(scalar.maximum, node.alike()))
-Min = variadic("Min", lambda node: _combined(scalar.minimum, node.alike()))
+Max = variadic("Max", lambda node: _combined(scalar.maximum, node.alike()), Trait.FOLDABLE)
+Min = variadic("Min", lambda node: _combined(scalar.minimum, node.alike()), Trait.FOLDABLE)
 Mean = variadic("Mean", _mean, flops=2)
 
 # ---- comparisons and logic
 
-Equal = binary("Equal", scalar.equal, Trait.COMPARISON, flops=0)
-Greater = binary("Greater", scalar.greater, Trait.COMPARISON, flops=0)
-GreaterOrEqual = binary("GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, flops=0)
-Less = binary("Less", scalar.less, Trait.COMPARISON, flops=0)
-LessOrEqual = binary("LessOrEqual", scalar.less_equal, Trait.COMPARISON, flops=0)
-And = binary("And", scalar.both, kinds=(Kind.BOOLEAN,), flops=0)
-Or = binary("Or", scalar.either, kinds=(Kind.BOOLEAN,), flops=0)
+Equal = binary("Equal", scalar.equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+Greater = binary("Greater", scalar.greater, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+GreaterOrEqual = binary("GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+Less = binary("Less", scalar.less, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+LessOrEqual = binary("LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+And = binary("And", scalar.both, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
+Or = binary("Or", scalar.either, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
 Xor = binary("Xor", scalar.one_of, kinds=(Kind.BOOLEAN,), flops=0)
-Not = pointwise("Not", lambda node: scalar.negation(node.term(0)), flops=0)
+Not = pointwise("Not", lambda node: scalar.negation(node.term(0)), Trait.FOLDABLE, flops=0)
 BitwiseAnd = binary("BitwiseAnd", scalar.bit_and, kinds=(Kind.INTEGER,))
 BitwiseOr = binary("BitwiseOr", scalar.bit_or, kinds=(Kind.INTEGER,))
 BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,))
@@ -240,7 +240,7 @@ def _where(node: Node) -> Scalar:
 BitShift = broadcasting("BitShift", _bit_shift)
 IsNaN = pointwise("IsNaN", lambda node: scalar.is_nan(node.real(0)), flops=0)
 IsInf = pointwise("IsInf", _is_inf, flops=0)
-Where = broadcasting("Where", _where, flops=0)
+Where = broadcasting("Where", _where, Trait.FOLDABLE, flops=0)
 
 # ---- the same number, perhaps of another type
 
@@ -260,7 +260,7 @@ def _dropout(node: Node) -> Scalar:
     return node.term(0)
 
 
-Cast = pointwise("Cast", _cast, flops=0)
+Cast = pointwise("Cast", _cast, Trait.FOLDABLE, flops=0)
 CastLike = pointwise("CastLike", _cast_like, flops=0)
 Dropout = pointwise("Dropout", _dropout, flops=0)
 

@@ -29,26 +29,30 @@ def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) ->
 
 def binary(name: str, function: Function, *traits: Trait, kinds: tuple[Kind, ...] = (), flops: int = 1) -> Operator:
     """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
-
     commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
     return broadcasting(name, lambda node: function(*node.alike(*kinds, count=2)), *commutative, *traits, flops=flops)
 
 
-def variadic(name: str, meaning: Meaning, flops: int = 1) -> Operator:
+def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) -> Operator:
     """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
-    traits = (Trait.BROADCASTS, Trait.COMMUTATIVE)
-    return Operator(name, *traits, meaning=meaning, flops=count.per_operand(flops))
+    return Operator(name, Trait.BROADCASTS, Trait.COMMUTATIVE, *traits, meaning=meaning, flops=count.per_operand(flops))
 
 
-def reducing(name: str, formula: Callable[[Scalar, Over], Scalar], *kinds: Kind, flops: int = 1) -> Operator:
-    """Return the entry of a reduction of numbers of one of these kinds, all if none are given.
+def reducing(
+    name: str,
+    formula: Callable[[Scalar, Over], Scalar],
+    *traits: Trait,
+    kinds: tuple[Kind, ...] = NUMBERS,
+    flops: int = 1,
+) -> Operator:
+    """Return the entry of a reduction of numbers of one of these kinds.
 
     `formula` is the result from an element of the operand; `flops` is the number of operations for each of these.
     """
-    kinds = kinds or NUMBERS
     return Operator(
         name,
         Trait.REDUCTION,
+        *traits,
         reduced=lambda node, over: formula(node.term(0, *kinds), over),
         flops=count.per_input(flops),
     )

@@ -4,10 +4,10 @@ from onnxfuse.ops.families import moving
 from onnxfuse.ops.registry import Operator, Trait
 
 Constant = moving("Constant")
-ConstantOfShape = moving("ConstantOfShape")
-Range = moving("Range")
-Shape = moving("Shape")
-Size = moving("Size")
+ConstantOfShape = moving("ConstantOfShape", Trait.FOLDABLE)
+Range = moving("Range", Trait.FOLDABLE)
+Shape = moving("Shape", Trait.FOLDABLE)
+Size = moving("Size", Trait.FOLDABLE)
 
 EyeLike = moving("EyeLike", Trait.KEEPS_SHAPE)
 

@@ -18,16 +18,16 @@ def _log_sum_exp(x: Scalar, over: Over) -> Scalar:
     return scalar.log(over("sum", scalar.exp(x - shift))) + shift
 
 
-ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x))
+ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x), Trait.FOLDABLE)
 ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x))
-ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x))
-ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x))
-ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x))
+ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x), Trait.FOLDABLE)
+ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x), Trait.FOLDABLE)
+ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x), Trait.FOLDABLE)
 ReduceL1 = reducing("ReduceL1", lambda x, over: over("sum", scalar.absolute(x)), flops=2)
-ReduceL2 = reducing("ReduceL2", lambda x, over: scalar.sqrt(over("sum", x * x)), Kind.REAL, flops=2)
+ReduceL2 = reducing("ReduceL2", lambda x, over: scalar.sqrt(over("sum", x * x)), kinds=(Kind.REAL,), flops=2)
 ReduceSumSquare = reducing("ReduceSumSquare", lambda x, over: over("sum", x * x), flops=2)
-ReduceLogSum = reducing("ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), Kind.REAL)
-ReduceLogSumExp = reducing("ReduceLogSumExp", _log_sum_exp, Kind.REAL, flops=3)
+ReduceLogSum = reducing("ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), kinds=(Kind.REAL,))
+ReduceLogSumExp = reducing("ReduceLogSumExp", _log_sum_exp, kinds=(Kind.REAL,), flops=3)
 ArgMax = moving("ArgMax", Trait.REDUCTION)
 ArgMin = moving("ArgMin", Trait.REDUCTION)
 

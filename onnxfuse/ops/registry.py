@@ -48,6 +48,9 @@ class Trait(Enum):
     """Gives another result in each run."""
     OPAQUE = auto()
     """Nothing more is known of it here than its schema says."""
+    FOLDABLE = auto()
+    """Is inserted by exporters between weights and their use; onnx's reference computes it exactly, and as fast as the
+    weights are loaded."""
     SELECTS = auto()
     """Reads no more of the first input than it outputs."""
 
