@@ -1,5 +1,7 @@
 """Operators of com.microsoft and ai.onnx.ml, and those that ONNX Runtime knew in the default domain before ONNX did."""
 
+from onnx import TensorProto
+
 from onnxfuse.ops import flops, scalar
 from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.registry import Operator, Trait
@@ -18,12 +20,27 @@ def _quick_gelu(node: Node) -> Scalar:
     return x * scalar.sigmoid(x * node.number("alpha", 1.702))
 
 
+def _scaled_silu(node: Node) -> Scalar:
+    """The scale is an attribute or an input, which may be of another type."""
+    x, scale = node.real(0), node.optional(1)
+    if scale is None:
+        return _silu(x * node.number("alpha", 1.0))
+    if scale.dtype == x.dtype:
+        return _silu(x * scale)
+    return _silu((x.cast(TensorProto.FLOAT) * scale.cast(TensorProto.FLOAT)).cast(x.dtype))
+
+
+def _silu(x: Scalar) -> Scalar:
+    return x * scalar.sigmoid(x)
+
+
 BiasGelu = pointwise("BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 FastGelu = pointwise(
     "FastGelu", lambda node: scalar.gelu_tanh(_biased(node)), Trait.KEEPS_TYPE, flops=8, domain=MICROSOFT
 )
 MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
 QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
+ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
 SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, flops=flops.per_input(5))
 
