@@ -15,10 +15,11 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.channels import is_nhwc_to_nchw
-from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.schema import AttributeValue, is_random
+from onnxfuse.ops import Trait
 from onnxfuse.shapes.size_bounds import result_elements
 from onnxfuse.shapes.types import Dim, ValueType
 from onnxfuse.symbolic.integer import Int
@@ -159,7 +160,7 @@ def constant_folding(graph: Graph) -> bool:
     """Fold nodes that depend on constants alone, unless that would enlarge the file much."""
     changed = common_subexpressions(graph, lambda n: n.op == ops.Transpose and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
-        if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
+        if not is_foldable(node.op, node.domain) or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
             continue
         if _packs(graph, node):
             continue
@@ -402,7 +403,9 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     known = {v: a for v, a in arrays.items() if a is not None}
     if len(known) < len(arrays):
         return None
-    elements = result_elements(node.proto, known)
+    entry = ops.operator(node.op, node.domain)
+    keeps = node.domain and entry is not None and Trait.KEEPS_SHAPE in entry.traits
+    elements = known[node.inputs[0]].size if keeps else result_elements(node.proto, known)
     if elements is None:
         return None
     size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.nested import bodies
@@ -56,7 +56,7 @@ def _constant(graph: Graph, value: str, known: _Known, deep: int = DEEP) -> np.n
 
 def _computed(graph: Graph, value: str, known: _Known, deep: int) -> np.ndarray | None:
     node = graph.producer(value)
-    if node is None or node.domain or node.op not in FOLDABLE or len(node.outputs) != 1:
+    if node is None or not is_foldable(node.op, node.domain) or len(node.outputs) != 1:
         return None
     read = {v: _constant(graph, v, known, deep - 1) for v in node.inputs if v}
     arrays = {v: a for v, a in read.items() if a is not None and a.size <= FEW}

@@ -1,17 +1,21 @@
 """Attention and position embeddings."""
 
+from onnxfuse.ops import flops
 from onnxfuse.ops.inputs import Index, Length, data
 from onnxfuse.ops.registry import Operator, Trait
 
 Attention = Operator(
-    "Attention", Trait.ATTENTION,
+    "Attention",
+    Trait.ATTENTION,
+    flops=flops.attention,
     inputs=data("Q", "K", "V", "attn_mask", "past_key", "past_value") | {"nonpad_kv_seqlen": Length("K", -2)},
-)  # fmt: skip
+)
 
 RotaryEmbedding = Operator(
-    "RotaryEmbedding", Trait.KEEPS_SHAPE,
+    "RotaryEmbedding",
+    Trait.KEEPS_SHAPE,
     inputs=data("X", "cos_cache", "sin_cache") | {"position_ids": Index("cos_cache", 0)},
-)  # fmt: skip
+)
 
 LinearAttention = Operator("LinearAttention", Trait.OPAQUE)
 CausalConvWithState = Operator("CausalConvWithState", Trait.OPAQUE)

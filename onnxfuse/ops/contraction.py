@@ -1,12 +1,13 @@
 """Sums of products: matrix products and convolutions."""
 
+from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 
-MatMul = Operator("MatMul", Trait.CONTRACTION)
-Gemm = Operator("Gemm", Trait.CONTRACTION)
-Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES)
-ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION, Trait.SLIDES)
-Einsum = Operator("Einsum", Trait.CONTRACTION)
+MatMul = Operator("MatMul", Trait.CONTRACTION, flops=flops.matmul)
+Gemm = Operator("Gemm", Trait.CONTRACTION, flops=flops.gemm)
+Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES, flops=flops.convolution)
+ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION, Trait.SLIDES, flops=flops.transposed_convolution)
+Einsum = Operator("Einsum", Trait.CONTRACTION, Trait.FOLDABLE, flops=flops.einsum)
 
 DeformConv = Operator("DeformConv", Trait.OPAQUE, Trait.SLIDES)
 Det = Operator("Det", Trait.OPAQUE)

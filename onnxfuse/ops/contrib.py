@@ -2,6 +2,10 @@
 domain before ONNX did.
 """
 
+from onnx import TensorProto
+
+from onnxfuse.ops import flops, scalar
+from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.inputs import (
     CONDITION,
     DATA,
@@ -26,46 +30,97 @@ from onnxfuse.ops.inputs import (
     data,
 )
 from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.scalar import Node, Scalar
 
-MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
+_INPUTS = {"R": DATA, "T": Count(), "inputs": DATA}
 
-SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE)
+
+MICROSOFT = "com.microsoft"
+
+
+def _biased(node: Node) -> Scalar:
+    x, bias = node.real(0), node.optional(1)
+    return x if bias is None else x + bias
+
+
+def _quick_gelu(node: Node) -> Scalar:
+    x = node.real(0)
+    return x * scalar.sigmoid(x * node.number("alpha", 1.702))
+
+
+def _scaled_silu(node: Node) -> Scalar:
+    """The scale is an attribute or an input, which may be of another type."""
+    x, scale = node.real(0), node.optional(1)
+    if scale is None:
+        return _silu(x * node.number("alpha", 1.0))
+    if scale.dtype == x.dtype:
+        return _silu(x * scale)
+    return _silu((x.cast(TensorProto.FLOAT) * scale.cast(TensorProto.FLOAT)).cast(x.dtype))
+
+
+def _silu(x: Scalar) -> Scalar:
+    return x * scalar.sigmoid(x)
+
+
+BiasGelu = pointwise("BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
+FastGelu = pointwise(
+    "FastGelu", lambda node: scalar.gelu_tanh(_biased(node)), Trait.KEEPS_TYPE, flops=8, domain=MICROSOFT
+)
+MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
+QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
+ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
+
+SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, flops=flops.per_input(5))
 
 MicrosoftSimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT
+    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, domain=MICROSOFT, flops=flops.per_input(5)
 )
-BiasGelu = Operator("BiasGelu", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-FastGelu = Operator("FastGelu", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-MicrosoftGelu = Operator("Gelu", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-QuickGelu = Operator("QuickGelu", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
 MicrosoftRotaryEmbedding = Operator(
-    "RotaryEmbedding", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT,
+    "RotaryEmbedding",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
     inputs={
         "input": DATA,
         "position_ids": ByRank({1: Start("cos_cache", 0, "input", -2)}, Index("cos_cache", 0)),
         **data("cos_cache", "sin_cache"),
     },
-)  # fmt: skip
-MoE = Operator("MoE", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-QMoE = Operator("QMoE", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-BiasDropout = Operator("BiasDropout", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-GroupNorm = Operator("GroupNorm", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-BiasAdd = Operator("BiasAdd", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
-Inverse = Operator("Inverse", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
+)
+MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
+QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
+BiasDropout = Operator("BiasDropout", Trait.KEEPS_TYPE, domain=MICROSOFT)
+GroupNorm = Operator("GroupNorm", Trait.KEEPS_TYPE, domain=MICROSOFT)
+BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT)
+Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
 
-Imputer = Operator("Imputer", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=ML)
+Imputer = Operator("Imputer", Trait.KEEPS_TYPE, domain="ai.onnx.ml")
 
-FusedMatMul = Operator("FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT)
-FusedConv = Operator("FusedConv", Trait.CONTRACTION, domain=MICROSOFT)
+FusedMatMul = Operator("FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.matmul)
+FusedConv = Operator("FusedConv", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.convolution)
 MatMulNBits = Operator(
-    "MatMulNBits", Trait.CONTRACTION, domain=MICROSOFT,
+    "MatMulNBits",
+    Trait.CONTRACTION,
+    domain=MICROSOFT,
     inputs=data("A", "B", "scales", "zero_points") | {"g_idx": GroupIndex(), "bias": DATA},
-)  # fmt: skip
+)
 
+MicrosoftAttention = Operator(
+    "Attention",
+    Trait.ATTENTION,
+    domain=MICROSOFT,
+    inputs={
+        **data("input", "weights", "bias"),
+        "mask_index": ByRank({1: Length("input", 1)}, MASK),
+        **data("past", "attention_bias"),
+        "past_sequence_length": Start("past", 3, "input", 1),
+    },
+)
 MultiHeadAttention = Operator(
-    "MultiHeadAttention", Trait.ATTENTION, domain=MICROSOFT,
+    "MultiHeadAttention",
+    Trait.ATTENTION,
+    domain=MICROSOFT,
+    flops=flops.multi_head_attention,
     inputs={
         **data("query", "key", "value", "bias"),
         "key_padding_mask": ByRank({1: Length("key", 1)}, MASK),
@@ -73,151 +128,189 @@ MultiHeadAttention = Operator(
         "past_sequence_length": Start("past_key", 2, "query", 1),
         "cache_indirection": Index("cache_indirection", 1),
     },
-)  # fmt: skip
+)
 GroupQueryAttention = Operator(
-    "GroupQueryAttention", Trait.ATTENTION, domain=MICROSOFT,
+    "GroupQueryAttention",
+    Trait.ATTENTION,
+    domain=MICROSOFT,
     inputs={
         **data("query", "key", "value", "past_key", "past_value"),
-        "seqlens_k": LastToken(), "total_sequence_length": TotalLength(),
+        "seqlens_k": LastToken(),
+        "total_sequence_length": TotalLength(),
         **data("cos_cache", "sin_cache"),
         "position_ids": IfPresent("cos_cache", Index("cos_cache", 0), Count()),
         **data("attention_bias", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
     },
-)  # fmt: skip
-MicrosoftAttention = Operator(
-    "Attention", domain=MICROSOFT,
-    inputs={
-        **data("input", "weights", "bias"),
-        "mask_index": ByRank({1: Length("input", 1)}, MASK),
-        **data("past", "attention_bias"),
-        "past_sequence_length": Start("past", 3, "input", 1),
-    },
-)  # fmt: skip
+)
+
+SkipLayerNormalization = Operator("SkipLayerNormalization", Trait.OPAQUE, domain=MICROSOFT, flops=flops.per_input(9))
+SkipSimplifiedLayerNormalization = Operator(
+    "SkipSimplifiedLayerNormalization", Trait.OPAQUE, domain=MICROSOFT, flops=flops.per_input(6)
+)
+
+MicrosoftGatherND = moving(
+    "GatherND", Trait.SELECTS, Trait.CARRIES, domain=MICROSOFT, inputs={"data": DATA, "indices": IndexTuples("data")}
+)
+MicrosoftPad = moving(
+    "Pad", Trait.CARRIES_SOME, domain=MICROSOFT, inputs={"data": DATA, "pads": Padding(), "value": DATA}
+)
+MicrosoftRange = moving("Range", domain=MICROSOFT)
+MicrosoftTrilu = moving(
+    "Trilu", Trait.KEEPS_SHAPE, Trait.CARRIES_SOME, domain=MICROSOFT, inputs={"X": DATA, "k": Offset(-2, 2)}
+)
+MicrosoftUnique = moving("Unique", domain=MICROSOFT)
 QAttention = Operator(
-    "QAttention", domain=MICROSOFT,
+    "QAttention",
+    domain=MICROSOFT,
     inputs={
         **data("input", "weight", "bias", "input_scale", "weight_scale"),
         "mask_index": ByRank({1: Length("input", 1)}, MASK),
         **data("input_zero_point", "weight_zero_point", "past"),
     },
-)  # fmt: skip
+)
 DecoderMaskedMultiHeadAttention = Operator(
-    "DecoderMaskedMultiHeadAttention", domain=MICROSOFT,
+    "DecoderMaskedMultiHeadAttention",
+    domain=MICROSOFT,
     inputs={
-        **data("query", "key", "value"), "mask_index": MASK, **data("attention_bias", "past_key", "past_value"),
+        **data("query", "key", "value"),
+        "mask_index": MASK,
+        **data("attention_bias", "past_key", "past_value"),
         "past_sequence_length": Start("past_key", 2, "query", 1),
-        "beam_width": Count(1, 1), "cache_indirection": Index("cache_indirection", 1), "bias": DATA,
+        "beam_width": Count(1, 1),
+        "cache_indirection": Index("cache_indirection", 1),
+        "bias": DATA,
     },
-)  # fmt: skip
+)
 DecoderMaskedSelfAttention = Operator(
-    "DecoderMaskedSelfAttention", domain=MICROSOFT,
+    "DecoderMaskedSelfAttention",
+    domain=MICROSOFT,
     inputs={
-        **data("input", "weights", "bias"), "mask_index": MASK, **data("past", "attention_bias"),
+        **data("input", "weights", "bias"),
+        "mask_index": MASK,
+        **data("past", "attention_bias"),
         "past_sequence_length": Start("past", 3, "input", 1),
-        "beam_width": Count(1, 1), "cache_indirection": Index("cache_indirection", 1),
+        "beam_width": Count(1, 1),
+        "cache_indirection": Index("cache_indirection", 1),
     },
-)  # fmt: skip
+)
 LongformerAttention = Operator(
-    "LongformerAttention", domain=MICROSOFT,
+    "LongformerAttention",
+    domain=MICROSOFT,
     inputs={
-        **data("input", "weight", "bias", "mask", "global_weight", "global_bias"), "global": MASK,
+        **data("input", "weight", "bias", "mask", "global_weight", "global_bias"),
+        "global": MASK,
     },
-)  # fmt: skip
+)
 SparseAttention = Operator(
-    "SparseAttention", domain=MICROSOFT,
+    "SparseAttention",
+    domain=MICROSOFT,
     inputs={
         **data("query", "key", "value", "past_key", "past_value", "block_row_indices", "block_col_indices"),
-        "total_sequence_length": Whole("past_key", 2), "key_total_sequence_lengths": Length("past_key", 2),
+        "total_sequence_length": Whole("past_key", 2),
+        "key_total_sequence_lengths": Length("past_key", 2),
         **data("cos_cache", "sin_cache"),
     },
-)  # fmt: skip
+)
 RelativePositionBias = Operator(
-    "RelativePositionBias", domain=MICROSOFT,
+    "RelativePositionBias",
+    domain=MICROSOFT,
     inputs={"bias_table": DATA, "query_length": Count(4, 4), "key_length": Count(4, 4)},
-)  # fmt: skip
+)
 MRotaryEmbedding = Operator(
-    "MRotaryEmbedding", domain=MICROSOFT,
+    "MRotaryEmbedding",
+    domain=MICROSOFT,
     inputs={"input": DATA, "position_ids": Index("cos_cache", 0), **data("cos_cache", "sin_cache")},
-)  # fmt: skip
-
+)
 EmbedLayerNormalization = Operator(
-    "EmbedLayerNormalization", domain=MICROSOFT,
+    "EmbedLayerNormalization",
+    domain=MICROSOFT,
     inputs={
-        "input_ids": Index("word_embedding", 0), "segment_ids": Index("segment_embedding", 0),
+        "input_ids": Index("word_embedding", 0),
+        "segment_ids": Index("segment_embedding", 0),
         **data("word_embedding", "position_embedding", "segment_embedding", "gamma", "beta"),
-        "mask": MASK, "position_ids": Index("position_embedding", 0),
+        "mask": MASK,
+        "position_ids": Index("position_embedding", 0),
     },
-)  # fmt: skip
+)
 QEmbedLayerNormalization = Operator(
-    "QEmbedLayerNormalization", domain=MICROSOFT,
+    "QEmbedLayerNormalization",
+    domain=MICROSOFT,
     inputs={
-        "input_ids": Index("word_embedding_quant", 0), "segment_ids": Index("segment_embedding", 0),
+        "input_ids": Index("word_embedding_quant", 0),
+        "segment_ids": Index("segment_embedding", 0),
         **data("word_embedding_quant", "position_embedding_quant", "segment_embedding", "gamma_quant", "beta_quant"),
         "mask": MASK,
         **data(
-            "word_embedding_scale", "position_embedding_scale", "segment_embedding_scale", "gamma_scale", "beta_scale",
-            "word_embedding_zero_point", "position_embedding_zero_point", "segment_embedding_zero_point",
-            "gamma_zero_point", "beta_zero_point",
+            "word_embedding_scale",
+            "position_embedding_scale",
+            "segment_embedding_scale",
+            "gamma_scale",
+            "beta_scale",
+            "word_embedding_zero_point",
+            "position_embedding_zero_point",
+            "segment_embedding_zero_point",
+            "gamma_zero_point",
+            "beta_zero_point",
         ),
     },
-)  # fmt: skip
+)
 TorchEmbedding = Operator(
-    "TorchEmbedding", domain=MICROSOFT,
+    "TorchEmbedding",
+    domain=MICROSOFT,
     inputs={
-        "weight": DATA, "indices": Index("weight", 0), "padding_idx": Offset(0, 0), "scale_grad_by_freq": CONDITION,
+        "weight": DATA,
+        "indices": Index("weight", 0),
+        "padding_idx": Offset(0, 0),
+        "scale_grad_by_freq": CONDITION,
     },
-)  # fmt: skip
+)
 WordConvEmbedding = Operator(
     "WordConvEmbedding", domain=MICROSOFT, inputs={"Sequence": Index("C", 0), **data("W", "B", "C")}
 )
 GatherBlockQuantized = Operator(
-    "GatherBlockQuantized", domain=MICROSOFT,
+    "GatherBlockQuantized",
+    domain=MICROSOFT,
     inputs={"data": DATA, "indices": Index("data", ("gather_axis", 0)), **data("scales", "zero_points")},
-)  # fmt: skip
+)
 NGramRepeatBlock = Operator(
     "NGramRepeatBlock", domain=MICROSOFT, inputs={"input_ids": Index("scores", 1), "scores": DATA}
 )
-
 AttnLSTM = Operator(
-    "AttnLSTM", domain=MICROSOFT,
+    "AttnLSTM",
+    domain=MICROSOFT,
     inputs={
-        **data("X", "W", "R", "B"), "sequence_lens": Length("X", 0),
-        **data("initial_h", "initial_c", "P", "QW", "MW", "V", "M"), "memory_seq_lens": Length("M", 1), "AW": DATA,
+        **data("X", "W", "R", "B"),
+        "sequence_lens": Length("X", 0),
+        **data("initial_h", "initial_c", "P", "QW", "MW", "V", "M"),
+        "memory_seq_lens": Length("M", 1),
+        "AW": DATA,
     },
-)  # fmt: skip
+)
 DynamicQuantizeLSTM = Operator(
-    "DynamicQuantizeLSTM", domain=MICROSOFT,
+    "DynamicQuantizeLSTM",
+    domain=MICROSOFT,
     inputs={
-        **data("X", "W", "R", "B"), "sequence_lens": Length("X", 0),
+        **data("X", "W", "R", "B"),
+        "sequence_lens": Length("X", 0),
         **data("initial_h", "initial_c", "P", "W_scale", "W_zero_point", "R_scale", "R_zero_point"),
     },
-)  # fmt: skip
+)
 CropAndResize = Operator(
-    "CropAndResize", domain=MICROSOFT,
+    "CropAndResize",
+    domain=MICROSOFT,
     inputs={"X": DATA, "rois": Fraction(), "batch_indices": Index("X", 0), "crop_size": Extents()},
-)  # fmt: skip
+)
 MaxpoolWithMask = Operator("MaxpoolWithMask", domain=MICROSOFT, inputs={"X": DATA, "M": MASK})
 MicrosoftDequantizeLinear = Operator(
-    "DequantizeLinear", Trait.QUANTIZES, domain=MICROSOFT,
+    "DequantizeLinear",
+    Trait.QUANTIZES,
+    domain=MICROSOFT,
     inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
-)  # fmt: skip
+)
 ExpandDims = Operator("ExpandDims", Trait.VIEW, domain=MICROSOFT, inputs={"X": DATA, "axis": Axes("X")})
-MicrosoftGatherND = Operator(
-    "GatherND", Trait.CARRIES, domain=MICROSOFT, inputs={"data": DATA, "indices": IndexTuples("data")}
-)
-MicrosoftPad = Operator(
-    "Pad", Trait.CARRIES_SOME, domain=MICROSOFT, inputs={"data": DATA, "pads": Padding(), "value": DATA}
-)
-MicrosoftTrilu = Operator("Trilu", Trait.CARRIES_SOME, domain=MICROSOFT, inputs={"X": DATA, "k": Offset(-2, 2)})
-
 ArrayFeatureExtractor = Operator("ArrayFeatureExtractor", domain=ML, inputs={"X": DATA, "Y": Index("X", -1)})
 CategoryMapper = Operator("CategoryMapper", domain=ML, inputs=data("X"))
 LabelEncoder = Operator("LabelEncoder", domain=ML, inputs=data("X"))
-
-_INPUTS = {"R": DATA, "T": Count(), "inputs": DATA}
 Adagrad = Operator("Adagrad", domain=TRAINING, inputs=_INPUTS)
 Adam = Operator("Adam", domain=TRAINING, inputs=_INPUTS)
 Momentum = Operator("Momentum", domain=TRAINING, inputs=_INPUTS)
-
-SkipLayerNormalization = Operator("SkipLayerNormalization", Trait.OPAQUE, domain=MICROSOFT)
-SkipSimplifiedLayerNormalization = Operator("SkipSimplifiedLayerNormalization", Trait.OPAQUE, domain=MICROSOFT)

@@ -1,85 +1,287 @@
 """Elementwise operators: arithmetic, activations, comparisons, logic, casts."""
 
+import math
+from functools import reduce
+
+from onnx import TensorProto
+
+from onnxfuse.ops import flops, scalar
+from onnxfuse.ops.families import binary, broadcasting, pointwise, unary, variadic
 from onnxfuse.ops.inputs import CONDITION, DATA, Fraction, Offset, data
 from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Node, Scalar
 
-Relu = Operator("Relu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-LeakyRelu = Operator("LeakyRelu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Sigmoid = Operator("Sigmoid", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-HardSigmoid = Operator("HardSigmoid", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-HardSwish = Operator("HardSwish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Tanh = Operator("Tanh", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Clip = Operator("Clip", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Elu = Operator("Elu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Selu = Operator("Selu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Celu = Operator("Celu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Softplus = Operator("Softplus", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Softsign = Operator("Softsign", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Gelu = Operator("Gelu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Mish = Operator("Mish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Swish = Operator("Swish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Erf = Operator("Erf", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Abs = Operator("Abs", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Neg = Operator("Neg", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-ThresholdedRelu = Operator("ThresholdedRelu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Shrink = Operator("Shrink", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+# ---- scalar functions
+Sigmoid = unary("Sigmoid", scalar.sigmoid, Trait.FINITE_FROM_ZERO, flops=4)
+Tanh = unary("Tanh", scalar.tanh, Trait.FINITE_FROM_ZERO)
+Softplus = unary("Softplus", scalar.softplus, Trait.FINITE_FROM_ZERO, flops=3)
+Erf = unary("Erf", scalar.erf, Trait.FINITE_FROM_ZERO)
+Sqrt = unary("Sqrt", scalar.sqrt, Trait.FOLDABLE)
+Exp = unary("Exp", scalar.exp, Trait.FOLDABLE)
+Log = unary("Log", scalar.log)
+Reciprocal = unary("Reciprocal", scalar.reciprocal, Trait.FOLDABLE)
+Sin = unary("Sin", scalar.sin)
+Cos = unary("Cos", scalar.cos)
+Tan = unary("Tan", scalar.tan)
+Asin = unary("Asin", scalar.asin)
+Acos = unary("Acos", scalar.acos)
+Atan = unary("Atan", scalar.atan, Trait.HALF_ON_CPU)
+Sinh = unary("Sinh", scalar.sinh)
+Cosh = unary("Cosh", scalar.cosh)
+Asinh = unary("Asinh", scalar.asinh)
+Acosh = unary("Acosh", scalar.acosh)
+Atanh = unary("Atanh", scalar.atanh)
+Floor = unary("Floor", scalar.floor, Trait.FOLDABLE)
+Ceil = unary("Ceil", scalar.ceil, Trait.FOLDABLE)
+Round = unary("Round", scalar.round_half_even)
 
-Sqrt = Operator("Sqrt", Trait.KEEPS_SHAPE)
-Exp = Operator("Exp", Trait.KEEPS_SHAPE)
-Log = Operator("Log", Trait.KEEPS_SHAPE)
-Reciprocal = Operator("Reciprocal", Trait.KEEPS_SHAPE)
-Sin = Operator("Sin", Trait.KEEPS_SHAPE)
-Cos = Operator("Cos", Trait.KEEPS_SHAPE)
-Tan = Operator("Tan", Trait.KEEPS_SHAPE)
-Asin = Operator("Asin", Trait.KEEPS_SHAPE)
-Acos = Operator("Acos", Trait.KEEPS_SHAPE)
-Atan = Operator("Atan", Trait.KEEPS_SHAPE, Trait.HALF_ON_CPU)
-Sinh = Operator("Sinh", Trait.KEEPS_SHAPE)
-Cosh = Operator("Cosh", Trait.KEEPS_SHAPE)
-Asinh = Operator("Asinh", Trait.KEEPS_SHAPE)
-Acosh = Operator("Acosh", Trait.KEEPS_SHAPE)
-Atanh = Operator("Atanh", Trait.KEEPS_SHAPE)
-Floor = Operator("Floor", Trait.KEEPS_SHAPE)
-Ceil = Operator("Ceil", Trait.KEEPS_SHAPE)
-Round = Operator("Round", Trait.KEEPS_SHAPE)
-Sign = Operator("Sign", Trait.KEEPS_SHAPE)
-Not = Operator("Not", Trait.KEEPS_SHAPE, inputs={"X": CONDITION})
-BitwiseNot = Operator("BitwiseNot", Trait.KEEPS_SHAPE, inputs=data("X"))
-IsNaN = Operator("IsNaN", Trait.KEEPS_SHAPE)
-IsInf = Operator("IsInf", Trait.KEEPS_SHAPE)
-Cast = Operator("Cast", Trait.KEEPS_SHAPE, Trait.CASTS)
-CastLike = Operator("CastLike", Trait.KEEPS_SHAPE, Trait.CASTS)
-Dropout = Operator(
-    "Dropout", Trait.KEEPS_SHAPE, inputs={"data": DATA, "ratio": Fraction(0, 0), "training_mode": CONDITION}
+Relu = pointwise("Relu", lambda node: scalar.relu(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Abs = pointwise("Abs", lambda node: scalar.absolute(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Neg = pointwise("Neg", lambda node: scalar.neg(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Sign = pointwise("Sign", lambda node: scalar.sign(node.term(0, *NUMBERS)))
+
+# ---- activations
+
+Mish = unary(
+    "Mish", Function("mish", lambda x: x * scalar.tanh(scalar.softplus(x)), half=True), Trait.FINITE_FROM_ZERO, flops=5
 )
 
-Add = Operator("Add", Trait.BROADCASTS, Trait.COMMUTATIVE)
-Mul = Operator("Mul", Trait.BROADCASTS, Trait.COMMUTATIVE)
-And = Operator("And", Trait.BROADCASTS, Trait.COMMUTATIVE, inputs={"A": CONDITION, "B": CONDITION})
-Or = Operator("Or", Trait.BROADCASTS, Trait.COMMUTATIVE, inputs={"A": CONDITION, "B": CONDITION})
-Xor = Operator("Xor", Trait.BROADCASTS, Trait.COMMUTATIVE, inputs={"A": CONDITION, "B": CONDITION})
-Max = Operator("Max", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.CARRIES, Trait.IDENTITY_OF_ONE, inputs=data("data_0"))
-Min = Operator("Min", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.CARRIES, Trait.IDENTITY_OF_ONE, inputs=data("data_0"))
-Sum = Operator("Sum", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.IDENTITY_OF_ONE)
-Mean = Operator("Mean", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.IDENTITY_OF_ONE)
-BitwiseAnd = Operator("BitwiseAnd", Trait.BROADCASTS, Trait.COMMUTATIVE, inputs=data("A", "B"))
-BitwiseOr = Operator("BitwiseOr", Trait.BROADCASTS, Trait.COMMUTATIVE, inputs=data("A", "B"))
-BitwiseXor = Operator("BitwiseXor", Trait.BROADCASTS, Trait.COMMUTATIVE, inputs=data("A", "B"))
 
-Sub = Operator("Sub", Trait.BROADCASTS)
-Div = Operator("Div", Trait.BROADCASTS)
-Pow = Operator("Pow", Trait.BROADCASTS)
-Mod = Operator("Mod", Trait.BROADCASTS)
-Where = Operator("Where", Trait.BROADCASTS, Trait.CARRIES, inputs={"condition": CONDITION, "X": DATA, "Y": DATA})
-BitShift = Operator("BitShift", Trait.BROADCASTS, inputs={"X": DATA, "Y": Offset(0, 7)})
+def _clip(node: Node) -> Scalar:
+    """The bounds were attributes before opset 11."""
+    x = node.term(0)
+    if node.opset < 11:
+        return scalar.clip(x, node.number("min", -math.inf), node.number("max", math.inf))
+    low, high = node.optional(1), node.optional(2)
+    if low is not None:
+        x = scalar.at_least(x, low)
+    return x if high is None else scalar.at_most(x, high)
 
-Equal = Operator("Equal", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.COMPARISON, inputs=data("A", "B"))
 
-Greater = Operator("Greater", Trait.BROADCASTS, Trait.COMPARISON)
-GreaterOrEqual = Operator("GreaterOrEqual", Trait.BROADCASTS, Trait.COMPARISON)
-Less = Operator("Less", Trait.BROADCASTS, Trait.COMPARISON)
-LessOrEqual = Operator("LessOrEqual", Trait.BROADCASTS, Trait.COMPARISON)
+def _leaky_relu(node: Node) -> Scalar:
+    x = node.real(0)
+    return _where_negative(x, x * node.number("alpha", 0.01), x)
 
-PRelu = Operator("PRelu")
+
+def _elu(node: Node) -> Scalar:
+    x = node.real(0)
+    return _where_negative(x, scalar.expm1(x) * node.number("alpha", 1.0), x)
+
+
+def _celu(node: Node) -> Scalar:
+    x, alpha = node.real(0), node.number("alpha", 1.0)
+    return _where_negative(x, scalar.expm1(x / alpha) * alpha, x)
+
+
+def _selu(node: Node) -> Scalar:
+    x = node.real(0)
+    alpha, gamma = node.number("alpha", 1.67326319217681884765625), node.number("gamma", 1.05070102214813232421875)
+    return _where_negative(x, scalar.expm1(x) * (alpha * gamma), x * gamma)
+
+
+def _where_negative(x: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
+    return scalar.where(scalar.less(x, 0.0), then, otherwise)
+
+
+def _thresholded_relu(node: Node) -> Scalar:
+    x = node.real(0)
+    above = scalar.greater(x, node.number("alpha", 1.0))
+    return scalar.where(above, x, x.number(0))
+
+
+def _shrink(node: Node) -> Scalar:
+    x, bias, threshold = node.term(0), node.number("bias", 0.0), node.number("lambd", 0.5)
+    above, below = scalar.greater(x, threshold), scalar.less(x, -threshold)
+    inner = scalar.where(above, x - bias, x.number(0))
+    return scalar.where(below, x + bias, inner)
+
+
+def _hard_sigmoid(node: Node) -> Scalar:
+    x = node.real(0)
+    return _hard_gate(x, node.number("alpha", 0.2), node.number("beta", 0.5))
+
+
+def _hard_swish(node: Node) -> Scalar:
+    x = node.real(0)
+    return x * _hard_gate(x, 1 / 6, 0.5)
+
+
+def _hard_gate(x: Scalar, alpha: float, beta: float) -> Scalar:
+    return scalar.clip(x * alpha + beta, 0.0, 1.0)
+
+
+def _softsign(node: Node) -> Scalar:
+    x = node.real(0)
+    return x / (scalar.absolute(x) + 1.0)
+
+
+def _gelu(node: Node) -> Scalar:
+    approximate = node.text("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        raise node.refusal(f"with approximate={approximate!r}")
+    x = node.real(0)
+    return scalar.gelu(x) if approximate == "none" else scalar.gelu_tanh(x)
+
+
+def _swish(node: Node) -> Scalar:
+    x = node.real(0)
+    return x * scalar.sigmoid(x * node.number("alpha", 1.0))
+
+
+def _prelu(node: Node) -> Scalar:
+    x, slope = node.alike(count=2)
+    positive = scalar.greater(x, 0.0)
+    return scalar.where(positive, x, x * slope)
+
+
+LeakyRelu = pointwise("LeakyRelu", _leaky_relu, Trait.FINITE_FROM_ZERO, flops=2)
+Clip = pointwise("Clip", _clip, Trait.FINITE_FROM_ZERO, Trait.FOLDABLE, flops=2)
+Elu = pointwise("Elu", _elu, Trait.FINITE_FROM_ZERO, flops=3)
+Celu = pointwise("Celu", _celu, Trait.FINITE_FROM_ZERO, flops=4)
+Selu = pointwise("Selu", _selu, Trait.FINITE_FROM_ZERO, flops=4)
+ThresholdedRelu = pointwise("ThresholdedRelu", _thresholded_relu, Trait.FINITE_FROM_ZERO)
+Shrink = pointwise("Shrink", _shrink, Trait.FINITE_FROM_ZERO)
+HardSigmoid = pointwise("HardSigmoid", _hard_sigmoid, Trait.FINITE_FROM_ZERO, flops=4)
+HardSwish = pointwise("HardSwish", _hard_swish, Trait.FINITE_FROM_ZERO, flops=5)
+Softsign = pointwise("Softsign", _softsign, Trait.FINITE_FROM_ZERO, flops=3)
+Gelu = pointwise("Gelu", _gelu, Trait.FINITE_FROM_ZERO, flops=5)
+Swish = pointwise("Swish", _swish, Trait.FINITE_FROM_ZERO, flops=5)
+PRelu = Operator("PRelu", meaning=_prelu, flops=flops.per_output(2))
+
+# ---- arithmetic
+
+
+def _combined(function: Function, terms: tuple[Scalar, ...]) -> Scalar:
+    return reduce(lambda total, term: function(total, term), terms)
+
+
+def _mean(node: Node) -> Scalar:
+    terms = node.alike()
+    total = _combined(scalar.add, terms)
+    return total / float(len(terms)) if len(terms) > 1 else total
+
+
+def _mod(node: Node) -> Scalar:
+    a, b = node.alike(count=2)
+    if node.number("fmod", 0):
+        return scalar.fmod_real(a, b) if a.is_real else scalar.fmod_integer(a, b)
+    return scalar.mod_real(a, b) if a.is_real else scalar.mod_integer(a, b)
+
+
+def _pow(node: Node) -> Scalar:
+    """The result has the base's type; a base and an exponent of different types compute in float or double."""
+    x, y = node.term(0), node.term(1)
+    special = scalar.REAL_POWERS if x.is_real else scalar.POWERS
+    if y.literal is not None and float(y.literal) in special:
+        return special[float(y.literal)](x, y)
+    if x.is_real:
+        return scalar.power(x, y.cast(x.dtype))
+    # Exact for results up to 2^53, as in numpy's and ONNX Runtime's float path.
+    return scalar.power(x.cast(TensorProto.DOUBLE), y.cast(TensorProto.DOUBLE)).cast(x.dtype)
+
+
+Add = binary("Add", scalar.add, Trait.FOLDABLE, kinds=NUMBERS)
+Sub = binary("Sub", scalar.sub, Trait.FOLDABLE, kinds=NUMBERS)
+Mul = binary("Mul", scalar.mul, Trait.FOLDABLE, kinds=NUMBERS)
+Div = binary("Div", scalar.div, Trait.FOLDABLE, kinds=NUMBERS)
+Pow = broadcasting("Pow", _pow, Trait.FOLDABLE)
+Mod = broadcasting("Mod", _mod, Trait.FOLDABLE)
+
+
+Sum = variadic("Sum", lambda node: _combined(scalar.add, node.alike()), Trait.IDENTITY_OF_ONE)
+Max = variadic(
+    "Max",
+    lambda node: _combined(scalar.maximum, node.alike()),
+    Trait.FOLDABLE,
+    Trait.CARRIES,
+    Trait.IDENTITY_OF_ONE,
+    inputs=data("data_0"),
+)
+Min = variadic(
+    "Min",
+    lambda node: _combined(scalar.minimum, node.alike()),
+    Trait.FOLDABLE,
+    Trait.CARRIES,
+    Trait.IDENTITY_OF_ONE,
+    inputs=data("data_0"),
+)
+Mean = variadic("Mean", _mean, Trait.IDENTITY_OF_ONE, flops=2)
+
+# ---- comparisons and logic
+
+Equal = binary("Equal", scalar.equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, inputs=data("A", "B"))
+Greater = binary("Greater", scalar.greater, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+GreaterOrEqual = binary("GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+Less = binary("Less", scalar.less, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+LessOrEqual = binary("LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+And = binary(
+    "And", scalar.both, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
+)
+Or = binary(
+    "Or", scalar.either, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
+)
+Xor = binary("Xor", scalar.one_of, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION})
+Not = pointwise("Not", lambda node: scalar.negation(node.term(0)), Trait.FOLDABLE, flops=0, inputs={"X": CONDITION})
+BitwiseAnd = binary("BitwiseAnd", scalar.bit_and, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
+BitwiseOr = binary("BitwiseOr", scalar.bit_or, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
+BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
+BitwiseNot = pointwise("BitwiseNot", lambda node: scalar.bit_not(node.term(0, Kind.INTEGER)), inputs=data("X"))
+
+
+def _bit_shift(node: Node) -> Scalar:
+    a, b = node.alike(Kind.INTEGER, count=2)
+    direction = node.text("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise node.refusal(f"with direction {direction!r}, expected LEFT or RIGHT")
+    return scalar.shift_left(a, b) if direction == "LEFT" else scalar.shift_right(a, b)
+
+
+def _is_inf(node: Node) -> Scalar:
+    x = node.real(0)
+    wanted = [
+        scalar.equal(x, infinity)
+        for attribute, infinity in (("detect_positive", math.inf), ("detect_negative", -math.inf))
+        if node.number(attribute, 1)
+    ]
+    if not wanted:
+        raise node.refusal("that detects neither sign")
+    return wanted[0] if len(wanted) == 1 else scalar.either(*wanted)
+
+
+def _where(node: Node) -> Scalar:
+    return scalar.where(node.term(0), *node.alike(first=1, count=2))
+
+
+BitShift = broadcasting("BitShift", _bit_shift, inputs={"X": DATA, "Y": Offset(0, 7)})
+IsNaN = pointwise("IsNaN", lambda node: scalar.is_nan(node.real(0)), flops=0)
+IsInf = pointwise("IsInf", _is_inf, flops=0)
+Where = broadcasting(
+    "Where", _where, Trait.FOLDABLE, Trait.CARRIES, flops=0, inputs={"condition": CONDITION, "X": DATA, "Y": DATA}
+)
+
+# ---- the same number, perhaps of another type
+
+
+def _cast(node: Node) -> Scalar:
+    return node.term(0).cast(int(node.number("to", 0)))
+
+
+def _cast_like(node: Node) -> Scalar:
+    return node.term(0).cast(node.term(1).dtype)
+
+
+def _dropout(node: Node) -> Scalar:
+    training = node.optional(2)
+    if training is not None and (training.literal is None or training.literal):
+        raise node.refusal("in training mode")
+    return node.term(0)
+
+
+Cast = pointwise("Cast", _cast, Trait.FOLDABLE, Trait.CASTS, flops=0)
+CastLike = pointwise("CastLike", _cast_like, Trait.CASTS, flops=0)
+Dropout = pointwise(
+    "Dropout", _dropout, flops=0, inputs={"data": DATA, "ratio": Fraction(0, 0), "training_mode": CONDITION}
+)
+
 BitCast = Operator("BitCast")
 SwiGLU = Operator("SwiGLU")

@@ -5,17 +5,18 @@ from onnxfuse.ops.registry import Operator, Trait
 
 QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 DequantizeLinear = Operator(
-    "DequantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES,
+    "DequantizeLinear",
+    Trait.KEEPS_SHAPE,
+    Trait.QUANTIZES,
     inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
-)  # fmt: skip
+)
 DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 
 QLinearConv = Operator(
-    "QLinearConv", Trait.SLIDES,
-    inputs=data(
-        "x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"
-    ),
-)  # fmt: skip
+    "QLinearConv",
+    Trait.SLIDES,
+    inputs=data("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"),
+)
 QLinearMatMul = Operator("QLinearMatMul")
 ConvInteger = Operator("ConvInteger", Trait.SLIDES)
 MatMulInteger = Operator("MatMulInteger")

@@ -1,35 +1,53 @@
 """Reductions, normalizations, softmax, running sums."""
 
+import math
+
+from onnxfuse.ops import scalar
+from onnxfuse.ops.families import moving, reducing
+from onnxfuse.ops.flops import per_input
 from onnxfuse.ops.inputs import DATA, Axes, Index
-from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.registry import Operator, Over, Trait
+from onnxfuse.ops.scalar import Kind, Scalar
 
 _INPUTS = {"data": DATA, "axes": Axes("data")}
 
-ReduceL1 = Operator("ReduceL1", Trait.REDUCTION, inputs=_INPUTS)
-ReduceL2 = Operator("ReduceL2", Trait.REDUCTION, inputs=_INPUTS)
-ReduceLogSum = Operator("ReduceLogSum", Trait.REDUCTION, inputs=_INPUTS)
-ReduceLogSumExp = Operator("ReduceLogSumExp", Trait.REDUCTION, inputs=_INPUTS)
-ReduceMax = Operator("ReduceMax", Trait.REDUCTION, inputs=_INPUTS)
-ReduceMean = Operator("ReduceMean", Trait.REDUCTION, inputs=_INPUTS)
-ReduceMin = Operator("ReduceMin", Trait.REDUCTION, inputs=_INPUTS)
-ReduceProd = Operator("ReduceProd", Trait.REDUCTION, inputs=_INPUTS)
-ReduceSum = Operator("ReduceSum", Trait.REDUCTION, inputs=_INPUTS)
-ReduceSumSquare = Operator("ReduceSumSquare", Trait.REDUCTION, inputs=_INPUTS)
-ArgMax = Operator("ArgMax", Trait.REDUCTION, Trait.CHOOSES)
-ArgMin = Operator("ArgMin", Trait.REDUCTION, Trait.CHOOSES)
 
-Softmax = Operator("Softmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX)
-LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX)
+def _log_sum_exp(x: Scalar, over: Over) -> Scalar:
+    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = max(x), or 0 where that is infinite."""
+    greatest = over("max", x)
+    zero = x.number(0)
+    finite = scalar.less(scalar.absolute(greatest), math.inf)
+    shift = scalar.where(finite, greatest, zero)
+    return scalar.log(over("sum", scalar.exp(x - shift))) + shift
+
+
+ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x), Trait.FOLDABLE, inputs=_INPUTS)
+ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), inputs=_INPUTS)
+ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x), Trait.FOLDABLE, inputs=_INPUTS)
+ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x), Trait.FOLDABLE, inputs=_INPUTS)
+ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x), Trait.FOLDABLE, inputs=_INPUTS)
+ReduceL1 = reducing("ReduceL1", lambda x, over: over("sum", scalar.absolute(x)), flops=2, inputs=_INPUTS)
+ReduceL2 = reducing(
+    "ReduceL2", lambda x, over: scalar.sqrt(over("sum", x * x)), kinds=(Kind.REAL,), flops=2, inputs=_INPUTS
+)
+ReduceSumSquare = reducing("ReduceSumSquare", lambda x, over: over("sum", x * x), flops=2, inputs=_INPUTS)
+ReduceLogSum = reducing("ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), kinds=(Kind.REAL,), inputs=_INPUTS)
+ReduceLogSumExp = reducing("ReduceLogSumExp", _log_sum_exp, kinds=(Kind.REAL,), flops=3, inputs=_INPUTS)
+ArgMax = moving("ArgMax", Trait.REDUCTION, Trait.CHOOSES)
+ArgMin = moving("ArgMin", Trait.REDUCTION, Trait.CHOOSES)
+
+Softmax = Operator("Softmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX, flops=per_input(5))
+LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX, flops=per_input(6))
 Hardmax = Operator("Hardmax", Trait.KEEPS_SHAPE, Trait.CHOOSES)
-LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE)
-RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE)
-InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE, Trait.HALF_ON_CPU)
-GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE)
-BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE)
-LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE)
-LRN = Operator("LRN", Trait.KEEPS_SHAPE)
-MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE)
-CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
+LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE, flops=per_input(5))
+InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE, Trait.HALF_ON_CPU, flops=per_input(8))
+GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE, flops=per_input(4))
+LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE, flops=per_input(4))
+LRN = Operator("LRN", Trait.KEEPS_SHAPE, flops=per_input(6))
+MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, flops=per_input(1), inputs={"x": DATA, "axis": Axes("x")})
 CumProd = Operator("CumProd", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
 
 NegativeLogLikelihoodLoss = Operator(

@@ -1,10 +1,21 @@
 """What an entry of the registry says of an operator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
 
+from onnxfuse.ops.flops import Flops
 from onnxfuse.ops.inputs import Data, Role
+from onnxfuse.ops.scalar import Node, Scalar
+
+Meaning = Callable[[Node], Scalar]
+"""Returns an element of a node's output from those of its inputs."""
+
+Over = Callable[[str, Scalar], Scalar]
+"""Reduces a value over the axes of the node: "sum", "mean", "max", "min" or "prod" of its elements."""
+
+Reduced = Callable[[Node, Over], Scalar]
+"""Returns an element of a reduction's output."""
 
 
 class Trait(Enum):
@@ -65,6 +76,11 @@ class Trait(Enum):
     """Takes any number of operands; of a single one it is the identity."""
     SLIDES = auto()
     """Slides a window over spatial axes: it has a `kernel_shape`, strides and padding."""
+    FOLDABLE = auto()
+    """Is inserted by exporters between weights and their use; onnx's reference computes it exactly, and as fast as the
+    weights are loaded."""
+    SELECTS = auto()
+    """Reads no more of the first input than it outputs."""
 
 
 IMPLIED: Mapping[Trait, Trait] = {
@@ -86,6 +102,12 @@ class Operator(str):
     """All inputs by name, in order; empty where no part of onnxfuse asks for them. The last one may stand for many."""
     moved: Mapping[str, int]
     """Attributes that became the input of the same name, and the operator set in which they did."""
+    meaning: Meaning | None
+    """What an elementwise operator computes; None for all others."""
+    reduced: Reduced | None
+    """What an operator computes that reduces over the axes that its node names; None for all others."""
+    flops: Flops | None
+    """Counts floating-point operations; None if nobody has said how."""
 
     def __new__(
         cls,
@@ -94,10 +116,14 @@ class Operator(str):
         domain: str = "",
         inputs: Mapping[str, Role] | None = None,
         moved: Mapping[str, int] | None = None,
+        meaning: Meaning | None = None,
+        reduced: Reduced | None = None,
+        flops: Flops | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved = domain, inputs or {}, moved or {}
+        entry.meaning, entry.reduced, entry.flops = meaning, reduced, flops
         every = set(traits)
         while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
             every |= more

@@ -1,15 +1,21 @@
 """Operators that choose elements by their values."""
 
+from onnxfuse.ops.families import moving
 from onnxfuse.ops.inputs import DATA, Count, Fraction, Length
 from onnxfuse.ops.registry import Operator, Trait
 
-TopK = Operator("TopK", Trait.CHOOSES, inputs={"X": DATA, "K": Length("X", ("axis", -1))})
-NonZero = Operator("NonZero", Trait.SIZE_FROM_DATA)
+TopK = moving("TopK", Trait.CHOOSES, inputs={"X": DATA, "K": Length("X", ("axis", -1))})
+NonZero = moving("NonZero", Trait.SIZE_FROM_DATA)
 NonMaxSuppression = Operator(
-    "NonMaxSuppression", Trait.CHOOSES, Trait.SIZE_FROM_DATA,
+    "NonMaxSuppression",
+    Trait.CHOOSES,
+    Trait.SIZE_FROM_DATA,
     inputs={
-        "boxes": DATA, "scores": DATA, "max_output_boxes_per_class": Count(), "iou_threshold": Fraction(),
+        "boxes": DATA,
+        "scores": DATA,
+        "max_output_boxes_per_class": Count(),
+        "iou_threshold": Fraction(),
         "score_threshold": Fraction(-1, 1),
     },
-)  # fmt: skip
-Unique = Operator("Unique", Trait.SIZE_FROM_DATA)
+)
+Unique = moving("Unique", Trait.SIZE_FROM_DATA)

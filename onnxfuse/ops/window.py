@@ -1,5 +1,6 @@
 """Sliding windows and sampling of images."""
 
+from onnxfuse.ops import flops
 from onnxfuse.ops.inputs import (
     DATA,
     BlockShape,
@@ -15,14 +16,18 @@ from onnxfuse.ops.inputs import (
 )
 from onnxfuse.ops.registry import Operator, Trait
 
-MaxPool = Operator("MaxPool", Trait.SLIDES)
-AveragePool = Operator("AveragePool", Trait.SLIDES)
-LpPool = Operator("LpPool", Trait.SLIDES)
-GlobalAveragePool = Operator("GlobalAveragePool")
-GlobalMaxPool = Operator("GlobalMaxPool")
+MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window)
+AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window)
+LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window)
+GlobalAveragePool = Operator("GlobalAveragePool", flops=flops.per_input(1))
+GlobalMaxPool = Operator("GlobalMaxPool", flops=flops.per_input(1))
 GlobalLpPool = Operator("GlobalLpPool")
 MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
-Resize = Operator("Resize", inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")})
+Resize = Operator(
+    "Resize",
+    flops=flops.per_output(7),
+    inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
+)
 Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")})
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 

@@ -9,7 +9,7 @@ import onnx
 from onnx import NodeProto, numpy_helper
 
 from onnxfuse import ops
-from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
+from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.host_values import SMALL, computed_on_host
@@ -146,7 +146,8 @@ def _value(
     node: NodeProto, known: Mapping[str, np.ndarray], types: Mapping[str, ValueType], opset: int
 ) -> np.ndarray | None:
     """Return the integers or booleans that `node` computes; None if unknown or too many."""
-    if node.domain or len(node.output) != 1 or node.op_type not in FOLDABLE | {ops.Constant}:
+    foldable = is_foldable(node.op_type, node.domain) or (node.op_type == ops.Constant and not node.domain)
+    if len(node.output) != 1 or not foldable:
         return None
     inputs = dict(known)
     if node.op_type in (ops.Shape, ops.Size):

@@ -88,6 +88,7 @@ def cast(type_: int) -> onnx.ModelProto:
 
 MICROSOFT = {
     "Gelu": (["a"], {}), "FastGelu": (["a"], {}), "QuickGelu": (["a"], {"alpha": 1.7}),
+    "ScaledSiLU": (["a"], {"alpha": 1.7}),
     "FusedMatMul": (["a", "w"], {"alpha": 0.5}),
 }  # fmt: skip
 

@@ -180,3 +180,14 @@ def test_a_kernels_plain_name_is_without_types_and_parameters() -> None:
     assert plain_name("void ort::cuda::Gather<long, 8>(int, const half*)") == "ort::cuda::Gather"
     assert plain_name("nvjet_sm90_hsh_192x128") == "nvjet_sm90_hsh_192x128"
     assert plain_name("<lambda>(int)") == "<lambda>(int)"
+
+
+def test_an_operator_of_another_domain_counts_as_its_own_entry_says() -> None:
+    """BiasGelu is an addition and a GELU; com.microsoft's Attention has not the operands of ONNX's."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2,3,8] x, float[8,24] w, float[24] b, float[8] c) => (float[2,3,8] y, float[2,3,8] z) {
+            y = com.microsoft.BiasGelu(x, c)  z = com.microsoft.Attention <num_heads = 2> (x, w, b)
+        }"""
+    found = count(onnx.parser.parse_model(text), {})
+    assert found.nodes[0].work.flops == 48 * 6
+    assert "the operations of com.microsoft.Attention are not known" in found.nodes[1].work.note

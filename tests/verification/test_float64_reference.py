@@ -266,19 +266,28 @@ def test_convolutions_count_their_operations() -> None:
     assert float64_reference.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
 
 
+def test_activations_of_onnx_runtime_have_a_reference_in_float64() -> None:
+    """onnx has none for them: it is what their entries say that they compute."""
+    made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    got = float64_reference.reference_for(made, "float64", [])
+    x = RNG.standard_normal((2, 8)).astype(np.float16)
+    wide = x.astype(np.float64)
+    exact = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    np.testing.assert_allclose(got.evaluate({"x": x})["y"], exact, rtol=1e-14)
+
+
 def test_float32_is_the_fallback_and_says_why() -> None:
     """An operator that the reference lacks is no reason not to verify, and is named."""
-    made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
+    made = text_model("g (float16[4, 4] x) => (float16[4, 4] y) { y = com.microsoft.Inverse(x) }")
     made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     got = float64_reference.reference_for(made, "auto", [])
     assert got.kind == "float32"
-    assert "FastGelu" in got.why
-    x = RNG.standard_normal((2, 8)).astype(np.float16)
+    assert "Inverse" in got.why
+    x = (3 * np.eye(4) + RNG.standard_normal((4, 4)) / 4).astype(np.float16)
     y = got.evaluate({"x": x})["y"]
     assert y.dtype == np.float32
-    wide = x.astype(np.float64)
-    exact = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
-    np.testing.assert_allclose(y, exact, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(y, np.linalg.inv(x.astype(np.float64)), rtol=2e-5, atol=1e-6)
     with pytest.raises(UsageError, match="not possible in float64"):
         float64_reference.reference_for(made, "float64", [])
 

@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from onnx import TensorProto
 
-from onnxfuse.codegen.emit.operations import COMBINE, EXPRESSIONS, ROUND, SHORTER, SIXTEEN_BITS
+from onnxfuse.codegen.emit.operations import COMBINE, ROUND, SIXTEEN_BITS, expression_of
 from onnxfuse.codegen.program.moments import Moments
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Reduce, arguments
+from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
 
@@ -277,7 +278,7 @@ def _divisors(program: BodyProgram) -> tuple[int, ...]:
         for i, v in enumerate(program.values)
         if i in live
         and isinstance(v, Apply)
-        and v.op == "div"
+        and v.op == scalar.div
         and v.dtype in SIXTEEN_BITS
         and i not in settled(program)
     }
@@ -302,20 +303,20 @@ def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
     assert isinstance(value, Apply)
     cpp = element_types.computed(value.dtype)
     args = [_operand(program, a, done) for a in value.args]
-    if value.op == "cast":
+    if value.op == scalar.cast:
         expression = _cast(args[0], program.values[value.args[0]].dtype, value.dtype)
     else:
-        expression = EXPRESSIONS[value.op].format(*args)
-        if value.op in SHORTER and value.dtype in SIXTEEN_BITS:
+        expression = expression_of(value.op, args)
+        if value.op.half and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
-        if value.op == "div" and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
+        if value.op == scalar.div and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
             # One division per row, and a multiplication per element: float32 has sufficient precision.
             once = f"q{value.args[1]}"
             expression = f"{args[0]} * " + (f"done.{once}" if once in done else f"(1 / {args[1]})")
-        elif value.op == "reciprocal" and value.dtype == TensorProto.FLOAT16:
+        elif value.op == scalar.reciprocal and value.dtype == TensorProto.FLOAT16:
             # No float16 number is below 2^-24.
             expression = f"reciprocal_fast({args[0]})"
-        elif value.op == "div" and value.dtype == TensorProto.FLOAT16:
+        elif value.op == scalar.div and value.dtype == TensorProto.FLOAT16:
             # float16 ends at 65504, far from 2^126, the limit of the fast division.
             expression = f"math::divide_fast({', '.join(args)})"
         if element_types.is_integer(value.dtype):

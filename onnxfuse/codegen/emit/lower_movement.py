@@ -15,6 +15,7 @@ from onnxfuse.codegen.program.index_map import Bound, Dimensions, Index, Shape, 
 from onnxfuse.codegen.program.movement import LookedUp, Padded
 from onnxfuse.codegen.program.movement_maps import broadcast, pieces
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Move, Output, Reduce, Value
+from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -290,7 +291,7 @@ class _Walk:
         result = otherwise
         for bounds, term in reversed(found):
             guard = self.source(Guard(bounds), TensorProto.BOOL)
-            result = self.builder.apply("where", guard, term, result, dtype=term.dtype)
+            result = self.builder.apply(scalar.where, guard, term, result)
             known = self.choices.get(result.index, (bounds, rest))
             self.choices[result.index] = (bounds, rest if known[1] == rest else ())
             rest = ()

@@ -2,9 +2,9 @@
 
 from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
-from onnxfuse.codegen.operators.reduction_ops import MICROSOFT
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import Attend
+from onnxfuse.ops.contrib import MICROSOFT
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 _KNOWN = {"num_heads", "scale", "unidirectional"}

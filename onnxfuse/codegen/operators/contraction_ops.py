@@ -36,16 +36,12 @@ def _gemm(node: BodyNode) -> tuple[Term, ...]:
     value = _scaled(product, alpha)
     if bias is not None and beta != 0.0:
         value = value + _scaled(bias, beta)
-    return (_cast(value, product.dtype),)
+    return (value.cast(product.dtype),)
 
 
 def _scaled(x: Term, factor: float) -> Term:
-    wide = _cast(x, TensorProto.FLOAT)
+    wide = x.cast(TensorProto.FLOAT)
     return wide if factor == 1.0 else wide * factor
-
-
-def _cast(x: Term, to: int) -> Term:
-    return x if x.dtype == to else x.builder.apply("cast", x, dtype=to)
 
 
 CONTRACTION: dict[tuple[str, str], Handler] = {("", ops.MatMul): _matmul, ("", ops.Gemm): _gemm}

@@ -11,6 +11,7 @@ import onnx
 
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Extent
+from onnxfuse.ops.scalar import Kind
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -47,12 +48,12 @@ class BodyNode:
     outputs: int = 1
     """Number of outputs that the node lists."""
 
-    def term(self, position: int) -> Term:
-        """Return the operand at `position` as a term; it must be present."""
+    def term(self, position: int, *kinds: Kind) -> Term:
+        """Return the operand at `position`, which must be present, and of one of these kinds if any are given."""
         found = self.optional(position)
         if found is None:
-            raise UnsupportedError(f"{self.op_type} without its input {position}")
-        return found
+            raise self.refusal(f"without its input {position}")
+        return self._of(found, kinds)
 
     def optional(self, position: int) -> Term | None:
         """Return the operand at `position` as a term, None if absent."""
@@ -68,14 +69,30 @@ class BodyNode:
 
     def real(self, position: int) -> Term:
         """Return the operand at `position`, which must be of a floating-point type."""
-        x = self.term(position)
-        if not element_types.is_real(x.dtype):
-            raise UnsupportedError(f"{self.op_type} of {element_types.name(x.dtype)}")
-        return x
+        return self.term(position, Kind.REAL)
 
     def terms(self) -> tuple[Term, ...]:
         """Return all operands."""
         return tuple(self.term(i) for i in range(len(self.operands)))
+
+    def alike(self, *kinds: Kind, first: int = 0, count: int | None = None) -> tuple[Term, ...]:
+        """Return `count` operands from `first` on, or all, which must have one element type, of one of these kinds if
+        any are given."""
+        terms = self.terms()[first:] if count is None else tuple(self.term(first + i) for i in range(count))
+        if len({t.dtype for t in terms}) != 1:
+            raise self.refusal(f"of {' and '.join(element_types.name(t.dtype) for t in terms)}")
+        self._of(terms[0], kinds)
+        return terms
+
+    def refusal(self, reason: str) -> UnsupportedError:
+        """Return the error to raise for a node without a meaning here, such as Dropout "in training mode"."""
+        return UnsupportedError(f"{self.op_type} {reason}")
+
+    def _of(self, x: Term, kinds: tuple[Kind, ...]) -> Term:
+        if kinds and x.kind not in kinds:
+            expected = {Kind.INTEGER: ", expected integers", Kind.BOOLEAN: ", expected BOOL"}.get(kinds[-1], "")
+            raise self.refusal(f"of {element_types.name(x.dtype)}{expected if len(kinds) == 1 else ''}")
+        return x
 
     def integers(self, position: int) -> tuple[int, ...] | None:
         """Return a constant integer operand, None if absent."""

@@ -1,19 +1,20 @@
 """Reductions in the body language: semantics of each norm, softmax and sum over any axes, by (domain, op type)."""
 
-import math
 from collections.abc import Callable
 
 from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
-from onnxfuse.codegen.program.builder import Term
+from onnxfuse.codegen.program.builder import Term, as_term
 from onnxfuse.codegen.program.movement import Alike, Channelled, Grouped, Movement, Squeezed
 from onnxfuse.codegen.program.program import Move, Reduce
+from onnxfuse.ops import scalar
+from onnxfuse.ops.contrib import MICROSOFT
+from onnxfuse.ops.registry import Reduced
+from onnxfuse.ops.scalar import Kind, Scalar
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
-
-MICROSOFT = "com.microsoft"
 
 REDUCTIONS: dict[tuple[str, str], Handler] = {}
 
@@ -66,62 +67,36 @@ def _softmax(node: BodyNode) -> tuple[Term, ...]:
     if node.op_type == ops.Softmax:
         return (softmax(x, axis, onward=onward),)
     shifted = x - _reduced("max", x, (axis,), onward)
-    total = _reduced("sum", x.builder.apply("exp", shifted), (axis,), onward)
-    return (shifted - x.builder.apply("log", total),)
+    total = _reduced("sum", scalar.exp(shifted), (axis,), onward)
+    return (shifted - scalar.log(total),)
 
 
 def softmax(x: Term, axis: int, *, onward: bool) -> Term:
     """Return e^x divided by its sum along an axis; `onward`: along that axis and all after it."""
-    exponential = x.builder.apply("exp", x - _reduced("max", x, (axis,), onward))
-    return exponential * x.builder.apply("reciprocal", _reduced("sum", exponential, (axis,), onward))
+    exponential = scalar.exp(x - _reduced("max", x, (axis,), onward))
+    return exponential * scalar.reciprocal(_reduced("sum", exponential, (axis,), onward))
 
 
-Reduction = Callable[[str, Term], Term]
-"""Maps a kind of reduction and its operand to the result, with length 1 on the node's axes."""
+def _reduce(reduced: Reduced) -> Handler:
+    """Return the handler of an operator that reduces over axes given by an attribute or an input."""
+
+    def handler(node: BodyNode) -> tuple[Term, ...]:
+        found = _axes(node)
+        if found is None:
+            # No axes and noop_with_empty_axes: elementwise, everything but the reduction.
+            return (as_term(reduced(node, lambda _, x: x)),)
+        axes, all_ = found
+
+        def over(kind: str, x: Scalar) -> Scalar:
+            return _reduced(kind, as_term(x), axes, onward=all_)
+
+        result = as_term(reduced(node, over))
+        return (result if node.number("keepdims", 1) == 1 else _moved(result, Squeezed(None if all_ else axes)),)
+
+    return handler
 
 
-def _square(x: Term) -> Term:
-    return x * x
-
-
-def _log_sum_exp(x: Term, over: Reduction) -> Term:
-    """ln(sum(e^x)) = m + ln(sum(e^(x - m))), m = max(x), or 0 where that is infinite."""
-    b = x.builder
-    greatest = over("max", x)
-    zero = b.constant(0, x.dtype)
-    finite = b.apply("less", b.apply("abs", greatest), math.inf, dtype=TensorProto.BOOL)
-    shift = b.apply("where", finite, greatest, zero, dtype=x.dtype)
-    return b.apply("log", over("sum", b.apply("exp", x - shift))) + shift
-
-
-REDUCE: dict[str, Callable[[Term, Reduction], Term]] = {
-    ops.ReduceSum: lambda x, over: over("sum", x),
-    ops.ReduceMean: lambda x, over: over("mean", x),
-    ops.ReduceMax: lambda x, over: over("max", x),
-    ops.ReduceMin: lambda x, over: over("min", x),
-    ops.ReduceProd: lambda x, over: over("prod", x),
-    ops.ReduceL1: lambda x, over: over("sum", x.builder.apply("abs", x)),
-    ops.ReduceL2: lambda x, over: x.builder.apply("sqrt", over("sum", _square(x))),
-    ops.ReduceSumSquare: lambda x, over: over("sum", _square(x)),
-    ops.ReduceLogSum: lambda x, over: x.builder.apply("log", over("sum", x)),
-    ops.ReduceLogSumExp: _log_sum_exp,
-}
-
-
-@_reduction(*REDUCE)
-def _reduce(node: BodyNode) -> tuple[Term, ...]:
-    x = node.term(0)
-    if element_types.computed(x.dtype) == "bool":
-        raise UnsupportedError(f"{node.op_type} of BOOL")
-    if node.op_type in (ops.ReduceL2, ops.ReduceLogSum, ops.ReduceLogSumExp) and not element_types.is_real(x.dtype):
-        raise UnsupportedError(f"{node.op_type} of {element_types.name(x.dtype)}")
-    found = _axes(node)
-    if found is None:
-        # No axes and noop_with_empty_axes: elementwise, everything but the reduction.
-        return (REDUCE[node.op_type](x, lambda _, term: term),)
-    axes, all_ = found
-    result = REDUCE[node.op_type](x, lambda kind, term: _reduced(kind, term, axes, onward=all_))
-    return (result if node.number("keepdims", 1) == 1 else _moved(result, Squeezed(None if all_ else axes)),)
+REDUCTIONS.update({key: _reduce(entry.reduced) for key, entry in ops.ENTRIES.items() if entry.reduced is not None})
 
 
 @_reduction(ops.GlobalAveragePool, ops.GlobalMaxPool)
@@ -132,9 +107,7 @@ def _global_pool(node: BodyNode) -> tuple[Term, ...]:
 
 @_reduction(ops.ArgMax, ops.ArgMin)
 def _arg(node: BodyNode) -> tuple[Term, ...]:
-    x = node.term(0)
-    if element_types.computed(x.dtype) == "bool":
-        raise UnsupportedError(f"{node.op_type} of BOOL")
+    x = node.term(0, Kind.REAL, Kind.INTEGER)
     axis = int(node.number("axis", 0))
     kind = node.op_type.lower() + ("_last" if node.number("select_last_index", 0) else "")
     found = x.builder.term(Reduce(kind, x.index, (axis,), False, TensorProto.INT64))
@@ -171,10 +144,10 @@ def _lp_normalization(node: BodyNode) -> tuple[Term, ...]:
     if p not in (1, 2):
         raise UnsupportedError(f"LpNormalization with p={p}")
     b = x.builder
-    total = _reduced("sum", b.apply("abs", x) if p == 1 else _square(x), (int(node.number("axis", -1)),), onward=False)
-    norm = total if p == 1 else b.apply("sqrt", total)
+    total = _reduced("sum", scalar.absolute(x) if p == 1 else x * x, (int(node.number("axis", -1)),), onward=False)
+    norm = total if p == 1 else scalar.sqrt(total)
     zero = b.constant(0, x.dtype)
-    return (b.apply("where", b.apply("equal", norm, zero, dtype=TensorProto.BOOL), zero, x / norm, dtype=x.dtype),)
+    return (scalar.where(scalar.equal(norm, zero), zero, x / norm),)
 
 
 def _normalized(
@@ -193,7 +166,7 @@ def _root_mean_square(node: BodyNode, x: Term, scale: Term, epsilon: float) -> t
     inverse = _inverse_root(node, _over_norm_axes(node, x * x), epsilon)
     y = x * inverse * scale
     # The result has the type of the scale, which may differ from the input's.
-    y = y if y.dtype == scale.dtype else y.builder.apply("retype", y, dtype=scale.dtype)
+    y = y if y.dtype == scale.dtype else y.builder.apply(scalar.retype, y, dtype=scale.dtype)
     return y, _stashed(inverse, int(node.number("stash_type", TensorProto.FLOAT)))
 
 
@@ -202,8 +175,8 @@ def _over_norm_axes(node: BodyNode, x: Term) -> Term:
 
 
 def _inverse_root(node: BodyNode, x: Term, epsilon: float) -> Term:
-    root = x.builder.apply("sqrt", x + node.number("epsilon", epsilon))
-    return x.builder.apply("reciprocal", root)
+    root = scalar.sqrt(x + node.number("epsilon", epsilon))
+    return scalar.reciprocal(root)
 
 
 def _stashed(x: Term, stash: int) -> Term:
@@ -211,7 +184,7 @@ def _stashed(x: Term, stash: int) -> Term:
     return (
         x
         if element_types.computed(x.dtype) != element_types.computed(stash)
-        else x.builder.apply("retype", x, dtype=stash)
+        else x.builder.apply(scalar.retype, x, dtype=stash)
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from onnxfuse.codegen.program.movement import Movement
 from onnxfuse.codegen.program.program import Apply, Constant, Contraction, Move, Shape, Value
+from onnxfuse.ops import scalar
+from onnxfuse.ops.scalar import Function, Kind, Scalar
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -31,11 +33,12 @@ class Builder:
         """Return a literal as a term of element type `dtype`."""
         return self.term(Constant(element_types.as_python(value, dtype), dtype, shape))
 
-    def apply(self, op: str, *args: Term | float, dtype: int | None = None) -> Term:
+    def apply(self, op: Function, *args: Term | float, dtype: int | None = None) -> Term:
         """Return `op` applied to terms; Python numbers get the element type of the first term."""
         first = next(a for a in args if isinstance(a, Term))
         terms = [a if isinstance(a, Term) else self.constant(a, first.dtype) for a in args]
-        return self.term(Apply(op, tuple(t.index for t in terms), first.dtype if dtype is None else dtype))
+        result = op.result(*(t.dtype for t in terms)) if dtype is None else dtype
+        return self.term(Apply(op, tuple(t.index for t in terms), result))
 
     def move(self, how: Movement, *args: Term) -> Term:
         """Return a movement of terms of one element type."""
@@ -46,9 +49,13 @@ class Builder:
         return self.term(Move(how, tuple(t.index for t in args), args[0].dtype))
 
 
+ARITHMETIC = frozenset({scalar.add, scalar.sub, scalar.mul, scalar.div})
+"""Functions whose arguments are of one type."""
+
+
 @dataclass(frozen=True)
-class Term:
-    """A value under construction, with overloaded operators."""
+class Term(Scalar):
+    """A value under construction."""
 
     builder: Builder
     index: int
@@ -58,40 +65,36 @@ class Term:
         return self.builder.values[self.index].dtype
 
     @property
+    def kind(self) -> Kind:
+        if element_types.is_real(self.dtype):
+            return Kind.REAL
+        return Kind.INTEGER if element_types.is_integer(self.dtype) else Kind.BOOLEAN
+
+    @property
     def constant(self) -> Constant | None:
         """The constant behind this term, or None."""
         value = self.builder.values[self.index]
         return value if isinstance(value, Constant) else None
 
-    def __add__(self, other: Term | float) -> Term:
-        return self._arithmetic("add", self, other)
+    @property
+    def literal(self) -> float | int | bool | None:
+        return None if self.constant is None else self.constant.value
 
-    def __radd__(self, other: float) -> Term:
-        return self._arithmetic("add", other, self)
+    def number(self, value: float) -> Term:
+        return self.builder.constant(value, self.dtype)
 
-    def __sub__(self, other: Term | float) -> Term:
-        return self._arithmetic("sub", self, other)
+    def cast(self, to: int) -> Term:
+        element_types.require(to)
+        return self if self.dtype == to else self.builder.apply(scalar.cast, self, dtype=to)
 
-    def __rsub__(self, other: float) -> Term:
-        return self._arithmetic("sub", other, self)
+    def apply(self, function: Function, *args: Term | float) -> Term:
+        both = [t.dtype for t in args if isinstance(t, Term)]
+        if function in ARITHMETIC and len({element_types.computed(t) for t in both}) > 1:
+            raise UnsupportedError(f"{function} of {' and '.join(element_types.name(t) for t in both)}")
+        return self.builder.apply(function, *args)
 
-    def __mul__(self, other: Term | float) -> Term:
-        return self._arithmetic("mul", self, other)
 
-    def __rmul__(self, other: float) -> Term:
-        return self._arithmetic("mul", other, self)
-
-    def __truediv__(self, other: Term | float) -> Term:
-        return self._arithmetic("div", self, other)
-
-    def __rtruediv__(self, other: float) -> Term:
-        return self._arithmetic("div", other, self)
-
-    def __neg__(self) -> Term:
-        return self.builder.apply("neg", self)
-
-    def _arithmetic(self, op: str, left: Term | float, right: Term | float) -> Term:
-        both = [t.dtype for t in (left, right) if isinstance(t, Term)]
-        if len({element_types.computed(t) for t in both}) > 1:
-            raise UnsupportedError(f"{op} of {' and '.join(element_types.name(t) for t in both)}")
-        return self.builder.apply(op, left, right)
+def as_term(value: Scalar) -> Term:
+    """Return a value that a meaning has composed of terms, as the term that it is."""
+    assert isinstance(value, Term)
+    return value

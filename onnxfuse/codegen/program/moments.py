@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Reduce
+from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
 
@@ -31,12 +32,14 @@ def moments(program: BodyProgram) -> Moments | None:
         return None
     mean, value = first[0], of[first[0]].arg
     differences = {
-        i for i, v in enumerate(program.values) if isinstance(v, Apply) and v.op == "sub" and v.args == (value, mean)
+        i
+        for i, v in enumerate(program.values)
+        if isinstance(v, Apply) and v.op == scalar.sub and v.args == (value, mean)
     }
     squares = {
         i
         for i, v in enumerate(program.values)
-        if isinstance(v, Apply) and v.op == "mul" and v.args[0] == v.args[1] and v.args[0] in differences
+        if isinstance(v, Apply) and v.op == scalar.mul and v.args[0] == v.args[1] and v.args[0] in differences
     }
     rests = tuple(i for i, v in of.items() if v.arg in differences)
     variances = tuple(i for i, v in of.items() if v.arg in squares)

@@ -14,6 +14,7 @@ from functools import cached_property
 from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.movement import Expanded, Movement
 from onnxfuse.codegen.program.window import Along, Resizing, Sliding
+from onnxfuse.ops.scalar import Function
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
 
 Shape = tuple[int, ...]
@@ -43,8 +44,7 @@ class Constant:
 class Apply:
     """A scalar operation on earlier values."""
 
-    op: str
-    """A key of `emit.operations.EXPRESSIONS`."""
+    op: Function
     args: tuple[int, ...]
     """Indices of earlier values."""
     dtype: int

@@ -4,7 +4,12 @@ from dataclasses import dataclass, field, replace
 
 from onnxfuse.codegen.program.movement import Squeezed, Unsqueezed
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Move, Reduce, Value, arguments
+from onnxfuse.ops import scalar
+from onnxfuse.ops.scalar import Function
 from onnxfuse.symbolic import element_types
+
+MINUS = Function("minus")
+"""A difference that is never contracted into a fused multiply-add."""
 
 
 def centred(program: BodyProgram) -> BodyProgram:
@@ -31,7 +36,7 @@ def alone(program: BodyProgram) -> BodyProgram:
     root of its epsilon. Only here: in longer rows it is below the rounding of the mean, and costs nothing.
     """
     values = tuple(
-        replace(v, op="minus") if isinstance(v, Apply) and v.op == "sub" and element_types.is_real(v.dtype) else v
+        replace(v, op=MINUS) if isinstance(v, Apply) and v.op == scalar.sub and element_types.is_real(v.dtype) else v
         for v in program.values
     )
     return replace(program, values=values)
@@ -40,7 +45,7 @@ def alone(program: BodyProgram) -> BodyProgram:
 def _mean_of_difference(program: BodyProgram, index: int) -> Reduce | None:
     """Return the mean of x if the value is x - mean(x)."""
     value = program.values[index]
-    if not isinstance(value, Apply) or value.op != "sub":
+    if not isinstance(value, Apply) or value.op != scalar.sub:
         return None
     x, mean = value.args[0], program.values[value.args[1]]
     while isinstance(mean, Move) and isinstance(mean.how, Squeezed | Unsqueezed):
@@ -79,7 +84,7 @@ class _Rewriting:
             self.summed.append(plain)
             if index in self.found:
                 rest = self._added(replace(self.found[index], arg=plain))
-                self.read.append(self._added(Apply("sub", (plain, rest), value.dtype)))
+                self.read.append(self._added(Apply(scalar.sub, (plain, rest), value.dtype)))
             elif isinstance(value, Reduce) or all(self.read[a] == self.summed[a] for a in arguments(value)):
                 self.read.append(plain)
             else:

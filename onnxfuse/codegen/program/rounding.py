@@ -5,9 +5,11 @@ from dataclasses import replace
 from onnx import TensorProto
 
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Output, Value
+from onnxfuse.ops import scalar
+from onnxfuse.ops.scalar import Function
 
 SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
-COMMUTING = frozenset({"relu", "neg", "abs"})
+COMMUTING = frozenset({scalar.relu, scalar.neg, scalar.absolute})
 """Operations that return their argument, its negative or 0, and so commute with rounding."""
 
 
@@ -22,11 +24,11 @@ def rounded_once(program: BodyProgram) -> BodyProgram:
 
 def _late(values: list[Value], output: Output) -> Output:
     """Return the output with an unrounded value, which is appended; the same output if there is none."""
-    after, index = list[str](), output.value
+    after, index = list[Function](), output.value
     while isinstance(value := values[index], Apply) and value.op in COMMUTING and value.dtype == output.dtype:
         after.append(value.op)
         index = value.args[0]
-    if not isinstance(value, Apply) or value.op != "cast" or output.dtype not in SIXTEEN_BITS:
+    if not isinstance(value, Apply) or value.op != scalar.cast or output.dtype not in SIXTEEN_BITS:
         return output
     index = value.args[0]
     if value.dtype != output.dtype or values[index].dtype != TensorProto.FLOAT:

@@ -20,9 +20,6 @@ from onnxfuse.codegen.program.program import (
     arguments,
 )
 
-COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "equal", "max", "min", "bit_and", "bit_or", "bit_xor"})
-"""Commutative operations of two operands."""
-
 
 def between(program: BodyProgram, starts: Sequence[int], outputs: Sequence[Output]) -> BodyProgram:
     """Return the sub-program that computes `outputs` from the values `starts`, which become its inputs in this order.
@@ -53,7 +50,7 @@ def operands_last(program: BodyProgram, first: int) -> BodyProgram:
     """
     values = list[Value]()
     for value in program.values:
-        if isinstance(value, Apply) and value.op in COMMUTATIVE and len(value.args) == 2:
+        if isinstance(value, Apply) and value.op.commutative and len(value.args) == 2:
             args = sorted(value.args, key=lambda a: isinstance(v := program.values[a], Input) and v.index >= first)
             value = replace(value, args=tuple(args))
         values.append(value)

@@ -32,7 +32,11 @@ from onnxfuse.codegen.program.program import (
     Value,
     arguments,
 )
+from onnxfuse.ops.scalar import Function
 from onnxfuse.symbolic.element_types import UnsupportedError
+
+LOOKED_UP = Function("looked_up")
+"""The element of a table at a computed row."""
 
 Axis = tuple[int, ...]
 """Axes of the common space that one axis of a value spans, outermost first; none if its extent is 1."""
@@ -308,7 +312,7 @@ class _Space:
         for index, value in enumerate(self.program.values):
             match value:
                 case Move(how=LookedUp(), args=args):
-                    value = Apply("looked_up", tuple(moved[a] for a in args), value.dtype)
+                    value = Apply(LOOKED_UP, tuple(moved[a] for a in args), value.dtype)
                 case Move(args=args):
                     moved.append(moved[args[0]])
                     continue

@@ -40,13 +40,6 @@ is 1 or 2 instructions with its address, an erf 25."""
 NARROW = 0.6
 """Cost of one access in bytes of traffic: about 4 instructions."""
 
-SIMPLE = frozenset({
-    "add", "sub", "mul", "neg", "abs", "where", "cast", "retype", "max", "min", "relu", "clip", "at_least", "at_most",
-    "equal", "less", "greater", "less_equal", "greater_equal", "and", "or", "xor", "not", "pow_1", "pow_2", "pow_3",
-    "bit_and", "bit_or", "bit_xor", "bit_not", "sign",
-})  # fmt: skip
-"""Operations of one or two instructions."""
-
 
 def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
     """Return the cost of a launch of `op` on inputs of these shapes; raises `UnsupportedError` if there is none."""
@@ -69,7 +62,7 @@ def _own(program: BodyProgram, shapes: tuple[Shape, ...]) -> float:
 def _evaluations(program: BodyProgram, counts: list[int]) -> float:
     live = program.live()
     return sum(
-        (CHEAP if v.op in SIMPLE else DEAR) * n
+        (CHEAP if v.op.cheap else DEAR) * n
         for i, (v, n) in enumerate(zip(program.values, counts, strict=True))
         if i in live and isinstance(v, Apply)
     )

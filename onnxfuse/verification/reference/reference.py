@@ -18,7 +18,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.graph.graph import captured
-from onnxfuse.ops import Trait, named
+from onnxfuse.graph.meanings import reference_operators
+from onnxfuse.ops import ENTRIES, Trait, named
 from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, windows
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import promote_tensor, promoted
@@ -49,7 +50,7 @@ class Float64(ReferenceEvaluator):
     """Largest allowed magnitude of a value, for all evaluators of one model: beyond it a run raises OutOfRange."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        options["new_ops"] = [*OPERATORS, *self.own, *(options.get("new_ops") or [])]
+        options["new_ops"] = [*OPERATORS, *reference_operators(MEANT), *self.own, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""
@@ -166,5 +167,8 @@ OPERATORS: tuple[type[OpRun], ...] = (
     *attention.OPERATORS,
     *control_flow.OPERATORS,
 )  # fmt: skip
+MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and entry.meaning is not None)
+"""Operators outside ONNX's domain, which onnx has no reference for: computed by the meanings of their entries."""
+
 for _operator in OPERATORS:
     _operator.op_domain = ""

@@ -256,18 +256,21 @@ def test_double_is_computed_in_double():
 
 
 def test_microsoft_activations():
-    """BiasGelu, FastGelu and QuickGelu by their own formulas."""
+    """BiasGelu, FastGelu, QuickGelu and ScaledSiLU by their own formulas."""
     from math import erf, tanh
 
-    text = """(x, b) => (p, q, r) { p = com.microsoft.BiasGelu(x, b) q = com.microsoft.FastGelu(x, b)
-      r = com.microsoft.QuickGelu <alpha = 1.5> (x) }"""
-    _, function = compiled(text, (FLOAT, FLOAT), (FLOAT,) * 3)
+    text = """(x, b) => (p, q, r, s, t) { p = com.microsoft.BiasGelu(x, b) q = com.microsoft.FastGelu(x, b)
+      r = com.microsoft.QuickGelu <alpha = 1.5> (x) s = com.microsoft.ScaledSiLU <alpha = 1.5> (x)
+      t = com.microsoft.ScaledSiLU(x, b) }"""
+    _, function = compiled(text, (FLOAT, FLOAT), (FLOAT,) * 5)
     x, b = np.linspace(-4, 4, 33, dtype=np.float32), np.linspace(0, 1, 33, dtype=np.float32)
     s = (x + b).astype(np.float64)
     exact = [v * 0.5 * (1 + erf(v / 2**0.5)) for v in s]
     fast = [v * 0.5 * (1 + tanh(0.7978845608 * (v + 0.044715 * v**3))) for v in s]
     quick = x.astype(np.float64) / (1 + np.exp(-1.5 * x.astype(np.float64)))
-    for got, expected in zip(function(x, b), (exact, fast, quick), strict=True):
+    scaled = x.astype(np.float64) * b
+    gated = scaled / (1 + np.exp(-scaled))
+    for got, expected in zip(function(x, b), (exact, fast, quick, 1.5 * quick, gated), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 

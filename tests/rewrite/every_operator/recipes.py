@@ -610,7 +610,7 @@ def contributed(g: Grower) -> None:
     width = g.shape(x)[-1]
     match g.pick((0, 1, 2, 3, 4)):
         case 0:
-            g.add(g.pick(("Gelu", "QuickGelu", "FastGelu")), [x], domain="com.microsoft")
+            g.add(g.pick(("Gelu", "QuickGelu", "FastGelu", "ScaledSiLU")), [x], domain="com.microsoft")
         case 1:
             g.add("BiasGelu", [x, g.weight((width,))], domain="com.microsoft")
         case 2 if len(g.shape(x)) == 3:

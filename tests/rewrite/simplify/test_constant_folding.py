@@ -108,3 +108,18 @@ def test_what_is_written_into_weights_is_a_weight(write: str, wanted: list[int])
     made = onnxfuse.optimize(onnx.parser.parse_model(text))
     assert [n.op_type for n in made.graph.node] == ["Add"]
     assert [onnx.numpy_helper.to_array(t).tolist() for t in made.graph.initializer] == [wanted]
+
+
+def test_any_elementwise_operator_of_weights_alone_is_a_weight() -> None:
+    """Rounded once to its type, of ONNX Runtime's own domain too."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 22, "com.microsoft" : 1]>
+        g (float[3] x) => (float[3] y) <float[3] w = {-12, 2, 12}> {
+          s = Softplus(w) q = com.microsoft.QuickGelu(s) y = Add(q, x)
+        }"""
+    )
+    made = onnxfuse.optimize(model)
+    assert [n.op_type for n in made.graph.node] == ["Add"]
+    s = np.logaddexp(np.array([-12.0, 2, 12]), 0).astype(np.float32).astype(np.float64)
+    (found,) = (onnx.numpy_helper.to_array(t) for t in made.graph.initializer)
+    np.testing.assert_array_equal(found, (s / (1 + np.exp(-float(np.float32(1.702)) * s))).astype(np.float32))

@@ -17,6 +17,7 @@ from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
 from onnxfuse.codegen.program.program import Apply, Attend, BodyProgram, Constant, Input, Move, Value
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -177,7 +178,7 @@ def _biases(program: BodyProgram, index: int) -> tuple[tuple[int, ...], bool]:
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
         value, windows = program.values[value.args[0]], True
     source = program.values[value.args[0]] if isinstance(value, Move) and isinstance(value.how, Expanded) else value
-    added = source.args if isinstance(source, Apply) and source.op == "add" and not windows else ()
+    added = source.args if isinstance(source, Apply) and source.op == scalar.add and not windows else ()
     sources = [program.values[i] for i in added] or [source]
     inputs = [s for s in sources if isinstance(s, Input)]
     if source is value or len(inputs) < len(sources):
@@ -190,7 +191,7 @@ def _made_safe(program: BodyProgram, attend: int, biases: tuple[int, ...]) -> tu
     heads = _reader(program, attend)
     chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
     value = None if chosen is None else program.values[chosen]
-    if not biases or not isinstance(value, Apply) or value.op != "where":
+    if not biases or not isinstance(value, Apply) or value.op != scalar.where:
         return attend, False
     lost, fill, kept = value.args
     end = None if chosen is None else _reader(program, chosen)
@@ -209,18 +210,18 @@ def _rows_without_keys(program: BodyProgram, biases: tuple[int, ...]) -> set[int
     """
     builder = Builder(list(program.values), {v: i for i, v in enumerate(program.values)})
     terms = [Term(builder, program.values.index(Input(i, program.inputs[i]))) for i in biases]
-    added = terms[0] if len(terms) == 1 else builder.apply("add", *terms)
+    added = terms[0] if len(terms) == 1 else builder.apply(scalar.add, *terms)
     whole = builder.move(Expanded((1, 1, 1, 1)), added)
     found = set[int]()
     for onward in (False, True):
         column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, -1, onward=onward))
-        gone = builder.apply("is_nan", column, dtype=TensorProto.BOOL)
+        gone = builder.apply(scalar.is_nan, column)
         found.add(builder.move(SWAPPED, gone).index)
     return found
 
 
 def _is_zero(program: BodyProgram, value: Value) -> bool:
-    if isinstance(value, Apply) and value.op == "cast":
+    if isinstance(value, Apply) and value.op == scalar.cast:
         value = program.values[value.args[0]]
     return isinstance(value, Constant) and value.value == 0
 

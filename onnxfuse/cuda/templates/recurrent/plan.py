@@ -34,6 +34,7 @@ from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.cuda.templates.recurrent.body import Layer, take_apart
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, least
@@ -197,7 +198,7 @@ def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) 
 def _as_float(dtype: int) -> BodyProgram:
     """Return the program that stores a product unrounded, in float32."""
     builder = Builder()
-    cast = builder.apply("cast", builder.term(Input(0, dtype)), dtype=int(TensorProto.FLOAT))
+    cast = builder.apply(scalar.cast, builder.term(Input(0, dtype)), dtype=int(TensorProto.FLOAT))
     return BodyProgram(tuple(builder.values), (Output(cast.index, cast.dtype),), (dtype,))
 
 

@@ -1,0 +1,91 @@
+"""Entries of operators that have much in common, a function for each family."""
+
+from collections.abc import Callable, Mapping
+from typing import TypedDict, Unpack
+
+from onnxfuse.ops import flops as count
+from onnxfuse.ops.inputs import Role
+from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
+from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
+
+
+class Facts(TypedDict, total=False):
+    """What any entry may say besides, as in `Operator`."""
+
+    domain: str
+    inputs: Mapping[str, Role]
+    moved: Mapping[str, int]
+
+
+def pointwise(
+    name: str,
+    meaning: Meaning,
+    *traits: Trait,
+    flops: int = 1,
+    shape: Trait = Trait.KEEPS_SHAPE,
+    **more: Unpack[Facts],
+) -> Operator:
+    """Return the entry of an operator that computes each element of the output from one of each input.
+
+    `flops` is the number of operations for each of them.
+    """
+    return Operator(name, shape, *traits, meaning=meaning, flops=count.per_output(flops), **more)
+
+
+def unary(name: str, function: Function, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+    """Return the entry of a scalar function of floating-point numbers."""
+    return pointwise(name, lambda node: function(node.real(0)), *traits, flops=flops, **more)
+
+
+def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+    """Return the entry of an elementwise operator of several inputs, which broadcast."""
+    return pointwise(name, meaning, *traits, flops=flops, shape=Trait.BROADCASTS, **more)
+
+
+def binary(
+    name: str,
+    function: Function,
+    *traits: Trait,
+    kinds: tuple[Kind, ...] = (),
+    flops: int = 1,
+    **more: Unpack[Facts],
+) -> Operator:
+    """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
+    commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
+    return broadcasting(
+        name, lambda node: function(*node.alike(*kinds, count=2)), *commutative, *traits, flops=flops, **more
+    )
+
+
+def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+    """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
+    return Operator(
+        name, Trait.BROADCASTS, Trait.COMMUTATIVE, *traits, meaning=meaning, flops=count.per_operand(flops), **more
+    )
+
+
+def reducing(
+    name: str,
+    formula: Callable[[Scalar, Over], Scalar],
+    *traits: Trait,
+    kinds: tuple[Kind, ...] = NUMBERS,
+    flops: int = 1,
+    **more: Unpack[Facts],
+) -> Operator:
+    """Return the entry of a reduction of numbers of one of these kinds.
+
+    `formula` is the result from an element of the operand; `flops` is the number of operations for each of these.
+    """
+    return Operator(
+        name,
+        Trait.REDUCTION,
+        *traits,
+        reduced=lambda node, over: formula(node.term(0, *kinds), over),
+        flops=count.per_input(flops),
+        **more,
+    )
+
+
+def moving(name: str, *traits: Trait, **more: Unpack[Facts]) -> Operator:
+    """Return the entry of an operator that only moves, selects or makes elements."""
+    return Operator(name, *traits, flops=count.none, **more)
