@@ -13,7 +13,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.inputs.counting_inputs import ENTRIES, MICROSOFT, PLAIN
-from onnxfuse.verification.inputs.inputs import cases, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import cases
 from onnxfuse.verification.run import sessions
 
 FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"}

@@ -38,7 +38,8 @@ from onnxfuse.verification.compare.lower_precision_check import verified
 from onnxfuse.verification.compare.near_bounds import large_constants
 from onnxfuse.verification.compare.rounding import rounding_behind
 from onnxfuse.verification.inputs.branches import only_in_bodies
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, with_declared
 from onnxfuse.verification.reference.float64_reference import (
     Choice,
     as_half,

@@ -194,10 +194,11 @@ def dimensions(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]
     """Return the dynamic dimensions by name and their sizes in a case."""
     found = {}
     for spec in specs:
-        for axis, dim in enumerate(spec.shape):
+        # An absent input has no shape, nor have the entries of an empty sequence.
+        for axis, (dim, size) in enumerate(zip(spec.shape, shapes.get(spec.name, ()), strict=False)):
             name = dimension(spec, axis, dim)
             if name is not None:
-                found[name] = shapes[spec.name][axis]
+                found[name] = size
     return found
 
 

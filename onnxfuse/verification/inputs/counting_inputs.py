@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from onnxfuse.verification.inputs import col2im_sizes
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site, Span
+from onnxfuse.verification.run.tensors import LENGTH
 
 MICROSOFT = "com.microsoft"
 
@@ -258,6 +259,14 @@ def _last_tokens(site: Site) -> InputValues:
 SIZE = between(1, 4)
 """A generic count: small, so that the result fits any memory."""
 FIRST = between(0, 0)
+
+
+def _entry(site: Site) -> InputValues:
+    """Return the indices of the entries of a sequence, which has its length by name if it is an input of the model."""
+    last = CountedExtent(((1, (f"{site.node.input[0]}{LENGTH}",)),)) - 1
+    return InputValues("within", (_span(0, last),))
+
+
 """The first of a sequence of unknown length."""
 FLAG = between(0, 1)
 
@@ -306,9 +315,9 @@ ENTRIES: Mapping[tuple[str, str], Mapping[int, Entry]] = {
     ("", "Scatter"): {1: rows(0, ("axis", 0))},
     ("", "ScatterElements"): {1: rows(0, ("axis", 0))},
     ("", "ScatterND"): {1: tuples(0)},
-    ("", "SequenceAt"): {1: FIRST},
-    ("", "SequenceErase"): {1: FIRST},
-    ("", "SequenceInsert"): {2: FIRST},
+    ("", "SequenceAt"): {1: _entry},
+    ("", "SequenceErase"): {1: _entry},
+    ("", "SequenceInsert"): {2: _entry},
     ("", "Slice"): {1: FLAG, 2: between(2, 8), 3: axes(0), 4: between(1, 2)},
     ("", "SoftmaxCrossEntropyLoss"): {1: rows(0, 1)},
     ("", "Split"): {1: parts(0, ("axis", 0))},
