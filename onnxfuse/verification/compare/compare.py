@@ -257,7 +257,7 @@ def _beside(
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
     constants = {*large_constants(reload()), *large_constants(reload_fused())}
-    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants))
+    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants), reload)
     seek(comparison, reload, specs, shapes or {}, said, progress)
     return replace(report, not_run=not_run)
 

@@ -35,11 +35,11 @@ from onnxfuse.verification.localize.partition import (
     submodel,
     types_of_values,
     windows,
-    with_outputs,
 )
 from onnxfuse.verification.report.localization import Localization, Suspect
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.more_outputs import with_outputs
 from onnxfuse.verification.run.opened_values import Fed, fed
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.run.tensors import input_types, values_of
