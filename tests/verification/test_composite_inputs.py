@@ -145,6 +145,16 @@ def test_lengths_vary_and_an_empty_one_runs_where_the_original_does() -> None:
     assert [c.note.startswith("the original refuses it") for c in refused.cases if c.name == "empty"] == [True]
 
 
+def test_sizes_are_not_searched_because_empty_ones_are_refused() -> None:
+    """Of two sequences three cases are empty, as many as there are sets of sizes."""
+    two = model(
+        "g (seq(float[N, 4]) s, seq(float[N, 4]) q, int64 i) => (float[N, 4] y) "
+        "{ a = SequenceAt(s, i) b = SequenceAt(q, i) c = Add(a, b) y = Relu(c) }"
+    )
+    report = verify(two, two, providers=CPU)
+    assert (report.ok, [c.name for c in report.cases].count("empty"), dict(report.searched)) == (True, 3, {})
+
+
 def test_entries_have_several_shapes_and_every_index() -> None:
     """An axis without a name is of another size in each entry; an index is any within the length of the case."""
     specs = input_specs(model(AT))
