@@ -27,7 +27,7 @@ from models.race import Raced, against, race
 from onnxfuse.benchmark import Timing
 from onnxfuse.files import io
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
-from onnxfuse.verification.inputs.inputs import input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
 
 CNNS = "cnns"
 

@@ -26,7 +26,8 @@ import onnxfuse
 from models.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, attend, called, leave, wait
 from onnxfuse.files import io
 from onnxfuse.runtime.engine.cuda_provider import device_count
-from onnxfuse.verification.inputs.inputs import cases, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import cases
 
 STARTS = 3
 """Of each kind but the one with nothing on disk; medians."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import onnx
 
-from onnxfuse.verification.inputs.inputs import Array, cases, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Array, cases
 
 SIZES = {
     "batch": (2, 3), "sequence": (16, 11), "target": (16, 11), "past": (12, 7), "total": (13, 8), "frames": (32, 21),

@@ -21,13 +21,14 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.profiling import cupti, device
 from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, Values, bind, opened, ort_values, outputs_of, profiled
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cpu_settings, cuda_settings
-from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
+from onnxfuse.profiling.shapes import cases_per_shape, check_bindable, dynamic, unsaid
 from onnxfuse.profiling.traffic import ModelTraffic, count
 from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.verification.cases.planning import Progress
-from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, with_declared
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import CUDA, Model, Source
@@ -85,6 +86,7 @@ def compare(
     _check(original_model, fused_model)
     providers = sessions.chosen_providers(providers)
     specs = input_specs(original_model)
+    check_bindable(specs, "bench")
     shapes = with_declared(specs, fused_model, shapes)
     assumed = unsaid(specs, shapes)
     plan = cases_per_shape(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)

@@ -42,16 +42,23 @@ class Lost:
 
 
 def lost(graph: Graph) -> list[Lost]:
-    """Return the first losses of types in a graph, in its order; losses that follow from another are not listed."""
+    """Return the first losses of types in a graph, in its order; losses that follow from another are not listed.
+
+    Sequences, maps and optionals have no element type to lose.
+    """
     found: list[Lost] = []
     after: set[str] = set()
-    for value in (v.name for v in graph.proto.input):
+    declared = (*graph.proto.input, *graph.proto.value_info, *graph.proto.output)
+    composite = {v.name for v in declared if v.type.WhichOneof("value") not in (None, "tensor_type")}
+    for value in (v.name for v in graph.proto.input if v.name not in composite):
         if (missing := _missing(graph, value)) and graph.readers(value):
             found.append(Lost(value, missing, "an input of the graph", _after(graph, value)))
     for loss in found:
         after |= loss.after
     for node in graph.nodes:
-        values = [] if node.name in after else [v for v in node.outputs if v and graph.readers(v)]
+        values = [v for v in node.outputs if v and graph.readers(v) and v not in composite]
+        if node.name in after:
+            continue
         for value in values:
             if missing := _missing(graph, value):
                 strange = f", an operator of {node.domain} that ONNX's inference does not know" if node.domain else ""

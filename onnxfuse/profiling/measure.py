@@ -15,14 +15,15 @@ from onnxfuse.profiling.kernels import follow, kernels_with_nodes
 from onnxfuse.profiling.nodes import finished, node_times, profiled_runs
 from onnxfuse.profiling.report import ModelProfile, Profile
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting
-from onnxfuse.profiling.shapes import cases_per_shape, dynamic, unsaid
+from onnxfuse.profiling.shapes import cases_per_shape, check_bindable, dynamic, unsaid
 from onnxfuse.profiling.summary import kernel_rows, kinds, per_node, run_time, with_device_times
 from onnxfuse.profiling.traffic import ModelTraffic, count
 from onnxfuse.runtime.sessions.opening import reason, unregistered
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.plurals import plural
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, with_declared
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import CUDA, Source
@@ -51,6 +52,7 @@ def measure(
         if problems:
             raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
     specs = input_specs(models["original"])
+    check_bindable(specs, "profile")
     shapes = shapes if fused is None else with_declared(specs, models["fused"], shapes)
     assumed = unsaid(specs, shapes)
     case = _only_case(specs, {**shapes, **dict.fromkeys(assumed, (1,))}, seed)

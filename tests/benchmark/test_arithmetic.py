@@ -10,7 +10,7 @@ from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, ModelName, Repo
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.profiling.settings import cpu_settings, cuda_settings
 from onnxfuse.profiling.shapes import cases_per_shape, unsaid
-from onnxfuse.verification.inputs.inputs import input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
 
 
 def row(model: ModelName, setting: str, p50: float) -> TimingRow:

@@ -8,7 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfuse.verification import verify
 from onnxfuse.verification.inputs.col2im_sizes import Columns
 from onnxfuse.verification.inputs.counted_extents import CountedExtent
-from onnxfuse.verification.inputs.inputs import cases, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import cases
 
 CPU = ["CPUExecutionProvider"]
 Attributes = dict[str, list[int]]

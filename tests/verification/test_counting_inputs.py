@@ -16,7 +16,8 @@ from onnxfuse.ops.inputs import Condition, Data
 from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.inputs.counted_extents import Site
 from onnxfuse.verification.inputs.counting_inputs import accepted
-from onnxfuse.verification.inputs.inputs import cases, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import cases
 from onnxfuse.verification.run import sessions
 
 F, I64, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32

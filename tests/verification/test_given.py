@@ -15,7 +15,8 @@ from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification import verify
 from onnxfuse.verification.inputs.input_files import case_of, load_cases, save_cases
 from onnxfuse.verification.inputs.input_roles import Role
-from onnxfuse.verification.inputs.inputs import InputSpec, cases, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import InputSpec, cases
 from tests.verification.small_models import text_model
 
 SPECS = [
@@ -121,7 +122,7 @@ def test_what_is_saved_is_read_again(name: str, tmp_path: Path) -> None:
     """Made-up inputs go to files and come back bit for bit, bfloat16 too."""
     specs = [*SPECS, InputSpec("b", TensorProto.BFLOAT16, ("n", 3), Role("number"))]
     plan = cases(specs, (0,))[: 1 if name.endswith("npz") else None]
-    save_cases(tmp_path / name, plan)
+    save_cases(tmp_path / name, plan, specs)
     back = load_cases(tmp_path / name, specs)
     assert len(back) == len(plan)
     for ours, theirs in zip(plan, back, strict=True):
@@ -134,11 +135,11 @@ def test_places_where_nothing_can_be_saved(tmp_path: Path) -> None:
     """Several sets in one archive, and a folder that is a file."""
     plan = cases(SPECS, (0,))
     with pytest.raises(UsageError, match=r"a \.npz holds one set of inputs, there are"):
-        save_cases(tmp_path / "x.npz", plan)
+        save_cases(tmp_path / "x.npz", plan, SPECS)
     (tmp_path / "file").write_text("")
     for place in ("file", "file/deeper", "file/x.npz"):
         with pytest.raises(ModelError, match="cannot be written"):
-            save_cases(tmp_path / place, plan[: 1 if place.endswith("npz") else None])
+            save_cases(tmp_path / place, plan[: 1 if place.endswith("npz") else None], SPECS)
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -162,7 +163,7 @@ def test_inputs_that_do_not_fit_the_disk_leave_nothing(
 
     monkeypatch.setattr(io, "write_bytes", full)
     with pytest.raises(ModelError, match="No space left"):
-        save_cases(place, plan)
+        save_cases(place, plan, SPECS)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -223,7 +224,8 @@ def test_strings_come_from_every_form_that_has_them(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"s": ["a", "long", ""]}')
     np.savez(tmp_path / "s.npz", s=strings.astype(str))
     np.save(tmp_path / "s.npy", strings.astype(str))
-    save_cases(tmp_path / "sets", [case_of("x", {"s": strings}, input_specs(made))])
+    specs = input_specs(made)
+    save_cases(tmp_path / "sets", [case_of("x", {"s": strings}, specs)], specs)
     for name in ("s.json", "s.npz", "s.npy", "sets"):
         (case,) = load_cases(tmp_path / name, input_specs(made))
         np.testing.assert_array_equal(case.make()["s"], strings)

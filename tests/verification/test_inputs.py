@@ -9,7 +9,8 @@ from onnx import TensorProto
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, IntegerRange
 from onnxfuse.verification.inputs.input_roles import Role, roles
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, input_specs, nudge, shape_sets
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, nudge, shape_sets
 from tests.verification.small_models import text_model
 
 NUMBER = Role("number")

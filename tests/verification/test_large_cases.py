@@ -7,7 +7,8 @@ from onnx import TensorProto
 
 from onnxfuse.verification import verify
 from onnxfuse.verification.inputs.input_roles import Role, roles
-from onnxfuse.verification.inputs.inputs import cases, input_specs, large_case, large_tops
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import cases, large_case, large_tops
 from onnxfuse.verification.reference.float64_reference import reference_for
 from onnxfuse.verification.reference.reference import OutOfRange
 from tests.verification.small_models import text_model

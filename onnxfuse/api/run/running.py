@@ -90,7 +90,7 @@ def verify(
     )  # fmt: skip
     report = report_of(found, run, show) if isinstance(found, Crash) else found
     if save_inputs is not None:
-        _save_sought(save_inputs, report, planned)
+        _save_sought(save_inputs, before, report, planned)
     if bisect is None or report.crash is not None:
         return report
     return _blamed(report, run, bisect, chosen, show)
@@ -108,23 +108,24 @@ def _save_inputs(path: Path, original: Source, run: "ChildRun") -> int:
     """Write the planned inputs before anything is run, because they matter most after a crash. Return their number."""
     from onnxfuse.verification.cases.planning import plan_of
     from onnxfuse.verification.inputs.input_files import save_cases
-    from onnxfuse.verification.inputs.inputs import input_specs
+    from onnxfuse.verification.inputs.input_specs import input_specs
     from onnxfuse.verification.localize.crashes import sizes
 
     model = original if isinstance(original, onnx.ModelProto) else io.load(original)
     specs = input_specs(model)
     plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
-    save_cases(path, plan)
+    save_cases(path, plan, specs)
     return len(plan)
 
 
-def _save_sought(path: Path, report: "VerifyReport", planned: int) -> None:
+def _save_sought(path: Path, original: Source, report: "VerifyReport", planned: int) -> None:
     """Write the inputs that were run; searched ones follow the planned ones."""
     from onnxfuse.verification.inputs.input_files import save_cases
+    from onnxfuse.verification.inputs.input_specs import input_specs
 
     made = [case.made for case in report.cases if case.made is not None]
     if len(made) > planned:
-        save_cases(path, made)
+        save_cases(path, made, input_specs(original if isinstance(original, onnx.ModelProto) else io.load(original)))
 
 
 def _blamed(

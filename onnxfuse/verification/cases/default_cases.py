@@ -12,7 +12,8 @@ from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.cases.limits import Limits
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
-from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, cases, input_specs, shape_sets
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import COMPOSITE, Array, Case, InputSpec, cases, shape_sets
 from onnxfuse.verification.inputs.size_search import searched
 from onnxfuse.verification.run import sessions
 
@@ -57,7 +58,7 @@ def default_cases(
             f"{option}: the original runs on none of the made-up inputs: {reason}",
             f"Give real ones with {option}-inputs." if option == "--guard" else "Give real ones with --inputs.",
         )
-    return [float32_case(case, half=half) for case in made]
+    return [float32_case(case, half=half) for case in made if case.name not in COMPOSITE or runs(case)]
 
 
 def as_half(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:

@@ -169,7 +169,9 @@ def _candidates(
 def changes(model: onnx.ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
     """Yield transformations of a case's inputs: data alone, then with control inputs, then compared values."""
     compared = sorted(compared_constants(model.graph))
-    steering = [s for s in specs if math.prod(base.shapes[s.name]) <= STEERING and s.role.kind != "mask"]
+    # Numbers and keys of a map belong together.
+    usual = [s for s in specs if s.role.kind != "mask" and s.known_keys is None and not s.type_.startswith("map(")]
+    steering = [s for s in usual if math.prod(base.shapes[s.name]) <= STEERING]
     sizes = sizes_of(specs, base.shapes)
     options = [[(s.name, v) for v in _settings(s, base.shapes[s.name], compared, sizes)] for s in steering]
     sets = [dict(chosen) for chosen in _sets(options)]

@@ -38,7 +38,8 @@ from onnxfuse.verification.compare.lower_precision_check import verified
 from onnxfuse.verification.compare.near_bounds import large_constants
 from onnxfuse.verification.compare.rounding import rounding_behind
 from onnxfuse.verification.inputs.branches import only_in_bodies
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, with_declared
 from onnxfuse.verification.reference.float64_reference import (
     Choice,
     as_half,
@@ -256,7 +257,7 @@ def _beside(
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
     constants = {*large_constants(reload()), *large_constants(reload_fused())}
-    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants))
+    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants), reload)
     seek(comparison, reload, specs, shapes or {}, said, progress)
     return replace(report, not_run=not_run)
 

@@ -5,22 +5,31 @@ Each kind of dynamic dimension is run once at a realistic serving size, and the 
 range of their type, as large as the original accepts and the time allows. Omissions are reported.
 """
 
+import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+import onnx
 
+from onnxfuse.support.error_text import first_line
+from onnxfuse.support.errors import ModelError
+from onnxfuse.support.plurals import agreeing
 from onnxfuse.verification.cases.limits import gigabytes
 from onnxfuse.verification.cases.planning import Progress, shapes_text
 from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.compare.near_bounds import near
 from onnxfuse.verification.compare.optional_cases import NO_NEWS, try_one
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
+from onnxfuse.verification.compare.reached_bounds import bound_sites, reached
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
 from onnxfuse.verification.inputs.size_search import free_dimensions
 from onnxfuse.verification.report.rows import FLOATS, LEFT_OUT, OutputRow
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.floats import float_type
+from onnxfuse.verification.run.more_outputs import with_outputs
 
 LADDERS: Mapping[str, tuple[int, ...]] = {
     "batch": (65, 33, 17, 9),
@@ -31,6 +40,8 @@ LADDERS: Mapping[str, tuple[int, ...]] = {
 ends of position tables; images of detectors and classifiers."""
 SHARE, LEAST = 0.5, 0.01
 """Time for these cases, as a share of the small cases' time, or of the time limit if that is more."""
+REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
+"""Exceptions of a session that does not open or run."""
 REFUSED = "the original refuses it"
 """Why a size was not run that ONNX Runtime rejects."""
 CONSTANTS_TOLD = 4
@@ -59,11 +70,17 @@ class LargeCases:
         self._base = max(self.small, key=lambda c: _elements(c.shapes), default=None)
         self._plain, self._per_plain = self._timed_base()
 
-    def run(self, said: Shapes, shapes: Shapes, constants: Sequence[float] = ()) -> tuple[str, ...]:
+    def run(
+        self,
+        said: Shapes,
+        shapes: Shapes,
+        constants: Sequence[float] = (),
+        reload: Callable[[], onnx.ModelProto] | None = None,
+    ) -> tuple[str, ...]:
         """Run the cases; return which were not run, and why. `said` are the sizes requested by the user, `shapes` all
         known ones.
 
-        `constants` are the large ones of the model.
+        `constants` are the large ones of the model, and `reload` loads it, to see which values they are combined with.
         """
         if self.small:
             names = free_dimensions(self.specs, said)
@@ -78,6 +95,8 @@ class LargeCases:
             if not judging.tolerances.rtol and not judging.tolerances.atol and not judging.rounding:
                 self._values()
                 self._bounds(constants)
+                if constants and reload is not None:
+                    self._computed_bounds(reload())
         return tuple(self.not_run)
 
     def _size(self, kind: str, names: Sequence[str], shapes: Shapes) -> None:
@@ -132,6 +151,32 @@ class LargeCases:
         if why:
             told = ", ".join(f"{c:g}" for c in constants[:CONSTANTS_TOLD]) + ", ..." * (len(constants) > CONSTANTS_TOLD)
             self.not_run.append(f"no values near the constants {told}: {why}")
+
+    def _computed_bounds(self, model: onnx.ModelProto) -> None:
+        """Run a case for each computed value that is combined with a large constant, of numbers that bring it there."""
+        sites = bound_sites(model)
+        normal = [c.made for c in self.small if c.name == "normal" and c.made is not None]
+        if not sites or not normal:
+            return
+        base = max(normal, key=lambda c: _elements(c.shapes))
+        good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
+        missed: dict[str, list[str]] = {}
+        try:
+            with with_outputs(model, dict.fromkeys(s.value for s in sites)) as opened:
+                session = sessions.low_memory_session(opened, [sessions.CPU])
+            # A single row is brought to either side of the constant.
+            turns = (0, 1) if any(shape[:1] == (1,) for shape in base.shapes.values()) else (0,)
+            for site, turn in itertools.product(sites, turns):
+                case = reached(base, site, partial(_value_of, session, site.value), turn)
+                why = "no scale of the inputs gives them" if case is None else self._try(case, 1.0, good=good)
+                if why:
+                    missed.setdefault(why, []).append(site.value)
+        except REFUSALS as error:
+            missed[first_line(error)] = [s.value for s in sites]
+        for why, names in missed.items():
+            told = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
+            meet = agreeing({*names}, "meets", "meet")
+            self.not_run.append(f"no values near the large constants that {told} {meet}: {why}")
 
     def _finite(self, case: Case, outputs: set[str]) -> bool:
         names = [r.output for r in self.comparison.rows if r.owner in outputs and r.dtype.startswith(FLOATS)]
@@ -190,14 +235,19 @@ class LargeCases:
         return min(spent)
 
 
+def _value_of(session: Any, name: str, inputs: Mapping[str, Array]) -> Array:
+    return sessions.run(session, inputs, [name])[name]
+
+
 def dimensions(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the dynamic dimensions by name and their sizes in a case."""
     found = {}
     for spec in specs:
-        for axis, dim in enumerate(spec.shape):
+        # An absent input has no shape, nor have the entries of an empty sequence.
+        for axis, (dim, size) in enumerate(zip(spec.shape, shapes.get(spec.name, ()), strict=False)):
             name = dimension(spec, axis, dim)
             if name is not None:
-                found[name] = shapes[spec.name][axis]
+                found[name] = size
     return found
 
 

@@ -24,7 +24,8 @@ from onnxfuse.verification.cases.limits import Limits
 from onnxfuse.verification.cases.planning import Progress, RealInputs, entering, plan_of, shapes_text, taker
 from onnxfuse.verification.compare.case_comparison import FUSED_FAILS, fused_fails
 from onnxfuse.verification.inputs.branches import only_in_bodies
-from onnxfuse.verification.inputs.inputs import Case, Shapes, input_specs, with_declared
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Case, Shapes, with_declared
 from onnxfuse.verification.reference.float64_reference import (
     REFERENCE_GAPS,
     Choice,
@@ -40,7 +41,7 @@ from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, OutputRow, none
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.floats import float_type
 from onnxfuse.verification.run.interface import interface_problems
-from onnxfuse.verification.run.tensors import MISSING
+from onnxfuse.verification.run.tensors import MISSING, counts, innermost, output_of
 from onnxfuse.verification.tolerance.class_outputs import class_outputs
 from onnxfuse.verification.tolerance.lower_precision import judge
 from onnxfuse.verification.tolerance.metrics import difference
@@ -181,12 +182,13 @@ def _holds(model: onnx.ModelProto, type_: int) -> bool:
 
 def as_declared(feeds: Arrays, model: onnx.ModelProto) -> dict[str, npt.NDArray[Any]]:
     """Convert the inputs to the types that the file declares."""
-    types = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
+    tensors = {i.name: innermost(i.type) for i in model.graph.input}
+    types = {name: tensor.elem_type for name, tensor in tensors.items() if tensor is not None}
     low = {TYPES[n] for n in ("float16", "bfloat16")}
+    lowered = {n: type_ for n in feeds if (type_ := types.get(output_of(n, types))) in low and not counts(n, types)}
     return {
-        n: x.astype(onnx.helper.tensor_dtype_to_np_dtype(types[n])) if types.get(n) in low else x
-        for n, x in feeds.items()
-    }  # fmt: skip
+        n: x.astype(onnx.helper.tensor_dtype_to_np_dtype(lowered[n])) if n in lowered else x for n, x in feeds.items()
+    }
 
 
 def _late(cases: Sequence[CaseRow], limits: Limits) -> str:

@@ -11,8 +11,10 @@ from functools import singledispatch
 from onnx import TensorProto
 
 from onnxfuse.ops import inputs as roles
+from onnxfuse.symbolic.parsing import parsed
 from onnxfuse.verification.inputs import col2im_sizes
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, IntegerRange, Site
+from onnxfuse.verification.run.tensors import LENGTH
 
 
 def accepted(site: Site) -> InputValues | None:
@@ -276,8 +278,9 @@ def _(role: roles.LastToken, site: Site) -> InputValues:
 
 @values.register
 def _(role: roles.SequenceIndex, site: Site) -> InputValues:
-    """The first: the length of the sequence is unknown."""
-    return _within(0, 0)
+    """Of any entry; the sequence has its length by name if it is an input of the model, else the first is read."""
+    length = parsed(f"{site.node.input[0]}{LENGTH}")
+    return _within(0, CountedExtent(((1, (length,)),)) - 1)
 
 
 # ---- what depends on the node

@@ -4,23 +4,30 @@ import contextlib
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf.message import DecodeError
-from onnx import TensorProto, numpy_helper
 
-from onnxfuse.files import external, io
+from onnxfuse.files import io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, filling, replacing, together
-from onnxfuse.model.validate import check_tensor
-from onnxfuse.support.bounded_text import read_file, read_json, read_text
-from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.bounded_text import read_json, read_text
+from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Case, InputSpec
+from onnxfuse.verification.inputs.value_files import read_value, serialized
+from onnxfuse.verification.run.tensors import output_of, tensors_of, values_of
 
 Array = npt.NDArray[Any]
+
+KINDS = {
+    list: "Give a list of arrays.",
+    dict: "Give a dict of numbers by key.",
+    np.ndarray: "Give an array.",
+}
+"""What to give for a sequence, a map, a tensor."""
 
 FORMS = (
     "Give a .npz with one array per input; a .npy or .pb for a model of one input; a .json of lists by input name; "
@@ -43,13 +50,15 @@ def load_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
     if list(path.glob("*.npy")):
         arrays = {f.stem: x for f in sorted(path.glob("*.npy")) for x in _read_npy(f, specs, f.stem).values()}
         return [case_of(path.name, arrays, specs)]
-    folders = [path] if (path / "input_0.pb").is_file() else sorted(path.glob("test_data_set_*"), key=_number)
+    folders = (
+        [path] if (path / "input_0.pb").is_file() or not specs else sorted(path.glob("test_data_set_*"), key=_number)
+    )
     if not folders:
         raise UsageError(f"{path}: holds neither input_0.pb nor .npy nor test_data_set_*", FORMS)
     return [case_of(folder.name, _read_folder(folder, specs), specs) for folder in folders]
 
 
-def save_cases(path: Path, plan: Sequence[Case]) -> None:
+def save_cases(path: Path, plan: Sequence[Case], specs: Sequence[InputSpec]) -> None:
     """Write the inputs of the cases in a form that `given_cases` reads, one case at a time.
 
     A path ending in .npz takes a single case; any other is a folder of test_data_set_*, each written completely or not
@@ -60,8 +69,10 @@ def save_cases(path: Path, plan: Sequence[Case]) -> None:
     if path.suffix == ".npz":
         with as_model_error(path), replacing(path) as file:
             # NumPy's archive writer has no name for bfloat16, and stores its bytes.
-            np.savez(file, **plan[0].make())  # type: ignore[arg-type]  # an input may be called as an option is
+            arrays = {n: x.astype(str) if x.dtype.kind == "O" else x for n, x in plan[0].make().items()}
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # an input may be called as an option is
         return
+    types = {s.name: s.type_ for s in _whole(specs)}
     with contextlib.ExitStack() as folders:
         folders.enter_context(filling(path))
         for number, case in enumerate(plan):
@@ -70,25 +81,70 @@ def save_cases(path: Path, plan: Sequence[Case]) -> None:
                 check_no_links(place, path)
             folders.enter_context(filling(folder))
             with together():
-                for n, (name, array) in enumerate(case.make().items()):
-                    tensor = numpy_helper.from_array(array, name)
-                    io.write_bytes(folder / f"input_{n}.pb", tensor.SerializeToString(deterministic=True))
+                values = values_of(case.make(), types)
+                for n, (name, type_) in enumerate(types.items()):
+                    io.write_bytes(folder / f"input_{n}.pb", serialized(name, values.get(name), type_))
 
 
-def case_of(name: str, inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> Case:
-    """Return the case of `inputs` after validation: names, element types, ranks, fixed extents, dimension names."""
-    wanted = {s.name: s for s in specs}
-    missing, extra = wanted.keys() - inputs.keys(), inputs.keys() - wanted.keys()
+def case_of(name: str, inputs: Mapping[str, Any], specs: Sequence[InputSpec]) -> Case:
+    """Return the case of `inputs` after validation: names, element types, ranks, fixed extents, dimension names.
+
+    A sequence is a list of arrays, a map a dict, and what is optional may be None or missing; their parts may be there
+    instead, as `tensors_of` names them.
+    """
+    wanted = {s.name: s for s in _whole(specs)}
+    values: dict[str, Any] = dict.fromkeys(s.name for s in specs if s.optional)
+    values |= values_of(inputs, {n: s.type_ for n, s in wanted.items()})
+    missing, extra = wanted.keys() - values.keys(), values.keys() - wanted.keys()
     if missing or extra:
         faults = [f"lacks {_names(missing)}"] * bool(missing) + [f"has {_names(extra)}, no input of the model"] * bool(
             extra
         )
         raise UsageError(f"{name}: {', and '.join(faults)}", f"The model's inputs are {_names(wanted)}.")
     sizes: dict[str, tuple[int, str]] = {}
-    for spec in specs:
-        _check(name, spec, inputs[spec.name], sizes)
-    arrays = {s.name: inputs[s.name] for s in specs}
-    return Case(name, None, {n: x.shape for n, x in arrays.items()}, lambda: arrays)
+    for spec in wanted.values():
+        _check_value(name, spec, values[spec.name], sizes)
+    numbers = {s.name: s.array_type for s in wanted.values() if s.type_.startswith("map(")}
+    arrays = tensors_of({n: values[n] for n in wanted}, [n for n, s in wanted.items() if s.optional], numbers)
+    shapes = {n: _shape(values[n]) for n in wanted if values[n] is not None}
+    return Case(name, None, shapes, lambda: arrays)
+
+
+def _whole(specs: Sequence[InputSpec]) -> list[InputSpec]:
+    """Return the specs of the model's inputs: without the keys of maps, which are parts."""
+    return [s for s in specs if s.known_keys is None]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Return the shape of a value; of a sequence, its length and the largest extents of its entries."""
+    if isinstance(value, Mapping):
+        return (len(value),)
+    if isinstance(value, list):
+        return (len(value), *map(max, zip(*(x.shape for x in value), strict=False)))
+    return tuple(value.shape)
+
+
+def _check_value(name: str, spec: InputSpec, value: Any, sizes: dict[str, tuple[int, str]]) -> None:
+    if value is None and spec.optional:
+        return
+    kind = list if spec.sequence else dict if spec.type_.startswith("map(") else np.ndarray
+    if not isinstance(value, kind):
+        raise UsageError(
+            f"{name}: '{spec.name}' is a {type(value).__name__}, the model wants a {kind.__name__}"
+            + f" ({spec.type_})" * bool(spec.type_),
+            KINDS[kind],
+        )
+    if isinstance(value, dict):
+        if not value:
+            raise UsageError(f"{name}: '{spec.name}' has no key", "ONNX Runtime takes no empty map.")
+        return
+    if isinstance(value, list):
+        entry = replace(spec, shape=spec.shape[1:], type_="")
+        for n, one in enumerate(value):
+            # Entries may differ in an extent that has a name, too: they are checked one by one.
+            _check_value(name, replace(entry, name=f"{spec.name}[{n}]"), one, {})
+        return
+    _check(name, spec, value, sizes)
 
 
 def _check(name: str, spec: InputSpec, x: Array, sizes: dict[str, tuple[int, str]]) -> None:
@@ -115,6 +171,7 @@ def _check(name: str, spec: InputSpec, x: Array, sizes: dict[str, tuple[int, str
 
 def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
     types = {s.name: s.array_type for s in specs}
+    wholes = [s.name for s in specs if s.type_]
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
@@ -123,7 +180,7 @@ def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: is not a readable .npz: {error}", FORMS) from None
-    return {n: _as_the_model_has_it(x, types.get(n)) for n, x in arrays.items()}
+    return {n: _as_the_model_has_it(x, types.get(n, types.get(output_of(n, wholes)))) for n, x in arrays.items()}
 
 
 def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -> dict[str, Array]:
@@ -146,15 +203,16 @@ def _as_the_model_has_it(x: Array, dtype: np.dtype[Any] | None) -> Array:
     return x.astype(object) if x.dtype.kind == "U" else x
 
 
-def _read_pb(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
+def _read_pb(path: Path, specs: Sequence[InputSpec]) -> dict[str, Any]:
     name = _only(path, specs)
-    return {name: _read_tensor(path, specs[0])}
+    return {name: _read_value(path, specs[0])}
 
 
-def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Array]]:
+def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Any]]:
     """Return the sets of inputs in `path`: an object of lists by input name, or a list of such objects.
 
-    JSON has no element types: numbers are converted to the model's type, provided that only float digits are lost.
+    A sequence is a list of its entries, a map an object, and what is optional may be null. JSON has no element types:
+    numbers are converted to the model's type, provided that only float digits are lost.
     """
     try:
         found = read_json(read_text(path))
@@ -163,8 +221,30 @@ def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Array]]
     sets = found if isinstance(found, list) else [found]
     if not sets or not all(isinstance(one, dict) for one in sets):
         raise UsageError(f"{path}: holds no object of inputs by name", FORMS)
-    types = {s.name: s.array_type for s in specs}
-    return [{n: _from_json(path, n, x, types[n]) if n in types else np.asarray(x) for n, x in s.items()} for s in sets]
+    by_name = {s.name: s for s in specs}
+    return [
+        {n: _value_from_json(path, n, x, by_name[n]) if n in by_name else np.asarray(x) for n, x in s.items()}
+        for s in sets
+    ]
+
+
+def _value_from_json(path: Path, name: str, value: Any, spec: InputSpec) -> Any:
+    if value is None and spec.optional:
+        return None
+    if spec.sequence and isinstance(value, list):
+        return [_from_json(path, f"{name}[{n}]", x, spec.array_type) for n, x in enumerate(value)]
+    if spec.type_.startswith("map(") and isinstance(value, dict):
+        return _map_from_json(path, name, value, spec)
+    return _from_json(path, name, value, spec.array_type)
+
+
+def _map_from_json(path: Path, name: str, value: dict[str, Any], spec: InputSpec) -> dict[Any, Any]:
+    """Return a map: the keys of an object in JSON are always text."""
+    try:
+        keys = [int(key) if spec.type_.startswith("map(int64") else key for key in value]
+    except ValueError:
+        raise UsageError(f"{path}: '{name}' has a key that is no integer", f"The model wants {spec.type_}.") from None
+    return dict(zip(keys, _from_json(path, name, list(value.values()), spec.array_type).tolist(), strict=True))
 
 
 def _from_json(path: Path, name: str, value: Any, dtype: np.dtype[Any]) -> Array:
@@ -187,33 +267,24 @@ def _only(path: Path, specs: Sequence[InputSpec]) -> str:
     return specs[0].name
 
 
-def _read_folder(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
-    files = sorted(folder.glob("input_*.pb"), key=_number)
-    if len(files) != len(specs):
+def _read_folder(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Any]:
+    files, wanted = sorted(folder.glob("input_*.pb"), key=_number), _whole(specs)
+    if len(files) != len(wanted):
         raise UsageError(
-            f"{folder}: {plural(files, 'input')}, the model has {len(specs)}",
-            f"It wants input_0.pb to input_{len(specs) - 1}.pb, in the order {_names(s.name for s in specs)}.",
+            f"{folder}: {plural(files, 'input')}, the model has {len(wanted)}",
+            f"It wants input_0.pb to input_{len(wanted) - 1}.pb, in the order {_names(s.name for s in wanted)}.",
         )
-    return {spec.name: _read_tensor(file, spec) for file, spec in zip(files, specs, strict=True)}
+    return {spec.name: _read_value(file, spec) for file, spec in zip(files, wanted, strict=True)}
 
 
-def _read_tensor(file: Path, spec: InputSpec) -> Array:
-    tensor = TensorProto()
-    try:
-        tensor.ParseFromString(read_file(file))
-        external.read([tensor] if external.is_external(tensor) else [], file)
-        check_tensor(tensor)
-        array = numpy_helper.to_array(tensor)
-    except (DecodeError, ValueError, TypeError) as error:
-        raise UsageError(f"{file}: does not hold a tensor: {error}", "It should be a serialized TensorProto.") from None
-    except ModelError as error:
-        raise UsageError(f"{file}: {error}", error.hint) from None
-    if tensor.name and tensor.name != spec.name:
+def _read_value(file: Path, spec: InputSpec) -> Any:
+    name, value = read_value(file, spec.type_ or "tensor")
+    if name and name != spec.name:
         raise UsageError(
-            f"{file}: holds '{tensor.name}', the model's input there is '{spec.name}'",
+            f"{file}: holds '{name}', the model's input there is '{spec.name}'",
             "Number the files in the order of the model's inputs.",
         )
-    return np.asarray(array)
+    return value
 
 
 def _number(path: Path) -> tuple[int, str]:

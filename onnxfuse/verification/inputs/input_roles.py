@@ -18,11 +18,12 @@ from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, IntegerRange, Site
 from onnxfuse.verification.inputs.counting_inputs import accepted
 from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
+from onnxfuse.verification.run.tensors import innermost, type_name
 
 CARRIERS = frozenset(
     {ops.Cast, ops.Reshape, ops.Unsqueeze, ops.Squeeze, ops.Flatten, ops.Identity, ops.Transpose, ops.Expand,
      ops.Slice, ops.Concat, ops.Tile, ops.Split, ops.Max, ops.Min, ops.Abs, ops.Gather, ops.GatherElements,
-     ops.GatherND}
+     ops.GatherND, ops.SequenceAt, ops.SequenceErase, ops.ConcatFromSequence, ops.Optional, ops.OptionalGetElement}
 )  # fmt: skip
 """Operators that forward the values of their first input."""
 
@@ -96,9 +97,10 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
     """Return the role of each graph input by name. Follows values into subgraphs and local functions."""
     named = shell(model)
     for value in named.graph.input:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        tensor = innermost(value.type)
+        for axis, dim in enumerate(() if tensor is None else tensor.shape.dim):
             if not dim.dim_param and not dim.HasField("dim_value"):
-                dim.dim_param = unnamed(value.name, axis)
+                dim.dim_param = unnamed_extent(value, axis)
     typed = infer(named)
     vectors = _vectors(model)
     scope = _Scope(
@@ -115,6 +117,11 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
 def unnamed(name: str, axis: int) -> str:
     """Return the generated name of an unnamed input dimension."""
     return f"{name}[{axis}]"
+
+
+def unnamed_extent(value: onnx.ValueInfoProto, axis: int) -> str:
+    """Return the generated name of an unnamed dimension of an input's tensors: of the entries, if it is a sequence."""
+    return unnamed(f"{value.name}[]" if "seq(" in type_name(value.type) else value.name, axis)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ Uniform numbers in [0, 1) are never used: they cannot distinguish Relu from Iden
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,12 @@ from onnx import TensorProto
 
 from onnxfuse.model.validate import MOST_ELEMENTS
 from onnxfuse.shapes.extent_values import name_sizes
-from onnxfuse.shapes.types import DeclaredExtent, declared_shape, value_types
+from onnxfuse.shapes.types import DeclaredExtent, value_types
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_values import counted_values
-from onnxfuse.verification.inputs.input_roles import Role, roles, unnamed
+from onnxfuse.verification.inputs.input_roles import Role, unnamed
 from onnxfuse.verification.run.floats import float_type
+from onnxfuse.verification.run.tensors import PRESENT, tensors_of
 
 Array = npt.NDArray[Any]
 Shapes = Mapping[str, Sequence[int]]
@@ -31,6 +32,9 @@ KINDS = ("normal", "small", "wide", "edge")
 either sign, log-uniform magnitudes. edge: zeros of both signs, ones, corners of activations, the smallest normal and
 denormal numbers, and a row of zeros, among normal ones. Additionally, once: large, magnitudes up to the type's range,
 as far as the original accepts them."""
+
+COMPOSITE = ("absent", "empty", "uneven")
+"""Cases that only sequences and optionals have: without a value, without an entry, of entries of several shapes."""
 
 WIDE_EXPONENTS = {2: (-12, 5), 4: (-20, 10), 8: (-20, 10)}
 """Exponents of two of the wide kind by bytes per element: squares summed over thousands mostly still fit the type."""
@@ -58,7 +62,22 @@ class InputSpec:
     dtype: int
     """`onnx.TensorProto.DataType`."""
     shape: tuple[DeclaredExtent, ...]
+    """Of a sequence, that of its entries stacked along a first axis."""
     role: Role
+    type_: str = ""
+    """ONNX Runtime's name of the type where it is no tensor: `seq(tensor(float))`."""
+    known_keys: tuple[int | str, ...] | None = None
+    """For the keys of a map: those that its readers know."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether the input may be fed nothing."""
+        return self.type_.startswith("optional(")
+
+    @property
+    def sequence(self) -> bool:
+        """Whether it is a sequence, or an optional one."""
+        return "seq(" in self.type_
 
     @property
     def array_type(self) -> np.dtype[Any]:
@@ -83,26 +102,6 @@ class Case:
         return self.seed is not None
 
 
-def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
-    """Return the inputs to feed to `model`, in graph-input order, without those that have an initializer.
-
-    Raises UsageError for an input that is not a tensor of known rank.
-    """
-    types, found = value_types(model.graph), roles(model)
-    initialized = {t.name for t in model.graph.initializer}
-    specs = []
-    for value in model.graph.input:
-        if value.name in initialized:
-            continue
-        type_, shape = types[value.name], declared_shape(value.type)
-        if shape is None:
-            raise UsageError(
-                f"input '{value.name}' is not a tensor of known rank ({type_})", "Declare its shape in the model."
-            )
-        specs.append(InputSpec(value.name, type_.dtype, shape, found[value.name]))
-    return tuple(specs)
-
-
 def cases(specs: Sequence[InputSpec], seeds: Sequence[int], shapes: Shapes | None = None) -> list[Case]:
     """Return the cases of one verification: each kind per seed, and each set of shapes at least once as `normal`.
 
@@ -115,7 +114,47 @@ def cases(specs: Sequence[InputSpec], seeds: Sequence[int], shapes: Shapes | Non
         normal = [("normal", n) for n in range(max(len(sets), 2))]
         rest = [(kind, n) for n, kind in enumerate(KINDS[1:])]
         plan += [(seed, kind, repeat, sets[repeat % len(sets)]) for kind, repeat in normal + rest]
-    return [_case(specs, seed, kind, repeat, chosen) for seed, kind, repeat, chosen in plan]
+    usual = [_case(specs, seed, kind, repeat, chosen) for seed, kind, repeat, chosen in plan]
+    return [*usual, *(case for seed in seeds for case in composite_cases(specs, seed, sets))]
+
+
+def composite_cases(
+    specs: Sequence[InputSpec], seed: int, sets: Sequence[Mapping[str, tuple[int, ...]]]
+) -> Iterator[Case]:
+    """Yield the cases named in COMPOSITE, at one of the sets of shapes.
+
+    `absent` and `empty` apply to all inputs that can be so, and to each alone; `uneven` to an axis of a sequence that
+    no name makes equal everywhere.
+    """
+    for name, those in (("absent", [s for s in specs if s.optional]), ("empty", [s for s in specs if s.sequence])):
+        for chosen in ([those] if len(those) > 1 else []) + [[s] for s in those]:
+            shapes = dict(sets[0])
+            if name == "empty":
+                shapes |= {s.name: (0, *shapes[s.name][1:]) for s in chosen}
+            base = _case(specs, seed, "normal", 0, shapes)
+            without = tuple(s.name for s in chosen) if name == "absent" else ()
+            yield replace(base, name=name, make=partial(_absent, base, without))
+    longest = {s.name: max(sets, key=lambda one: min(one[s.name][0], 3)) for s in specs if s.sequence}
+    for spec in (s for s in specs if s.sequence):
+        for axis, dim in enumerate(spec.shape):
+            if axis and dim == unnamed(f"{spec.name}[]", axis - 1) and longest[spec.name][spec.name][0] > 1:
+                base = _case(specs, seed, "normal", 0, dict(longest[spec.name]))
+                yield replace(base, name="uneven", make=partial(_uneven, base, spec.name, axis - 1))
+
+
+def _absent(base: Case, names: Collection[str]) -> dict[str, Array]:
+    arrays = base.make()
+    return {**arrays, **{name: np.asarray(False) for name in (f"{n}{PRESENT}" for n in names)}}
+
+
+def _uneven(base: Case, name: str, axis: int) -> dict[str, Array]:
+    """Return the inputs of `base` with the entries of a sequence shortened along an axis, each by another number."""
+    arrays = base.make()
+    entries = [
+        x.take(range(max(x.shape[axis] - n, 1)), axis=axis) if x.shape[axis] else x
+        for n, x in enumerate(np.asarray(one) for one in arrays.pop(name))
+    ]
+    return {**arrays, **tensors_of({name: entries})}
 
 
 def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
@@ -216,6 +255,16 @@ def _made(
     return {s.name: _values(s, shapes[s.name], kind, repeat, seed, sizes) for s in specs}
 
 
+def _keys(rng: Generator, spec: InputSpec, count: int) -> Array:
+    """Return distinct keys of a map: of several, one that its readers do not know."""
+    known = list(spec.known_keys or ())
+    whole = spec.dtype == TensorProto.INT64
+    first = max((k for k in known if isinstance(k, int)), default=-1) + 1
+    taken = [known[n] for n in rng.permutation(len(known))][: count - (count > 1)]
+    fresh = [first + n if whole else f"key {n}" for n in rng.permutation(count - len(taken))]
+    return np.array([*taken, *fresh], np.int64 if whole else object)
+
+
 def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the integers for the names of dynamic dimensions, for inputs of these shapes."""
     named = [
@@ -233,6 +282,8 @@ def _values(
     # The random stream depends on the name, not on the position: an input inserted in front changes no other.
     rng = np.random.default_rng([seed, repeat, zlib.crc32(kind.encode()), zlib.crc32(spec.name.encode())])
     dtype = spec.array_type
+    if spec.known_keys is not None:
+        return _keys(rng, spec, math.prod(shape))
     if spec.role.kind not in ("number", "mask") and dtype.kind in "iufV":
         return counted_values(rng, spec.role, shape, sizes, edge=kind == "edge").astype(dtype)
     if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, TypeProto, numpy_helper
+from onnx import ModelProto, TypeProto
 from onnxruntime import InferenceSession
 
 from onnxfuse import ops
@@ -26,7 +26,9 @@ from onnxfuse.support.isolation import Crash, doing, isolated
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
 from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
 from onnxfuse.verification.compare.compare import compare, load
-from onnxfuse.verification.inputs.inputs import Case, Shapes, input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Case, Shapes
+from onnxfuse.verification.inputs.value_files import serialized
 from onnxfuse.verification.localize.partition import (
     Segment,
     aspects,
@@ -34,13 +36,14 @@ from onnxfuse.verification.localize.partition import (
     submodel,
     types_of_values,
     windows,
-    with_outputs,
 )
 from onnxfuse.verification.report.localization import Localization, Suspect
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.more_outputs import with_outputs
 from onnxfuse.verification.run.opened_values import Fed, fed
 from onnxfuse.verification.run.sessions import Source
+from onnxfuse.verification.run.tensors import input_types, values_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 Progress = Callable[[str, int, int], None]
@@ -161,6 +164,7 @@ def faults(
     unseen = {} if unseen is None else unseen
     every = windows(original, fused) if chosen is None else list(chosen)
     session = session or giving_inputs(original, every, providers)
+    inputs = values_of(inputs, input_types(original.graph))
     types = types_of_values(original)
     kinds = {v.name: v.type for v in (*session.get_inputs(), *session.get_outputs())}
     for first in range(0, len(every), BATCH):
@@ -204,19 +208,8 @@ def write_report(folder: Path, fault: NodeFault) -> Path:
     ):
         for kind, arrays in (("input", fault.feeds), ("output", expected)):
             for n, (name, array) in enumerate(arrays.items()):
-                io.write_bytes(data / f"{kind}_{n}.pb", _serialized(name, array))
+                io.write_bytes(data / f"{kind}_{n}.pb", serialized(name, array))
     return folder
-
-
-def _serialized(name: str, value: Any) -> bytes:
-    """Return a value in the format of `input_0.pb` and `output_0.pb`."""
-    if isinstance(value, Mapping):
-        proto: Any = numpy_helper.from_dict(dict(value), name)
-    elif isinstance(value, list):
-        proto = numpy_helper.from_list(value, name)
-    else:
-        proto = numpy_helper.from_optional(None, name) if value is None else numpy_helper.from_array(value, name)
-    return bytes(proto.SerializeToString())
 
 
 def _check(

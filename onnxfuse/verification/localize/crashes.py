@@ -18,7 +18,8 @@ from onnxfuse.support.isolation import Crash, Progress, isolated
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.cases.planning import RealInputs, plan_of, shapes_text
 from onnxfuse.verification.compare.compare import load
-from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, input_specs, with_declared
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, with_declared
 from onnxfuse.verification.localize.bisect import describe_suspect
 from onnxfuse.verification.localize.partition import submodel
 from onnxfuse.verification.report.localization import CrashSite
@@ -26,6 +27,7 @@ from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.report.rows import CaseRow
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.sessions import Source
+from onnxfuse.verification.run.tensors import input_types, is_composite
 
 T = TypeVar("T")
 
@@ -154,8 +156,11 @@ def _crash_of(
 
 def first_nodes(model: onnx.ModelProto, count: int, feeds: Mapping[str, Array]) -> onnx.ModelProto:
     """Return the first nodes as a model whose outputs are all of their values that none of them reads."""
-    nodes = model.graph.node[:count]
-    cut = submodel(model, range(count), feeds, {})
+    nodes, types = model.graph.node[:count], input_types(model.graph)
+    whole = [i for i in model.graph.input if is_composite(types.get(i.name, ""))]
+    parts = {n for n in feeds if n not in types or is_composite(types[n])}
+    cut = submodel(model, range(count), {n: x for n, x in feeds.items() if n not in parts}, {})
+    cut.graph.input.extend(whole)
     made = [o for n in nodes for o in n.output if o]
     read = {v for n in nodes for v in (*n.input, *captured(n))}
     cut.graph.output.extend(onnx.ValueInfoProto(name=v) for v in made if v not in read)

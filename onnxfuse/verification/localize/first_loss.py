@@ -16,14 +16,14 @@ from onnxfuse.model.precision_record import TYPES, PrecisionRecord
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
 from onnxfuse.verification.compare.compare import load
 from onnxfuse.verification.compare.lower_precision_check import as_declared
-from onnxfuse.verification.inputs.inputs import input_specs
+from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.localize.bisect import describe_suspect
-from onnxfuse.verification.localize.partition import with_outputs
 from onnxfuse.verification.reference.float64_reference import as_half, in_type
 from onnxfuse.verification.reference.reference import float64_evaluator
 from onnxfuse.verification.report.localization import Localization
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run.more_outputs import with_outputs
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.tolerance.lower_precision import relative_rms
 

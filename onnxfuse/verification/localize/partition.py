@@ -4,7 +4,6 @@ A fused model preserves the names of the values that it still computes. Between 
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,20 +115,6 @@ def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: 
     cut.graph.output.extend(onnx.ValueInfoProto(name=name, type=type_) for name, type_ in outputs.items())
     cut.functions.extend(_functions(model, chosen))
     return cut
-
-
-@contextmanager
-def with_outputs(model: ModelProto, names: Collection[str]) -> Iterator[ModelProto]:
-    """Add the values `names` to the outputs of `model` inside the block; its weights are not copied.
-
-    ONNX Runtime infers their types.
-    """
-    have = {o.name for o in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
-    try:
-        yield model
-    finally:
-        del model.graph.output[len(have) :]
 
 
 class _Index:

@@ -31,7 +31,7 @@ from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS, is_narrowe
 from onnxfuse.verification.reference.reference import Float64, Tf32, float64_evaluator
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.ml_types import whole
-from onnxfuse.verification.run.tensors import tensors_of
+from onnxfuse.verification.run.tensors import innermost, tensors_of, type_name
 
 Arrays = dict[str, npt.NDArray[Any]]
 Choice = Literal["auto", "float64", "float32"]
@@ -251,9 +251,11 @@ def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -
     light = infer(model)
     del light.graph.value_info[:]
     for value in light.graph.input:
-        if value.name in shapes:
-            fixed = onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shapes[value.name])
-            value.CopyFrom(fixed)
+        tensor = innermost(value.type)
+        if value.name in shapes and tensor is not None:
+            shape = shapes[value.name][1:] if "seq(" in type_name(value.type) else shapes[value.name]
+            fixed = onnx.helper.make_tensor_type_proto(tensor.elem_type, shape)
+            tensor.CopyFrom(fixed.tensor_type)
     for value in light.graph.output:
         value.type.tensor_type.ClearField("shape")
     return light

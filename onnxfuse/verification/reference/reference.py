@@ -18,12 +18,12 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.graph.graph import captured
-from onnxfuse.graph.meanings import reference_operators
 from onnxfuse.ops import ENTRIES, Trait, named
-from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, windows
+from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, sequences, windows
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import promote_tensor, promoted
 from onnxfuse.verification.run import custom_operators
+from onnxfuse.verification.run.tensors import input_types, values_of
 
 Array = npt.NDArray[Any]
 
@@ -50,11 +50,12 @@ class Float64(ReferenceEvaluator):
     """Largest allowed magnitude of a value, for all evaluators of one model: beyond it a run raises OutOfRange."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        options["new_ops"] = [*OPERATORS, *reference_operators(MEANT), *self.own, *(options.get("new_ops") or [])]
+        options["new_ops"] = [*OPERATORS, *sequences.OF_MAPS, *self.own, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""
         self._last_readers = _last_readers(list(self.nodes_), self.output_names)
+        self._types = input_types(proto.graph) if isinstance(proto, onnx.ModelProto) else {}
 
     def run(  # type: ignore[override]  # Its other options serve debugging, and are passed as their defaults.
         self,
@@ -69,7 +70,7 @@ class Float64(ReferenceEvaluator):
         `bound`.
         """
         began = time.thread_time()
-        results: dict[str, Any] = {"": None, **self.rt_inits_, **feed_inputs}
+        results: dict[str, Any] = {"": None, **self.rt_inits_, **values_of(feed_inputs, self._types)}
         for node, finished in zip(self.rt_nodes_, self._last_readers, strict=True):
             options: dict[str, Any] = {}
             if node.has_linked_attribute and attributes:
@@ -166,6 +167,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     *operators.OPERATORS, *resizing.OPERATORS, *recurrent.OPERATORS, *windows.OPERATORS,
     *attention.OPERATORS,
     *control_flow.OPERATORS,
+    *sequences.OPERATORS,
 )  # fmt: skip
 MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and entry.meaning is not None)
 """Operators outside ONNX's domain, which onnx has no reference for: computed by the meanings of their entries."""

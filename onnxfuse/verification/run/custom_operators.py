@@ -73,7 +73,7 @@ class CustomOperator(OpRun):
         for guess in GUESSES:
             types = tuple(self._type(name, x, guess) for name, x in zip(self.onnx_node.input, inputs, strict=True))
             feeds = [
-                helper.make_tensor_value_info(f"x{n}", types[n], None) for n, x in enumerate(inputs) if x is not None
+                helper.make_value_info(f"x{n}", _declared(x, types[n])) for n, x in enumerate(inputs) if x is not None
             ]
             graph = helper.make_graph([alone], "alone", feeds, [onnx.ValueInfoProto(name=o) for o in alone.output if o])
             opsets = [helper.make_opsetid(domain, version) for domain, version in self.run_params["opsets"].items()]
@@ -84,8 +84,10 @@ class CustomOperator(OpRun):
         raise NotImplementedError(f"{self.onnx_node.domain}.{self.onnx_node.op_type} does not run by itself: {said}")
 
     def _type(self, name: str, x: Any, guess: int) -> int:
-        if x is None:
-            return 0
+        if isinstance(x, list):
+            return self._type("", x[0], guess) if x else guess
+        if not isinstance(x, np.ndarray | np.generic):
+            return 0  # nothing, or a map
         own = self.types.get(name, 0)
         return int(own or guess if x.dtype.kind == "f" else helper.np_dtype_to_tensor_dtype(x.dtype))
 
@@ -158,8 +160,19 @@ def attributes(proto: NodeProto, given: Mapping[str, Any] | None) -> list[onnx.A
     ]
 
 
+def _declared(x: Any, dtype: int) -> onnx.TypeProto:
+    """Return the type of an input that holds `x`, its floats as `dtype`."""
+    if isinstance(x, dict):
+        keys = TensorProto.STRING if isinstance(next(iter(x), 0), str) else TensorProto.INT64
+        return helper.make_map_type_proto(keys, helper.make_tensor_type_proto(TensorProto.FLOAT, ()))
+    tensor = helper.make_tensor_type_proto(dtype, None)
+    return helper.make_sequence_type_proto(tensor) if isinstance(x, list) else tensor
+
+
 def _as(x: Any, dtype: int) -> Any:
-    if x.dtype.kind != "f":
+    if isinstance(x, list):
+        return [_as(one, dtype) for one in x]
+    if isinstance(x, dict) or x.dtype.kind != "f":
         return x
     with np.errstate(over="ignore"):
         return x.astype(helper.tensor_dtype_to_np_dtype(dtype))

@@ -25,7 +25,7 @@ from onnxfuse.runtime.sessions.opening import load_custom_ops, next_step, unregi
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.verification.run import ml_types
-from onnxfuse.verification.run.tensors import output_of, tensors_of
+from onnxfuse.verification.run.tensors import is_composite, output_of, tensors_of, values_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 Source = str | Path | bytes | onnx.ModelProto
@@ -216,8 +216,16 @@ def _run(
     outputs: Sequence[str] | None,
 ) -> Arrays:
     names = [o.name for o in session.get_outputs()] if outputs is None else list(outputs)
-    if not any(value.type in ml_types.IN_ORT for value in (*session.get_inputs(), *session.get_outputs())):
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    types = {i.name: i.type for i in session.get_inputs()}
+    narrow = next((v for v in (*session.get_inputs(), *session.get_outputs()) if v.type in ml_types.IN_ORT), None)
+    if narrow is None:
+        return dict(zip(names, session.run(names, values_of(inputs, types)), strict=True))
+    composite = next((n for n, type_ in types.items() if is_composite(type_)), None)
+    if composite is not None:
+        raise ModelError(
+            f"input '{composite}' is of type {types[composite]}, and '{narrow.name}' of type {narrow.type}",
+            "ONNX Runtime's Python interface takes such types one without the other.",
+        )
     values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
     return {n: _array(v) for n, v in zip(names, values, strict=True)}
 

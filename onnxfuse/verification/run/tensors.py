@@ -1,4 +1,4 @@
-"""Tensors contained in non-tensor outputs: sequences, maps and optionals."""
+"""Tensors contained in sequences, maps and optionals: outputs are compared, and inputs made up, tensor by tensor."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
+from onnx import TensorProto
 
 Array = npt.NDArray[Any]
 
@@ -47,6 +49,79 @@ def _add(found: dict[str, Array], name: str, value: Any, taken: Collection[str],
             _add(found, f"{name}[{n}]", one, taken, dtype)
     else:
         found[name] = np.asarray(value)
+
+
+def values_of(tensors: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values that tensors named as by `tensors_of` make up; `types` has the type of each by name.
+
+    Entries of a sequence that all have one shape may also be stacked: one tensor with them along its first axis. What
+    is a list, a dict or None already remains. Tensors of other names remain, too.
+
+    >>> values_of({"s.length": np.array(1), "s[0]": np.ones(2), "x": np.ones(1)}, {"s": "seq(tensor(double))"})
+    {'x': array([1.]), 's': [array([1., 1.])]}
+    """
+    composite = {name: type_ for name, type_ in types.items() if is_composite(type_)}
+    if not composite:
+        return dict(tensors)
+    parts = {n: x for n, x in tensors.items() if n not in types and output_of(n, composite) in composite}
+    found = {n: x for n, x in tensors.items() if n not in parts}
+    for name, type_ in composite.items():
+        if name in found or f"{name}{LENGTH}" in parts or f"{name}{PRESENT}" in parts:
+            found[name] = _value(name, type_, found.get(name), parts)
+    return found
+
+
+def _value(name: str, type_: str, value: Any, parts: Mapping[str, Any]) -> Any:
+    if type_.startswith("optional("):
+        present = parts.get(f"{name}{PRESENT}")
+        if present is not None and not present:
+            return None
+        return _value(name, type_.removeprefix("optional(").removesuffix(")"), value, parts)
+    if type_.startswith("seq(") and f"{name}{LENGTH}" in parts:
+        return [parts[f"{name}[{n}]"] for n in range(int(parts[f"{name}{LENGTH}"]))]
+    if not isinstance(value, np.ndarray):
+        return value
+    if type_.startswith("map("):
+        return dict(zip(parts[f"{name}{KEYS}"].tolist(), value.tolist(), strict=True))
+    return [np.asarray(x, value.dtype) for x in value] if type_.startswith("seq(") else value
+
+
+def is_composite(type_: str) -> bool:
+    """Return whether ONNX Runtime's name of a type is that of a sequence, a map or an optional."""
+    return type_.startswith(("seq(", "map(", "optional("))
+
+
+def type_name(proto: onnx.TypeProto) -> str:
+    """Return ONNX Runtime's name of a type, such as `seq(tensor(float))`; empty for an undeclared one."""
+    kind = proto.WhichOneof("value")
+    if kind == "sequence_type":
+        return f"seq({type_name(proto.sequence_type.elem_type)})"
+    if kind == "optional_type":
+        return f"optional({type_name(proto.optional_type.elem_type)})"
+    if kind == "map_type":
+        key = TensorProto.DataType.Name(proto.map_type.key_type).lower()
+        return f"map({key},{type_name(proto.map_type.value_type)})"
+    if kind == "tensor_type":
+        return f"tensor({TensorProto.DataType.Name(proto.tensor_type.elem_type).lower()})"
+    return ""
+
+
+def input_types(graph: onnx.GraphProto) -> dict[str, str]:
+    """Return the types of the inputs without an initializer, by ONNX Runtime's names."""
+    initialized = {t.name for t in graph.initializer}
+    return {i.name: type_name(i.type) for i in graph.input if i.name not in initialized}
+
+
+def innermost(proto: onnx.TypeProto) -> onnx.TypeProto.Tensor | None:
+    """Return the tensor type within a type: of a sequence's entries, of a map's numbers, of what is optional."""
+    kind = proto.WhichOneof("value")
+    if kind == "sequence_type":
+        return innermost(proto.sequence_type.elem_type)
+    if kind == "optional_type":
+        return innermost(proto.optional_type.elem_type)
+    if kind == "map_type":
+        return innermost(proto.map_type.value_type)
+    return proto.tensor_type if kind == "tensor_type" else None
 
 
 def _free(name: str, taken: Collection[str]) -> str:

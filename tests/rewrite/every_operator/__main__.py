@@ -13,7 +13,17 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from tests.rewrite.every_operator.workers import ABORTS, EQUAL, HELD, LIMIT, REFUSED, STALLS, Outcome, outcomes
+from tests.rewrite.every_operator.workers import (
+    ABORTS,
+    EQUAL,
+    HELD,
+    LIMIT,
+    REFUSED,
+    REFUSED_MADE,
+    STALLS,
+    Outcome,
+    outcomes,
+)
 
 SLOW = 10.0
 """Seconds from which on a graph is named: what takes so long is worth a look."""
@@ -36,7 +46,7 @@ def main() -> int:
     try:
         for one in outcomes(range(first, end), asked.jobs, asked.seconds, asked.limit):
             ended.append(one)
-            if one.kind not in HELD or one.kind in (ABORTS, STALLS) or one.seconds > SLOW:
+            if one.kind not in HELD or one.kind in (ABORTS, STALLS, REFUSED_MADE) or one.seconds > SLOW:
                 print(f"seed {one.seed}: {one.kind}: {one.text[:600]} ({one.seconds:.1f} s)", flush=True)
             if len(ended) % 1000 == 0:
                 print(f"... {_counts(ended)}", flush=True)

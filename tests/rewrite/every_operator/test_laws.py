@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.rewrite.every_operator.laws import Case, broken, case, differs
+from tests.rewrite.every_operator.laws import Case, broken, by_reference, case, differs, tried
+from tests.rewrite.every_operator.workers import REFUSED_MADE
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -36,3 +37,26 @@ def test_what_a_tie_decides_is_rounding_and_what_none_decides_is_not(rank: int) 
     assert differs(Case(original, {"x": x, "y": tied}, onnx.TensorProto.FLOAT), rounded) is None
     said = differs(Case(original, {"x": x, "y": larger}, onnx.TensorProto.FLOAT), rounded)
     assert str(said).startswith("'z' is off by 0.99999")
+
+
+def test_what_onnx_runtime_itself_does_not_run_is_told_from_a_mistake() -> None:
+    """A Cast to float32 that it inserts into the branch of an If reads nothing: the plain nodes fail as well."""
+    found = tried(1004083)
+    assert (found.kind, "InsertedPrecisionFreeCast" in found.text) == (REFUSED_MADE, True)
+
+
+def test_a_model_that_runs_nowhere_or_gives_something_else_is_a_mistake() -> None:
+    """Onnx's reference runs it, to the same values, or it is no proof; nor is it where the plain nodes run."""
+    right = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Abs(x) }'
+    )
+    odd = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <int64[1] n = {{3}}> {{ {} }}'
+    one = Case(right, {"x": np.array([-1.0, 2.0], np.float32)}, onnx.TensorProto.FLOAT)
+    before = [np.array([1.0, 2.0], np.float32)]
+    for text in (
+        "y = Reshape(x, n)",
+        "y = Abs(x)",
+        "r = Cast <to = 11> (x) y = Abs(r)",
+        "r = Cast <to = 11> (x) y = Neg(r)",
+    ):
+        assert not by_reference(one, onnx.parser.parse_model(odd.format(text)), before), text
