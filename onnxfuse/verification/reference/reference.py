@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.graph.graph import captured
+from onnxfuse.graph.meanings import reference_operators
 from onnxfuse.ops import ENTRIES, Trait, named
 from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, sequences, windows
 from onnxfuse.verification.reference.ort_reference import OrtReference
@@ -50,7 +51,8 @@ class Float64(ReferenceEvaluator):
     """Largest allowed magnitude of a value, for all evaluators of one model: beyond it a run raises OutOfRange."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        options["new_ops"] = [*OPERATORS, *sequences.OF_MAPS, *self.own, *(options.get("new_ops") or [])]
+        meant = reference_operators(MEANT)
+        options["new_ops"] = [*OPERATORS, *sequences.OF_MAPS, *meant, *self.own, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""
