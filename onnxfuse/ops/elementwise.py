@@ -9,7 +9,9 @@ Sigmoid = Operator("Sigmoid", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
 HardSigmoid = Operator("HardSigmoid", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
 HardSwish = Operator("HardSwish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
 Tanh = Operator("Tanh", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
-Clip = Operator("Clip", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Clip = Operator(
+    "Clip", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO, inputs=data("input", "min", "max"), moved={"min": 11, "max": 11}
+)
 Elu = Operator("Elu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
 Selu = Operator("Selu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
 Celu = Operator("Celu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
@@ -50,7 +52,10 @@ IsInf = Operator("IsInf", Trait.KEEPS_SHAPE)
 Cast = Operator("Cast", Trait.KEEPS_SHAPE, Trait.CASTS)
 CastLike = Operator("CastLike", Trait.KEEPS_SHAPE, Trait.CASTS)
 Dropout = Operator(
-    "Dropout", Trait.KEEPS_SHAPE, inputs={"data": DATA, "ratio": Fraction(0, 0), "training_mode": CONDITION}
+    "Dropout",
+    Trait.KEEPS_SHAPE,
+    inputs={"data": DATA, "ratio": Fraction(0, 0), "training_mode": CONDITION},
+    moved={"ratio": 12},
 )
 
 Add = Operator("Add", Trait.BROADCASTS, Trait.COMMUTATIVE)
@@ -73,12 +78,14 @@ Mod = Operator("Mod", Trait.BROADCASTS)
 Where = Operator("Where", Trait.BROADCASTS, Trait.CARRIES, inputs={"condition": CONDITION, "X": DATA, "Y": DATA})
 BitShift = Operator("BitShift", Trait.BROADCASTS, inputs={"X": DATA, "Y": Offset(0, 7)})
 
-Equal = Operator("Equal", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.COMPARISON, inputs=data("A", "B"))
+Equal = Operator(
+    "Equal", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.COMPARISON, inputs=data("A", "B"), mirrored="Equal"
+)
 
-Greater = Operator("Greater", Trait.BROADCASTS, Trait.COMPARISON)
-GreaterOrEqual = Operator("GreaterOrEqual", Trait.BROADCASTS, Trait.COMPARISON)
-Less = Operator("Less", Trait.BROADCASTS, Trait.COMPARISON)
-LessOrEqual = Operator("LessOrEqual", Trait.BROADCASTS, Trait.COMPARISON)
+Greater = Operator("Greater", Trait.BROADCASTS, Trait.COMPARISON, mirrored="Less")
+GreaterOrEqual = Operator("GreaterOrEqual", Trait.BROADCASTS, Trait.COMPARISON, mirrored="LessOrEqual")
+Less = Operator("Less", Trait.BROADCASTS, Trait.COMPARISON, mirrored="Greater")
+LessOrEqual = Operator("LessOrEqual", Trait.BROADCASTS, Trait.COMPARISON, mirrored="GreaterOrEqual")
 
 PRelu = Operator("PRelu")
 BitCast = Operator("BitCast")

@@ -33,7 +33,7 @@ MelWeightMatrix = Operator(
 )  # fmt: skip
 DFT = Operator(
     "DFT", Trait.OPAQUE, Trait.HALF_ON_CPU,
-    inputs={"input": DATA, "dft_length": Count(1, 16), "axis": Axes("input", but_last=1)},
+    inputs={"input": DATA, "dft_length": Count(1, 16), "axis": Axes("input", but_last=1)}, moved={"axis": 20},
 )  # fmt: skip
 STFT = Operator(
     "STFT", Trait.OPAQUE, Trait.HALF_ON_CPU,

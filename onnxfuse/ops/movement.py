@@ -23,14 +23,23 @@ from onnxfuse.ops.registry import Operator, Trait
 Identity = Operator("Identity", Trait.KEEPS_SHAPE, Trait.VIEW, inputs=data("input"))
 
 Reshape = Operator(
-    "Reshape", Trait.RESHAPE, Trait.SHAPES_ON_CUDA, inputs={"data": DATA, "shape": TargetShape("data")}
+    "Reshape", Trait.RESHAPE, Trait.SHAPES_ON_CUDA,
+    inputs={"data": DATA, "shape": TargetShape("data")}, moved={"shape": 5},
 )  # fmt: skip
 Flatten = Operator("Flatten", Trait.RESHAPE, Trait.SHAPES_ON_CUDA, inputs=data("input"))
 Squeeze = Operator(
-    "Squeeze", Trait.RESHAPE, Trait.SHAPES_ON_CUDA, inputs={"data": DATA, "axes": Axes("data", single=True)}
+    "Squeeze",
+    Trait.RESHAPE,
+    Trait.SHAPES_ON_CUDA,
+    inputs={"data": DATA, "axes": Axes("data", single=True)},
+    moved={"axes": 13},
 )
 Unsqueeze = Operator(
-    "Unsqueeze", Trait.RESHAPE, Trait.SHAPES_ON_CUDA, inputs={"data": DATA, "axes": Axes("data", inserted=True)}
+    "Unsqueeze",
+    Trait.RESHAPE,
+    Trait.SHAPES_ON_CUDA,
+    inputs={"data": DATA, "axes": Axes("data", inserted=True)},
+    moved={"axes": 13},
 )
 
 Trilu = Operator("Trilu", Trait.KEEPS_SHAPE, Trait.CARRIES_SOME, inputs={"input": DATA, "k": Offset(-2, 2)})
@@ -61,20 +70,27 @@ TensorScatter = Operator(
 Transpose = Operator("Transpose", Trait.KEEPS_ELEMENTS, Trait.SHAPES_ON_CUDA, inputs=data("data"))
 Concat = Operator("Concat", Trait.CARRIES, Trait.IDENTITY_OF_ONE, Trait.SHAPES_ON_CUDA, inputs=data("inputs"))
 Split = Operator(
-    "Split", Trait.CARRIES, Trait.SHAPES_ON_CUDA, inputs={"input": DATA, "split": Parts("input", ("axis", 0))}
+    "Split",
+    Trait.CARRIES,
+    Trait.SHAPES_ON_CUDA,
+    inputs={"input": DATA, "split": Parts("input", ("axis", 0))},
+    moved={"split": 13},
 )
 Slice = Operator(
     "Slice", Trait.CARRIES, Trait.SHAPES_ON_CUDA,
     inputs={
         "data": DATA, "starts": Offset(0, 1), "ends": Offset(2, 8), "axes": Axes("data"), "steps": Offset(1, 2),
-    },
+    }, moved={"starts": 10, "ends": 10, "axes": 10},
 )  # fmt: skip
 Expand = Operator(
     "Expand", Trait.KEEPS_ELEMENTS, Trait.SHAPES_ON_CUDA, inputs={"input": DATA, "shape": BroadcastShape("input")}
 )
 Tile = Operator("Tile", Trait.KEEPS_ELEMENTS, Trait.SHAPES_ON_CUDA, inputs={"input": DATA, "repeats": Count(1, 3)})
 Pad = Operator(
-    "Pad", Trait.CARRIES_SOME, inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")}
+    "Pad",
+    Trait.CARRIES_SOME,
+    inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")},
+    moved={"pads": 11},
 )
 Gather = Operator(
     "Gather", Trait.CARRIES, Trait.SHAPES_ON_CUDA, inputs={"data": DATA, "indices": Index("data", ("axis", 0))}

@@ -5,16 +5,16 @@ from onnxfuse.ops.registry import Operator, Trait
 
 _INPUTS = {"data": DATA, "axes": Axes("data")}
 
-ReduceL1 = Operator("ReduceL1", Trait.REDUCTION, inputs=_INPUTS)
-ReduceL2 = Operator("ReduceL2", Trait.REDUCTION, inputs=_INPUTS)
-ReduceLogSum = Operator("ReduceLogSum", Trait.REDUCTION, inputs=_INPUTS)
-ReduceLogSumExp = Operator("ReduceLogSumExp", Trait.REDUCTION, inputs=_INPUTS)
-ReduceMax = Operator("ReduceMax", Trait.REDUCTION, inputs=_INPUTS)
-ReduceMean = Operator("ReduceMean", Trait.REDUCTION, inputs=_INPUTS)
-ReduceMin = Operator("ReduceMin", Trait.REDUCTION, inputs=_INPUTS)
-ReduceProd = Operator("ReduceProd", Trait.REDUCTION, inputs=_INPUTS)
-ReduceSum = Operator("ReduceSum", Trait.REDUCTION, inputs=_INPUTS)
-ReduceSumSquare = Operator("ReduceSumSquare", Trait.REDUCTION, inputs=_INPUTS)
+ReduceL1 = Operator("ReduceL1", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceL2 = Operator("ReduceL2", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceLogSum = Operator("ReduceLogSum", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceLogSumExp = Operator("ReduceLogSumExp", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceMax = Operator("ReduceMax", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceMean = Operator("ReduceMean", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceMin = Operator("ReduceMin", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceProd = Operator("ReduceProd", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
+ReduceSum = Operator("ReduceSum", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 13})
+ReduceSumSquare = Operator("ReduceSumSquare", Trait.REDUCTION, inputs=_INPUTS, moved={"axes": 18})
 ArgMax = Operator("ArgMax", Trait.REDUCTION, Trait.CHOOSES)
 ArgMin = Operator("ArgMin", Trait.REDUCTION, Trait.CHOOSES)
 

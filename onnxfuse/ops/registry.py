@@ -86,6 +86,8 @@ class Operator(str):
     """All inputs by name, in order; empty where no part of onnxfuse asks for them. The last one may stand for many."""
     moved: Mapping[str, int]
     """Attributes that became the input of the same name, and the operator set in which they did."""
+    mirrored: str
+    """The operator that gives the same with exchanged operands, of a comparison; empty for others."""
 
     def __new__(
         cls,
@@ -94,10 +96,11 @@ class Operator(str):
         domain: str = "",
         inputs: Mapping[str, Role] | None = None,
         moved: Mapping[str, int] | None = None,
+        mirrored: str = "",
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
-        entry.domain, entry.inputs, entry.moved = domain, inputs or {}, moved or {}
+        entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
         every = set(traits)
         while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
             every |= more

@@ -23,7 +23,7 @@ GlobalMaxPool = Operator("GlobalMaxPool")
 GlobalLpPool = Operator("GlobalLpPool")
 MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
 Resize = Operator("Resize", inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")})
-Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")})
+Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9})
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)
