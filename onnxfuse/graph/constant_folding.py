@@ -18,8 +18,9 @@ from onnxfuse.graph.channels import is_nhwc_to_nchw
 from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.host_values import SHAPE_READERS
 from onnxfuse.model.schema import AttributeValue, is_random
-from onnxfuse.ops import Trait
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.size_bounds import result_elements
 from onnxfuse.shapes.types import Dim, ValueType
 from onnxfuse.symbolic.integer import Int
@@ -36,11 +37,11 @@ from a table by constant indices, or by products with zeros and ones (timm's Max
 FILLED = 1 << 28
 """Bytes. Weights produced by ConstantOfShape are materialized if a model's weights take no more than this."""
 
-WEIGHED = frozenset({ops.Conv, ops.ConvTranspose, ops.Gemm, ops.MatMul})
+WEIGHED = named(Trait.CONTRACTION)
 """Operators whose weights rules inspect."""
 
-ALONE = frozenset({ops.Concat, ops.Max, ops.Mean, ops.Min, ops.Sum})
-"""Operators that are the identity on a single operand: `torch.cat([x], 1)` at the start of a dense block."""
+ALONE = named(Trait.IDENTITY_OF_ONE)
+"""Such as `torch.cat([x], 1)` at the start of a dense block."""
 
 BEYOND = 1_000_000_000
 """Slice end that means the end of the axis: exporters write a type's largest integer, tf2onnx this one."""
@@ -389,7 +390,7 @@ def _packs(graph: Graph, node: Node) -> bool:
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     """Return the inputs of `node` if all are constants and folding leaves the file about as big, else None."""
-    if node.op in (ops.Shape, ops.Size):
+    if node.op in SHAPE_READERS:
         shape = graph.type(node.inputs[0]).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None

@@ -60,10 +60,12 @@ def _strides(graph: Graph, value: str, depth: int) -> _Strides:
         return (int(step.reshape(-1)[0]),)
     if node.op == ops.Mul:
         return _multiplied(graph, node, depth)
-    if node.op not in _OPERANDS:
+    if node.op == ops.Unsqueeze:
+        return _unsqueezed(graph, node, _strides(graph, node.inputs[0], depth - 1))
+    if node.op not in (ops.Add, ops.Cast, ops.Identity, ops.Expand):
         return None
-    given = [_strides(graph, operand, depth - 1) for operand in node.inputs[: _OPERANDS[node.op]]]
-    return _unsqueezed(graph, node, given[0]) if node.op == ops.Unsqueeze else _summed(graph, node, given)
+    operands = node.inputs if node.op == ops.Add else node.inputs[:1]
+    return _summed(graph, node, [_strides(graph, operand, depth - 1) for operand in operands])
 
 
 def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
@@ -84,10 +86,6 @@ def _number(graph: Graph, value: str) -> Dim:
         return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
     shape, extent = graph.type(value).shape, extent_of(graph, value)
     return extent if shape is not None and set(shape) <= {1} and not is_unknown(extent) else None
-
-
-_OPERANDS: dict[str, int] = {ops.Add: 2, ops.Cast: 1, ops.Identity: 1, ops.Expand: 1, ops.Unsqueeze: 1}
-"""Number of inputs that are indices, by operator."""
 
 
 def _of_constant(graph: Graph, value: str) -> _Strides:

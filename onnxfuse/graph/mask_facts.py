@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.types import Dim
 
 LOW = -5.9e4
@@ -152,13 +153,13 @@ def _is_zero(graph: Graph, value: str) -> bool:
     if node.op == ops.Sub:
         first, second = (extent_of(graph, v) for v in node.inputs)
         return first is not None and first == second
-    return node.op in _PASSING and _is_zero(graph, node.inputs[0])
+    return node.op in _SAME and _is_zero(graph, node.inputs[0])
 
 
 def extent_of(graph: Graph, value: str) -> Dim:
     """Return the extent that a scalar reads from a shape."""
     node = graph.producer(value)
-    while node is not None and node.op in _PASSING and not node.domain:
+    while node is not None and node.op in _SAME and not node.domain:
         node = graph.producer(node.inputs[0])
     source = graph.producer(node.inputs[0]) if node is not None and node.op == ops.Gather and not node.domain else None
     index = graph.constant(node.inputs[1]) if node is not None and source is not None else None
@@ -188,7 +189,7 @@ def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | N
     return [None if axis in new else next(old) for axis in range(whole)]
 
 
-_PASSING = frozenset({ops.Cast, ops.Identity, ops.Squeeze, ops.Unsqueeze})
+_SAME = named(Trait.KEEPS_ELEMENTS, Trait.CASTS)
 """Operators between an extent and its use that preserve its value."""
 
 
@@ -233,13 +234,13 @@ def _position(graph: Graph, node: Node, depth: int) -> _Known:
 
 def _computed(op: str, given: list[_Known]) -> _Known:
     if isinstance(given[0], _Position) and len(given) == 2 and isinstance(given[1], _Position):
-        return _COMPARED.get((op, given[0].axis, given[1].axis))
+        return _compared(op, given[0].axis, given[1].axis)
     if op == ops.Add and 0.0 in given:
         return given[1] if given[0] == 0.0 else given[0]
     if len(given) == 2 and isinstance(given[0], _Position) and isinstance(given[1], float):
         return _counted(op, given[1])
     if len(given) == 2 and isinstance(given[1], _Position) and isinstance(given[0], float):
-        return _counted(_MIRRORED.get(op, ""), given[0])
+        return _counted(_mirrored(op), given[0])
     if any(isinstance(g, _Position) for g in given) or op not in _ELEMENTWISE:
         return None
     befores = [g.before if isinstance(g, Seen) else g for g in given]
@@ -257,19 +258,22 @@ def _counted(op: str, number: float) -> float | None:
     return 0.0 if (op == ops.Less and number <= 0) or (op == ops.LessOrEqual and number < 0) else None
 
 
-_MIRRORED: dict[str, str] = {
-    ops.LessOrEqual: ops.GreaterOrEqual, ops.GreaterOrEqual: ops.LessOrEqual, ops.Greater: ops.Less,
-    ops.Less: ops.Greater,
-}  # fmt: skip
-"""The comparison with operands exchanged."""
+def _mirrored(op: str) -> str:
+    """Return the comparison with operands exchanged; empty for other operators."""
+    entry = ops.operator(op)
+    return entry.mirrored if entry is not None else ""
 
-_COMPARED: dict[tuple[str, int, int], Seen] = {
-    (ops.LessOrEqual, -1, -2): Seen(1, 0), (ops.GreaterOrEqual, -2, -1): Seen(1, 0),
-    (ops.Greater, -1, -2): Seen(0, 1), (ops.Less, -2, -1): Seen(0, 1),
-}  # fmt: skip
-"""Result of comparing positions along two axes; the other comparisons put the diagonal on the wrong side."""
 
-_COMPARISONS = frozenset(op for op, _, _ in _COMPARED)
+def _compared(op: str, first: int, second: int) -> Seen | None:
+    """Return the result of comparing positions along two axes; None where the diagonal is on the wrong side."""
+    if (first, second) == (-2, -1):
+        op, first, second = _mirrored(op), second, first
+    if (first, second) != (-1, -2):
+        return None
+    return Seen(1, 0) if op == ops.LessOrEqual else Seen(0, 1) if op == ops.Greater else None
+
+
+_COMPARISONS = named(Trait.COMPARISON)
 
 _ELEMENTWISE: dict[str, Callable[..., float]] = {
     ops.And: lambda a, b: float(a and b), ops.Or: lambda a, b: float(a or b), ops.Not: lambda a: float(not a),
@@ -280,17 +284,23 @@ _ELEMENTWISE: dict[str, Callable[..., float]] = {
 
 def is_finite(graph: Graph, value: str, depth: int = 20) -> bool:
     """Return whether every element of `value` is known to be finite: it never masks a whole row."""
-    if graph.is_constant(value):
-        array = graph.constant(value)
-        return array is not None and bool(np.isfinite(array.astype(np.float64)).all())
-    node = graph.producer(value)
-    if node is None or node.domain or depth == 0:
-        return False
-    if node.op == ops.Where:
-        return all(is_finite(graph, v, depth - 1) for v in node.inputs[1:])
-    if node.op == ops.Cast:
-        return graph.type(node.inputs[0]).dtype == TensorProto.BOOL
-    return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
-
-
-_PASSING = frozenset({ops.Expand, ops.Unsqueeze, ops.Identity, ops.Slice, ops.Reshape})
+    waiting, seen = [(value, depth)], {value}
+    while waiting:
+        one, left = waiting.pop()
+        if graph.is_constant(one):
+            array = graph.constant(one)
+            if array is None or not np.isfinite(array.astype(np.float64)).all():
+                return False
+            continue
+        node = graph.producer(one)
+        entry = ops.operator(node.op, node.domain) if node is not None and left else None
+        if node is None or entry is None:
+            return False
+        if Trait.CASTS in entry.traits and graph.type(node.inputs[0]).dtype == TensorProto.BOOL:
+            continue
+        carried = [v for i, v in enumerate(node.inputs) if entry.carries(i)]
+        if not carried:
+            return False
+        waiting += [(v, left - 1) for v in carried if v not in seen]
+        seen.update(carried)
+    return True

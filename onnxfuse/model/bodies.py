@@ -15,6 +15,7 @@ from onnx.external_data_helper import uses_external_data
 
 from onnxfuse import ops
 from onnxfuse.model import schema
+from onnxfuse.ops import Trait, named
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
 
@@ -207,6 +208,5 @@ def _check_constant(node: NodeProto) -> None:
 
 Check = Callable[[NodeProto, dict[str, Any]], None]
 _RULES: dict[str, Check] = {
-    **dict.fromkeys((ops.Conv, ops.ConvTranspose, ops.MaxPool, ops.AveragePool, ops.LpPool), _check_window),
-    ops.Transpose: _check_perm, ops.Split: _check_split,
+    **dict.fromkeys(named(Trait.SLIDES), _check_window), ops.Transpose: _check_perm, ops.Split: _check_split,
 }  # fmt: skip

@@ -3,10 +3,9 @@
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 
-MOVES = named(Trait.VIEW) | {ops.Transpose, ops.Expand, ops.Cast}
+MOVES = named(Trait.KEEPS_ELEMENTS, Trait.CASTS)
 """Operators that say little about what a body computes."""
 
 

@@ -60,11 +60,10 @@ def moved(op: str, domain: str, opset: int) -> dict[str, int]:
     >>> moved("ReduceMean", "", 13)
     {'axes': 1}
     """
-    old, new = find(op, domain, opset), find(op, domain, onnx.defs.onnx_opset_version())
-    if old is None or new is None or old.since_version == new.since_version:
+    entry = ops.operator(op, domain)
+    if entry is None:
         return {}
-    positions = {p.name: i for i, p in enumerate(new.inputs)}
-    return {name: positions[name] for name in old.attributes if name in positions}
+    return {name: entry.position(name) for name, since in entry.moved.items() if opset < since}
 
 
 @cache

@@ -8,16 +8,16 @@ Loop = Operator("Loop", Trait.HAS_BODY, inputs={"M": Count(), "cond": BRANCH, "v
 Scan = Operator("Scan", Trait.HAS_BODY, inputs={"sequence_lens": ScanLength(), "initial_state_and_scan_inputs": DATA})
 SequenceMap = Operator("SequenceMap", Trait.HAS_BODY)
 
-SequenceAt = Operator("SequenceAt", inputs={"input_sequence": DATA, "position": SequenceIndex()})
+SequenceAt = Operator("SequenceAt", Trait.CARRIES, inputs={"input_sequence": DATA, "position": SequenceIndex()})
 SequenceConstruct = Operator("SequenceConstruct")
 SequenceEmpty = Operator("SequenceEmpty")
-SequenceErase = Operator("SequenceErase", inputs={"input_sequence": DATA, "position": SequenceIndex()})
+SequenceErase = Operator("SequenceErase", Trait.CARRIES, inputs={"input_sequence": DATA, "position": SequenceIndex()})
 SequenceInsert = Operator(
     "SequenceInsert", inputs={"input_sequence": DATA, "tensor": DATA, "position": SequenceIndex()}
 )
 SequenceLength = Operator("SequenceLength")
 SplitToSequence = Operator("SplitToSequence", inputs={"input": DATA, "split": Parts("input", ("axis", 0))})
-ConcatFromSequence = Operator("ConcatFromSequence")
-Optional = Operator("Optional")
-OptionalGetElement = Operator("OptionalGetElement")
+ConcatFromSequence = Operator("ConcatFromSequence", Trait.CARRIES, inputs={"input_sequence": DATA})
+Optional = Operator("Optional", Trait.CARRIES, inputs={"input": DATA})
+OptionalGetElement = Operator("OptionalGetElement", Trait.CARRIES, inputs={"input": DATA})
 OptionalHasElement = Operator("OptionalHasElement")

@@ -135,7 +135,15 @@ def _prelu(node: Node) -> Scalar:
 
 
 LeakyRelu = pointwise("LeakyRelu", _leaky_relu, Trait.FINITE_FROM_ZERO, flops=2)
-Clip = pointwise("Clip", _clip, Trait.FINITE_FROM_ZERO, Trait.FOLDABLE, flops=2)
+Clip = pointwise(
+    "Clip",
+    _clip,
+    Trait.FINITE_FROM_ZERO,
+    Trait.FOLDABLE,
+    flops=2,
+    inputs=data("input", "min", "max"),
+    moved={"min": 11, "max": 11},
+)
 Elu = pointwise("Elu", _elu, Trait.FINITE_FROM_ZERO, flops=3)
 Celu = pointwise("Celu", _celu, Trait.FINITE_FROM_ZERO, flops=4)
 Selu = pointwise("Selu", _selu, Trait.FINITE_FROM_ZERO, flops=4)
@@ -209,11 +217,17 @@ Mean = variadic("Mean", _mean, Trait.IDENTITY_OF_ONE, flops=2)
 
 # ---- comparisons and logic
 
-Equal = binary("Equal", scalar.equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, inputs=data("A", "B"))
-Greater = binary("Greater", scalar.greater, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
-GreaterOrEqual = binary("GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
-Less = binary("Less", scalar.less, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
-LessOrEqual = binary("LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
+Equal = binary(
+    "Equal", scalar.equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, inputs=data("A", "B"), mirrored="Equal"
+)
+Greater = binary("Greater", scalar.greater, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="Less")
+GreaterOrEqual = binary(
+    "GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="LessOrEqual"
+)
+Less = binary("Less", scalar.less, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="Greater")
+LessOrEqual = binary(
+    "LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="GreaterOrEqual"
+)
 And = binary(
     "And", scalar.both, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
 )
@@ -280,7 +294,11 @@ def _dropout(node: Node) -> Scalar:
 Cast = pointwise("Cast", _cast, Trait.FOLDABLE, Trait.CASTS, flops=0)
 CastLike = pointwise("CastLike", _cast_like, Trait.CASTS, flops=0)
 Dropout = pointwise(
-    "Dropout", _dropout, flops=0, inputs={"data": DATA, "ratio": Fraction(0, 0), "training_mode": CONDITION}
+    "Dropout",
+    _dropout,
+    flops=0,
+    inputs={"data": DATA, "ratio": Fraction(0, 0), "training_mode": CONDITION},
+    moved={"ratio": 12},
 )
 
 BitCast = Operator("BitCast")

@@ -15,6 +15,7 @@ class Facts(TypedDict, total=False):
     domain: str
     inputs: Mapping[str, Role]
     moved: Mapping[str, int]
+    mirrored: str
 
 
 def pointwise(

@@ -44,6 +44,7 @@ DFT = Operator(
     Trait.OPAQUE,
     Trait.HALF_ON_CPU,
     inputs={"input": DATA, "dft_length": Count(1, 16), "axis": Axes("input", but_last=1)},
+    moved={"axis": 20},
 )
 STFT = Operator(
     "STFT",

@@ -24,7 +24,12 @@ from onnxfuse.ops.registry import Trait
 Identity = pointwise("Identity", lambda node: node.term(0), Trait.VIEW, Trait.FOLDABLE, flops=0, inputs=data("input"))
 
 Reshape = moving(
-    "Reshape", Trait.RESHAPE, Trait.FOLDABLE, Trait.SHAPES_ON_CUDA, inputs={"data": DATA, "shape": TargetShape("data")}
+    "Reshape",
+    Trait.RESHAPE,
+    Trait.FOLDABLE,
+    Trait.SHAPES_ON_CUDA,
+    inputs={"data": DATA, "shape": TargetShape("data")},
+    moved={"shape": 5},
 )
 Flatten = moving("Flatten", Trait.RESHAPE, Trait.FOLDABLE, Trait.SHAPES_ON_CUDA, inputs=data("input"))
 Squeeze = moving(
@@ -33,6 +38,7 @@ Squeeze = moving(
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "axes": Axes("data", single=True)},
+    moved={"axes": 13},
 )
 Unsqueeze = moving(
     "Unsqueeze",
@@ -40,6 +46,7 @@ Unsqueeze = moving(
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "axes": Axes("data", inserted=True)},
+    moved={"axes": 13},
 )
 
 Trilu = moving(
@@ -94,6 +101,7 @@ Split = moving(
     Trait.CARRIES,
     Trait.SHAPES_ON_CUDA,
     inputs={"input": DATA, "split": Parts("input", ("axis", 0))},
+    moved={"split": 13},
 )
 Slice = moving(
     "Slice",
@@ -108,6 +116,7 @@ Slice = moving(
         "axes": Axes("data"),
         "steps": Offset(1, 2),
     },
+    moved={"starts": 10, "ends": 10, "axes": 10},
 )
 Expand = moving(
     "Expand",
@@ -120,7 +129,10 @@ Tile = moving(
     "Tile", Trait.FOLDABLE, Trait.KEEPS_ELEMENTS, Trait.SHAPES_ON_CUDA, inputs={"input": DATA, "repeats": Count(1, 3)}
 )
 Pad = moving(
-    "Pad", Trait.CARRIES_SOME, inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")}
+    "Pad",
+    Trait.CARRIES_SOME,
+    inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")},
+    moved={"pads": 11},
 )
 Gather = moving(
     "Gather",

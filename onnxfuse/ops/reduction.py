@@ -21,18 +21,31 @@ def _log_sum_exp(x: Scalar, over: Over) -> Scalar:
     return scalar.log(over("sum", scalar.exp(x - shift))) + shift
 
 
-ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x), Trait.FOLDABLE, inputs=_INPUTS)
-ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), inputs=_INPUTS)
-ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x), Trait.FOLDABLE, inputs=_INPUTS)
-ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x), Trait.FOLDABLE, inputs=_INPUTS)
-ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x), Trait.FOLDABLE, inputs=_INPUTS)
-ReduceL1 = reducing("ReduceL1", lambda x, over: over("sum", scalar.absolute(x)), flops=2, inputs=_INPUTS)
-ReduceL2 = reducing(
-    "ReduceL2", lambda x, over: scalar.sqrt(over("sum", x * x)), kinds=(Kind.REAL,), flops=2, inputs=_INPUTS
+ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 13})
+ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), inputs=_INPUTS, moved={"axes": 18})
+ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
+ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
+ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
+ReduceL1 = reducing(
+    "ReduceL1", lambda x, over: over("sum", scalar.absolute(x)), flops=2, inputs=_INPUTS, moved={"axes": 18}
 )
-ReduceSumSquare = reducing("ReduceSumSquare", lambda x, over: over("sum", x * x), flops=2, inputs=_INPUTS)
-ReduceLogSum = reducing("ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), kinds=(Kind.REAL,), inputs=_INPUTS)
-ReduceLogSumExp = reducing("ReduceLogSumExp", _log_sum_exp, kinds=(Kind.REAL,), flops=3, inputs=_INPUTS)
+ReduceL2 = reducing(
+    "ReduceL2",
+    lambda x, over: scalar.sqrt(over("sum", x * x)),
+    kinds=(Kind.REAL,),
+    flops=2,
+    inputs=_INPUTS,
+    moved={"axes": 18},
+)
+ReduceSumSquare = reducing(
+    "ReduceSumSquare", lambda x, over: over("sum", x * x), flops=2, inputs=_INPUTS, moved={"axes": 18}
+)
+ReduceLogSum = reducing(
+    "ReduceLogSum", lambda x, over: scalar.log(over("sum", x)), kinds=(Kind.REAL,), inputs=_INPUTS, moved={"axes": 18}
+)
+ReduceLogSumExp = reducing(
+    "ReduceLogSumExp", _log_sum_exp, kinds=(Kind.REAL,), flops=3, inputs=_INPUTS, moved={"axes": 18}
+)
 ArgMax = moving("ArgMax", Trait.REDUCTION, Trait.CHOOSES)
 ArgMin = moving("ArgMin", Trait.REDUCTION, Trait.CHOOSES)
 

@@ -108,6 +108,8 @@ class Operator(str):
     """What an operator computes that reduces over the axes that its node names; None for all others."""
     flops: Flops | None
     """Counts floating-point operations; None if nobody has said how."""
+    mirrored: str
+    """The operator that gives the same with exchanged operands, of a comparison; empty for others."""
 
     def __new__(
         cls,
@@ -119,10 +121,11 @@ class Operator(str):
         meaning: Meaning | None = None,
         reduced: Reduced | None = None,
         flops: Flops | None = None,
+        mirrored: str = "",
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
-        entry.domain, entry.inputs, entry.moved = domain, inputs or {}, moved or {}
+        entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
         entry.meaning, entry.reduced, entry.flops = meaning, reduced, flops
         every = set(traits)
         while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:

@@ -28,7 +28,7 @@ Resize = Operator(
     flops=flops.per_output(7),
     inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
 )
-Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")})
+Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9})
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.ops import Trait, named
 from onnxfuse.precision.plan import FLOAT
 from onnxfuse.precision.scopes import Scope, every
 
@@ -24,16 +25,8 @@ float16. Both are float16 numbers, the first also a bfloat16 number."""
 BEYOND = 30_000.0
 """Constants above this are poorly or not at all representable in float16."""
 
-ADDING = frozenset({ops.Add, ops.Sub})
-
-PASSING = ADDING | frozenset({
-    ops.Mul, ops.Where, ops.Expand, ops.Reshape, ops.Unsqueeze, ops.Squeeze, ops.Transpose, ops.Slice, ops.Concat,
-    ops.Cast, ops.Identity, ops.Tile, ops.Trilu, ops.Neg, ops.Min, ops.Max, ops.ScatterND, ops.Pad, ops.Gather,
-})  # fmt: skip
-"""Operators through which a mask reaches the scores."""
-
-ENDS = frozenset({ops.Softmax})
-"""Operators that turn masked scores into 0."""
+PASSING = named(Trait.CARRIES, Trait.CARRIES_SOME, Trait.CASTS)
+"""Operators through which a mask reaches the scores, besides sums, differences, products and Neg."""
 
 
 def clamp(main: Scope) -> list[str]:
@@ -84,8 +77,8 @@ def _added(scope: Scope, name: str) -> int | None:
         for reader, node in home.readers.get(value, []):
             if _ends(node):
                 most = max(added, most or 0)
-            elif node.op_type in PASSING and not node.domain:
-                after = min(added + (node.op_type in ADDING), 2)
+            elif _passes(node):
+                after = min(added + (node.op_type in (ops.Add, ops.Sub)), 2)
                 waiting += [(reader, o, after) for o in node.output if o]
             else:
                 return None
@@ -93,4 +86,9 @@ def _added(scope: Scope, name: str) -> int | None:
 
 
 def _ends(node: NodeProto) -> bool:
-    return node.op_type in ENDS and not node.domain
+    """Return whether a node turns masked scores into 0."""
+    return node.op_type == ops.Softmax and not node.domain
+
+
+def _passes(node: NodeProto) -> bool:
+    return not node.domain and (node.op_type in PASSING or node.op_type in (ops.Add, ops.Sub, ops.Mul, ops.Neg))

@@ -99,7 +99,7 @@ def test_a_weight_of_the_wrong_size_is_told(dtype: type) -> None:
     ],
 )
 def test_attributes_that_became_inputs_are_known(op: str, opset: int, moved: dict[str, int]) -> None:
-    """From the schemas themselves: nothing is listed by hand."""
+    """From the entries of the operators, which `tests/ops` compares with the schemas."""
     assert schema.moved(op, "", opset) == moved
 
 

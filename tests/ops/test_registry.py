@@ -149,6 +149,23 @@ def test_truth_values_are_truth_values(entry: Operator) -> None:
         assert isinstance(entry.role(position), Condition) == (takes == TRUTH), value.name
 
 
+def moved_by_schemas(name: str) -> dict[str, int]:
+    """Return the attributes that are inputs in the newest version, and the first version in which they are."""
+    versions = schemas_of(Operator(name))
+    inputs = names_of(versions[-1])
+    stated = {a for s in versions for a in s.attributes if a in inputs}
+    return {a: min(s.since_version for s in versions if a not in s.attributes and s.since_version > 1) for a in stated}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_attributes_that_became_inputs(name: str) -> None:
+    """Each under its own name, with the operator set of the change; what ONNX renamed on the way is not among them."""
+    entry = ops.operator(name)
+    assert entry is not None
+    assert entry.moved == moved_by_schemas(name)
+    assert {*entry.moved} <= {*entry.inputs}
+
+
 # ---- traits
 
 

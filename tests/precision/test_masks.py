@@ -31,8 +31,9 @@ def _hiding(nodes: str) -> ModelProto:
         ("s = Where(seen, x, low)", -30_720.0),
         (ADDED.replace("s = Add", "t = Add") + " s = Add(t, m)", -10_000.0),
         ("m = Where(seen, zero, low) n = Sub(m, zero) s = Add(x, n)", -10_000.0),
+        ("m = Where(seen, zero, low) n = Flatten(m) s = Add(x, n)", -30_720.0),
     ],
-    ids=["added", "chosen", "added twice", "added to another"],
+    ids=["added", "chosen", "added twice", "added to another", "moved"],
 )
 def test_a_mask_becomes_a_number_that_hides_in_float16(nodes: str, becomes: float) -> None:
     """The lowest that leaves room for what is added to it, so that it hides whatever the scores are."""

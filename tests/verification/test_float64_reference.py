@@ -184,6 +184,16 @@ def test_a_type_that_is_not_written_is_widened_too() -> None:
     np.testing.assert_allclose(got, 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=0, atol=1e-15)
 
 
+@pytest.mark.parametrize(
+    "node", ["HannWindow (size)", "MelWeightMatrix (size, size, size, low, low)", "RandomNormal <shape = [3]> ()"]
+)
+def test_an_operator_that_gives_float32_by_default_says_the_wide_type(node: str) -> None:
+    """Whichever operator has such a default, by its schema."""
+    made = text_model(f"g (int64 size, float low) => (float[n] y) {{ y = {node} }}")
+    attributes = promoted(made, TensorProto.DOUBLE).graph.node[0].attribute
+    assert TensorProto.DOUBLE in [a.i for a in attributes if a.name in ("dtype", "output_datatype")]
+
+
 def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> None:
     """No narrower float is left anywhere; integers and wider floats stay."""
     made = onnx.parser.parse_model(

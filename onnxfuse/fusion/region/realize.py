@@ -20,6 +20,7 @@ from onnxfuse.fusion.region.make_op import Realization, library_form
 from onnxfuse.graph.concrete_shapes import every_graph
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.ops import Trait, named
 from onnxfuse.rules.language import predicate
 from onnxfuse.rules.language.fuse_table import Anchor
 from onnxfuse.rules.language.rule_file import Rule, read, shipped, shipped_files
@@ -163,7 +164,7 @@ def _inlined(node: NodeProto, body: FunctionProto, places: dict[str, _Place]) ->
 LARGEST_MASK = 2**26
 """Maximum bytes of an external weight that is read: the size of a mask of 8192 positions."""
 
-PRODUCTS = (ops.MatMul, ops.Gemm, ops.Conv, ops.ConvTranspose, ops.Gather)
+PRODUCTS = named(Trait.CONTRACTION) | {ops.Gather}
 """Operators whose weights no rule inspects beyond SMALL bytes."""
 
 

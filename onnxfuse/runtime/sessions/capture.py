@@ -16,7 +16,6 @@ from typing import Any, Literal
 import onnx
 import onnxruntime
 
-from onnxfuse import ops
 from onnxfuse.files.external import elements_of
 from onnxfuse.graph.concrete_shapes import open_dims
 from onnxfuse.graph.graph import Node
@@ -24,6 +23,7 @@ from onnxfuse.model import host_values
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.nested import bodies
 from onnxfuse.model.schema import RANDOM
+from onnxfuse.ops import Trait, named
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER
 from onnxfuse.runtime.sessions.inference import CPU, Session, session
 from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, reason
@@ -36,8 +36,8 @@ Kind = Literal["control flow", "no kernel", "copied shape", "waits", "read at ca
 COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 """Copy nodes that ONNX Runtime inserts between CPU and GPU nodes."""
 
-WAITS = frozenset({ops.Compress, ops.NonMaxSuppression, ops.NonZero})
-"""Operators whose CUDA kernels synchronize to learn the size of their output, which invalidates a capture."""
+WAITS = named(Trait.SIZE_FROM_DATA)
+"""Operators whose CUDA kernels synchronize, which invalidates a capture."""
 
 INSERTED = "InsertedPrecisionFreeCast"
 """Name prefix of the Casts that ONNX Runtime inserts around a CPU node, because it has few float16 kernels there."""

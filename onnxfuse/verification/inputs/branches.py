@@ -26,8 +26,9 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, sizes_of
 from onnxfuse.verification.run import sessions
 
-COMPARISONS = named(Trait.COMPARISON) | {ops.Mod, ops.Where}
-"""Operators whose constants are likely thresholds."""
+COMPARISONS = named(Trait.COMPARISON)
+SAME = named(Trait.KEEPS_ELEMENTS, Trait.CASTS)
+"""Operators through which a comparison may read its constant."""
 COUNTS = (0, 1, 2, 7)
 """Additional values of a selector: a Loop of no, one or several iterations."""
 ATTEMPTS = 64
@@ -201,9 +202,9 @@ def compared_constants(graph: GraphProto) -> set[float]:
                     note(node.output[0], attribute.t)
                 elif node.op_type == ops.Constant and attribute.name in ("value_int", "value_float"):
                     constants[node.output[0]] = float(onnx.helper.get_attribute_value(attribute))
-            # A comparison may read its constant through a Cast.
-            read.extend(node.input if node.op_type in COMPARISONS else ())
-            if node.op_type in (ops.Cast, ops.Identity, ops.Unsqueeze, ops.Squeeze) and node.input[0] in constants:
+            threshold = node.op_type in COMPARISONS or node.op_type in (ops.Mod, ops.Where)
+            read.extend(node.input if threshold else ())
+            if node.op_type in SAME and node.input[0] in constants:
                 constants[node.output[0]] = constants[node.input[0]]
             for _, body in _graphs(node):
                 walk(body)

@@ -13,6 +13,7 @@ from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.ops import Trait, named
+from onnxfuse.ops.inputs import Condition
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, IntegerRange, Site
@@ -20,29 +21,18 @@ from onnxfuse.verification.inputs.counting_inputs import accepted
 from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
 from onnxfuse.verification.run.tensors import innermost, type_name
 
-CARRIERS = frozenset(
-    {ops.Cast, ops.Reshape, ops.Unsqueeze, ops.Squeeze, ops.Flatten, ops.Identity, ops.Transpose, ops.Expand,
-     ops.Slice, ops.Concat, ops.Tile, ops.Split, ops.Max, ops.Min, ops.Abs, ops.Gather, ops.GatherElements,
-     ops.GatherND, ops.SequenceAt, ops.SequenceErase, ops.ConcatFromSequence, ops.Optional, ops.OptionalGetElement}
-)  # fmt: skip
-"""Operators that forward the values of their first input."""
-
 OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
 """Domains whose operators are known by name; an Add of another domain is not known to add."""
-
-SHIFTERS: dict[str, int] = {ops.Add: 1, ops.Sub: -1}
-"""Operators that forward values shifted by a constant second operand, and the sign of the shift."""
 
 SUM = ops.ReduceSum
 """The operator that turns a mask into lengths."""
 
-ALIGNED = named(Trait.VIEW) | {ops.Cast, ops.Abs}
-"""Those that preserve the position of every element."""
+CASTS = named(Trait.CASTS)
+
+ALIGNED = named(Trait.VIEW, Trait.CASTS)
+"""Operators that preserve the position of every element."""
 
 COMPARISONS = named(Trait.COMPARISON)
-
-TESTERS = frozenset({ops.Not, ops.And, ops.Or, ops.Xor, ops.Where, ops.If})
-"""Operators that test a value, equivalent to comparisons with 0, 1 or a computed value."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL)
 
@@ -230,22 +220,21 @@ def _uses(
             if step is not None:
                 fresh = [o for o in node.output if o not in seen]
                 seen.update(fresh)
-                kept = whole and (node.op_type in ALIGNED or node.op_type in SHIFTERS)
+                kept = whole and (node.op_type in ALIGNED or node.op_type in (ops.Abs, ops.Add, ops.Sub))
                 pending.extend((o, shift + step, kept, sums or node.op_type == SUM) for o in fresh)
 
 
 def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
     """Return the shift that the operator applies to a value it forwards; None if it does not forward it."""
     node = use.node
-    if node.op_type == SUM and use.position == 0:
+    entry = ops.operator(node.op_type, node.domain)
+    if entry is not None and entry.carries(use.position):
         return 0
-    if node.op_type in CARRIERS and (use.position == 0 or node.op_type in (ops.Concat, ops.Max, ops.Min)):
+    if use.position == 0 and (node.op_type in CASTS or node.op_type in (SUM, ops.Abs)):
         return 0
-    if node.op_type == ops.Where and use.position > 0:
-        return 0
-    if node.op_type in SHIFTERS and (use.position == 0 or node.op_type == ops.Add):
+    if node.op_type == ops.Add or (node.op_type == ops.Sub and use.position == 0):
         other = numbers.get(node.input[1 - use.position])
-        return None if other is None else SHIFTERS[node.op_type] * other
+        return None if other is None else -other if node.op_type == ops.Sub else other
     return None
 
 
@@ -298,6 +287,8 @@ def _compared(use: _Use, numbers: Mapping[str, int]) -> int | None:
 
 
 def _is_test(use: _Use) -> bool:
-    if use.node.op_type in TESTERS | COMPARISONS:
-        return use.node.op_type != ops.Where or use.position == 0
+    """Return whether the node tests the value, as a comparison with 0, 1 or a computed value does."""
+    entry = ops.operator(use.node.op_type, use.node.domain)
+    if use.node.op_type in COMPARISONS or (entry is not None and isinstance(entry.role(use.position), Condition)):
+        return True
     return use.node.op_type == ops.Cast and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)

@@ -18,7 +18,7 @@ from onnxfuse.ops import Trait, named
 MOST = 1 << 24
 """Largest constant that is examined, in elements."""
 
-CARRIERS = named(Trait.VIEW) | {ops.Cast, ops.Transpose, ops.Expand, ops.Tile}
+CARRIERS = named(Trait.KEEPS_ELEMENTS, Trait.CASTS)
 """Operators that preserve the values of a range in another shape."""
 
 Ranges = dict[str, tuple[int, int]]

@@ -36,9 +36,6 @@ SPREAD = 16.0
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 """Exceptions of a session for an unknown operator, or an unsupported form."""
 
-TRIVIAL = frozenset({ops.Constant, ops.If})
-"""Operators without a check of their own: the body of an If consists of others."""
-
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 KNOWN = "fiubV"
@@ -106,7 +103,8 @@ class OrtReference:
             self.doubts[str(own)] = own
         key = _key(node, attributes, inputs, ours)
         if key is None:
-            if proto.op_type not in TRIVIAL and not proto.domain:
+            # The body of an If consists of operators that are checked themselves.
+            if proto.op_type not in (ops.Constant, ops.If) and not proto.domain:
                 self.unasked.setdefault(proto.op_type, _called(proto))
             return ours
         if key in BELIEVED and not self.again:

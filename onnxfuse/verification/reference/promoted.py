@@ -1,6 +1,8 @@
 """Promote a model to a wider floating-point type: its results with more precision, or rounded as often as it is defined
 to."""
 
+from functools import cache
+
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
@@ -8,6 +10,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 from onnxfuse import ops
 from onnxfuse.files.io import without_weights
 from onnxfuse.graph.graph import bodies
+from onnxfuse.model import schema
 from onnxfuse.model.custom_ops import is_custom
 from onnxfuse.model.functions import bind_attributes, called, functions_of
 from onnxfuse.model.nested import every_name
@@ -28,15 +31,6 @@ NARROWER_ARRAYS = {
 
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 """Attributes that hold an element type. `stash_type` is not among them: evaluators compute in the wider type anyway."""
-
-
-FLOAT_BY_DEFAULT: dict[str, str] = {
-    ops.HannWindow: "output_datatype",
-    ops.HammingWindow: "output_datatype",
-    ops.BlackmanWindow: "output_datatype",
-    ops.MelWeightMatrix: "output_datatype",
-}
-"""Operators whose output is float32 unless the attribute is present."""
 
 
 def promoted(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.ModelProto:
@@ -165,11 +159,17 @@ def _widen_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> 
     for node in nodes:
         if node.op_type == ops.ConstantOfShape and not node.attribute:
             node.attribute.append(onnx.helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float32))))
-        unsaid = FLOAT_BY_DEFAULT.get(node.op_type)
-        if unsaid is not None and all(a.name != unsaid for a in node.attribute):
-            node.attribute.append(onnx.helper.make_attribute(unsaid, TensorProto.FLOAT))
+        unsaid = _float_by_default(node.op_type, node.domain) - {a.name for a in node.attribute}
+        node.attribute.extend(onnx.helper.make_attribute(name, TensorProto.FLOAT) for name in sorted(unsaid))
         for attribute in node.attribute:
             _widen_attribute(node, attribute, to, narrow)
+
+
+@cache
+def _float_by_default(op: str, domain: str) -> frozenset[str]:
+    """Return the attributes that hold an element type, and mean float32 where they are not stated."""
+    known = schema.defaults(op, domain, onnx.defs.onnx_opset_version())
+    return frozenset(name for name in TYPE_ATTRIBUTES if known.get(name) == TensorProto.FLOAT)
 
 
 def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow: tuple[int, ...]) -> None:

@@ -19,9 +19,9 @@ from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
 
-SOFTMAX = frozenset({ops.Softmax, ops.LogSoftmax})
-CARRIERS = frozenset({ops.Cast, ops.CastLike, ops.Identity, ops.QuantizeLinear, ops.DequantizeLinear})
-"""Operators that forward scores unchanged, or nearly."""
+SOFTMAX = named(Trait.SOFTMAX)
+CARRIERS = named(Trait.CASTS, Trait.QUANTIZES) | {ops.Identity}
+"""Operators that forward scores unchanged, or nearly, whatever is known of their shape."""
 MOVERS = named(Trait.RESHAPE)
 """Operators that forward them if the last axis is unchanged."""
 RANKS = (2, 3)

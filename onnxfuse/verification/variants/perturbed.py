@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.model.nested import nodes_of
+from onnxfuse.ops import Trait, named
 from onnxfuse.verification.inputs.inputs import nudge
 from onnxfuse.verification.reference.float64_reference import parameters
 from onnxfuse.verification.variants import variant
@@ -28,9 +29,9 @@ WHOLE = (TensorProto.FLOAT, TensorProto.DOUBLE)
 instead."""
 
 
-CHOOSING = frozenset({ops.ArgMax, ops.ArgMin, ops.Hardmax, ops.NonMaxSuppression, ops.TopK})
-"""Operators that select by value: the choice between nearly equal candidates depends on rounding, and so does
-everything computed from it, such as the expert's result for a routed token."""
+CHOOSING = named(Trait.CHOOSES)
+"""Operators whose choice depends on rounding, and so does everything computed from it, such as the expert's result for
+a routed token."""
 
 
 def chooses(model: onnx.ModelProto) -> bool:

@@ -1,0 +1,135 @@
+"""What traits say of moving, choosing and sizing operators holds in ONNX Runtime or in onnx's schemas."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from onnxfuse import ops
+from onnxfuse.ops import Trait
+from onnxfuse.ops.inputs import ELEMENTS
+
+OPSET = 21
+X = np.arange(1, 25, dtype=np.float32).reshape(2, 3, 4)
+IMAGE = np.arange(1, 33, dtype=np.float32).reshape(1, 4, 2, 4)
+
+
+def whole(*numbers: int) -> np.ndarray:
+    """Return integers."""
+    return np.array(numbers, np.int64)
+
+
+SAMPLES: dict[str, tuple[list[np.ndarray], dict[str, Any]]] = {
+    "Identity": ([X], {}), "Reshape": ([X, whole(4, 6)], {}), "Flatten": ([X], {}), "Squeeze": ([X[:1], whole(0)], {}),
+    "Unsqueeze": ([X, whole(1)], {}), "Transpose": ([X], {}), "Concat": ([X, -X], {"axis": 1}),
+    "Split": ([X, whole(1, 2)], {"axis": 1}), "Slice": ([X, whole(1), whole(3), whole(1)], {}),
+    "Expand": ([X, whole(5, 2, 3, 4)], {}), "Tile": ([X, whole(1, 2, 3)], {}), "Gather": ([X, whole(1, 0, 1)], {}),
+    "GatherElements": ([X, np.ones((1, 3, 4), np.int64)], {}), "GatherND": ([X, whole(1, 2)], {}),
+    "DepthToSpace": ([IMAGE], {"blocksize": 2}), "SpaceToDepth": ([IMAGE], {"blocksize": 2}),
+    "Compress": ([X, np.array([True, False, True])], {"axis": 1}), "Max": ([X, 30 - X], {}), "Min": ([X, 30 - X], {}),
+    "Where": ([X > 7, X, -X], {}),
+    "ReverseSequence": ([X, whole(2, 1, 2)], {}),
+}  # fmt: skip
+"""Inputs and attributes."""
+UNTRIED = {"Scatter", "TensorScatter"}
+"""Operators of a time before and after ONNX Runtime's kernels on the CPU."""
+
+
+def run(name: str, inputs: list[np.ndarray], attributes: dict[str, Any], outputs: int = 1) -> list[np.ndarray]:
+    """Return what ONNX Runtime gives."""
+    read, written = [f"x{i}" for i in range(len(inputs))], [f"y{i}" for i in range(outputs)]
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), None)
+             for n, x in zip(read, inputs, strict=True)]  # fmt: skip
+    node = helper.make_node(name, read, written, **attributes)
+    graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name=n) for n in written])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(zip(read, inputs, strict=True))))
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.CARRIES) - UNTRIED))
+def test_what_carries_gives_elements_of_its_data(name: str) -> None:
+    """No other number, in any output."""
+    inputs, attributes = SAMPLES[name]
+    entry = ops.operator(name)
+    assert entry is not None
+    data = {float(x) for i, array in enumerate(inputs) if entry.carries(i) for x in array.reshape(-1)}
+    assert data
+    for result in run(name, inputs, attributes, 2 if name == "Split" else 1):
+        assert result.size
+        assert {float(x) for x in result.reshape(-1)} <= data
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.KEEPS_ELEMENTS)))
+def test_what_keeps_elements_loses_none(name: str) -> None:
+    """Each element of the first input is in the output."""
+    inputs, attributes = SAMPLES[name]
+    assert set(np.unique(run(name, inputs, attributes)[0])) == set(np.unique(inputs[0]))
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.IDENTITY_OF_ONE)))
+def test_of_one_operand_it_is_the_identity(name: str) -> None:
+    """Bit by bit."""
+    (y,) = run(name, [X], {"axis": 0} if name == "Concat" else {})
+    np.testing.assert_array_equal(y, X)
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.COMPARISON)))
+def test_a_mirrored_comparison_has_its_operands_exchanged(name: str) -> None:
+    """Less for Greater; every comparison has one."""
+    entry = ops.operator(name)
+    assert entry is not None
+    a, b = np.float32([1, 2, 3]), np.float32([3, 2, 1])
+    np.testing.assert_array_equal(run(name, [a, b], {})[0], run(entry.mirrored, [b, a], {})[0])
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.SIZE_FROM_DATA) - {"NonMaxSuppression"}))
+def test_the_size_depends_on_the_data(name: str) -> None:
+    """Inputs of one shape, results of two."""
+    few, many = np.float32([0, 0, 1, 0]), np.float32([0, 3, 1, 2])
+    feeds = [[X.reshape(-1)[:4], x > 0] if name == "Compress" else [x] for x in (few, many)]
+    assert len({run(name, feed, {})[0].size for feed in feeds}) == 2
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.READS_SHAPE)))
+def test_the_shape_alone_is_read(name: str) -> None:
+    """Not a number of the input."""
+    np.testing.assert_array_equal(run(name, [X], {})[0], run(name, [-X], {})[0])
+
+
+def test_windows_are_those_with_a_kernel() -> None:
+    """An operator slides a window if, and only if, its newest schema has a kernel's shape and strides."""
+    schemas = [s for s in onnx.defs.get_all_schemas() if not s.domain]
+    assert ops.named(Trait.SLIDES) == {s.name for s in schemas if {"kernel_shape", "strides"} <= {*s.attributes}}
+
+
+def test_a_trait_entails_others() -> None:
+    """A reshape is a view, keeps all elements, and carries them."""
+    entry = ops.operator("Reshape")
+    assert entry is not None
+    assert entry.traits >= {Trait.RESHAPE, Trait.VIEW, Trait.KEEPS_ELEMENTS, Trait.CARRIES}
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.SHAPES_ON_CUDA)))
+def test_what_reads_shapes_on_cuda_says_what_its_inputs_are(name: str) -> None:
+    """Else nobody would know which of them it reads on the host."""
+    entry = ops.operator(name)
+    assert entry is not None
+    assert entry.inputs
+    integers = {"tensor(int32)", "tensor(int64)"}
+    schema = onnx.defs.get_schema(name)
+    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    for position, value in enumerate(schema.inputs):
+        if not isinstance(entry.role(position), ELEMENTS):
+            assert allowed.get(value.type_str, {value.type_str}) & integers
+
+
+def test_casts_keep_numbers() -> None:
+    """Cast and CastLike: the same integers in another type."""
+    narrow = X.astype(np.float16)
+    for name in sorted(ops.named(Trait.CASTS)):
+        feeds, attributes = ([X], {"to": TensorProto.FLOAT16}) if name == "Cast" else ([X, narrow[:1]], {})
+        np.testing.assert_array_equal(run(name, feeds, attributes)[0], narrow)
