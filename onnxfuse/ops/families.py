@@ -1,6 +1,7 @@
 """Entries of operators that have much in common, a function for each family."""
 
 from collections.abc import Callable
+from typing import Any
 
 from onnxfuse.ops import flops as count
 from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
@@ -8,34 +9,40 @@ from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
 
 
 def pointwise(
-    name: str, meaning: Meaning, *traits: Trait, flops: int = 1, domain: str = "", shape: Trait = Trait.KEEPS_SHAPE
+    name: str,
+    meaning: Meaning,
+    *traits: Trait,
+    shape: Trait = Trait.KEEPS_SHAPE,
+    flops: int = 1,
+    **facts: Any,
 ) -> Operator:
     """Return the entry of an operator that computes each element of the output from one of each input.
 
-    `flops` is the number of operations for each of them.
+    `flops` is the number of operations for each of them; `facts` are other fields of the entry.
     """
-    return Operator(name, shape, *traits, domain=domain, meaning=meaning, flops=count.per_output(flops))
+    return Operator(name, shape, *traits, meaning=meaning, flops=count.per_output(flops), **facts)
 
 
-def unary(name: str, function: Function, *traits: Trait, flops: int = 1) -> Operator:
+def unary(name: str, function: Function, *traits: Trait, **facts: Any) -> Operator:
     """Return the entry of a scalar function of floating-point numbers."""
-    return pointwise(name, lambda node: function(node.real(0)), *traits, flops=flops)
+    return pointwise(name, lambda node: function(node.real(0)), *traits, **facts)
 
 
-def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) -> Operator:
+def broadcasting(name: str, meaning: Meaning, *traits: Trait, **facts: Any) -> Operator:
     """Return the entry of an elementwise operator of several inputs, which broadcast."""
-    return pointwise(name, meaning, *traits, flops=flops, shape=Trait.BROADCASTS)
+    return pointwise(name, meaning, *traits, shape=Trait.BROADCASTS, **facts)
 
 
-def binary(name: str, function: Function, *traits: Trait, kinds: tuple[Kind, ...] = (), flops: int = 1) -> Operator:
+def binary(name: str, function: Function, *traits: Trait, kinds: tuple[Kind, ...] = (), **facts: Any) -> Operator:
     """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
     commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
-    return broadcasting(name, lambda node: function(*node.alike(*kinds, count=2)), *commutative, *traits, flops=flops)
+    return broadcasting(name, lambda node: function(*node.alike(*kinds, count=2)), *commutative, *traits, **facts)
 
 
-def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) -> Operator:
+def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **facts: Any) -> Operator:
     """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
-    return Operator(name, Trait.BROADCASTS, Trait.COMMUTATIVE, *traits, meaning=meaning, flops=count.per_operand(flops))
+    every = (Trait.BROADCASTS, Trait.COMMUTATIVE, *traits)
+    return Operator(name, *every, meaning=meaning, flops=count.per_operand(flops), **facts)
 
 
 def reducing(
@@ -44,6 +51,7 @@ def reducing(
     *traits: Trait,
     kinds: tuple[Kind, ...] = NUMBERS,
     flops: int = 1,
+    **facts: Any,
 ) -> Operator:
     """Return the entry of a reduction of numbers of one of these kinds.
 
@@ -55,9 +63,10 @@ def reducing(
         *traits,
         reduced=lambda node, over: formula(node.term(0, *kinds), over),
         flops=count.per_input(flops),
+        **facts,
     )
 
 
-def moving(name: str, *traits: Trait, domain: str = "") -> Operator:
+def moving(name: str, *traits: Trait, **facts: Any) -> Operator:
     """Return the entry of an operator that only moves, selects or makes elements."""
-    return Operator(name, *traits, domain=domain, flops=count.none)
+    return Operator(name, *traits, flops=count.none, **facts)

@@ -11,6 +11,7 @@ import onnx
 
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Extent
+from onnxfuse.ops import Operator
 from onnxfuse.ops.scalar import Kind
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -131,3 +132,15 @@ class BodyNode:
 
 
 Handler = Callable[[BodyNode], tuple[Known, ...]]
+Handlers = dict[tuple[str, str], Handler]
+"""What operators mean in a program, by domain and name."""
+
+
+def handles(table: Handlers, *entries: Operator) -> Callable[[Handler], Handler]:
+    """Return a decorator that enters a handler of these operators in a table."""
+
+    def enter(handler: Handler) -> Handler:
+        table.update({(entry.domain, entry): handler for entry in entries})
+        return handler
+
+    return enter

@@ -1,47 +1,35 @@
 """Reductions in the body language: semantics of each norm, softmax and sum over any axes, by (domain, op type)."""
 
-from collections.abc import Callable
-
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Handler
+from onnxfuse.codegen.operators.node import BodyNode, Handler, Handlers, handles
 from onnxfuse.codegen.program.builder import Term, as_term
 from onnxfuse.codegen.program.movement import Alike, Channelled, Grouped, Movement, Squeezed
 from onnxfuse.codegen.program.program import Move, Reduce
 from onnxfuse.ops import scalar
-from onnxfuse.ops.contrib import MICROSOFT
 from onnxfuse.ops.registry import Reduced
 from onnxfuse.ops.scalar import Kind, Scalar
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-REDUCTIONS: dict[tuple[str, str], Handler] = {}
+REDUCTIONS: Handlers = {}
 
 
-def _reduction(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        REDUCTIONS.update({(domain, name): handler for name in names})
-        return handler
-
-    return register
-
-
-@_reduction(ops.LayerNormalization)
+@handles(REDUCTIONS, ops.LayerNormalization)
 def _layer_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Two passes over the row in registers: the mean, then the sum of squared differences. No cancellation."""
     return _normalized(node, node.term(0), node.term(1), node.optional(2))
 
 
-@_reduction(ops.SkipLayerNormalization, domain=MICROSOFT)
+@handles(REDUCTIONS, ops.SkipLayerNormalization)
 def _skip_layer_normalization(node: BodyNode) -> tuple[Term, ...]:
     total = _skipped(node, node.optional(4))
     y, mean, inverse = _normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
     return y, mean, inverse, total
 
 
-@_reduction(ops.RMSNormalization, ops.SimplifiedLayerNormalization)
-@_reduction(ops.SimplifiedLayerNormalization, domain=MICROSOFT)
+@handles(REDUCTIONS, ops.RMSNormalization, ops.SimplifiedLayerNormalization, ops.MicrosoftSimplifiedLayerNormalization)
 def _rms_normalization(node: BodyNode) -> tuple[Term, ...]:
     return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
 
@@ -51,14 +39,14 @@ def _skipped(node: BodyNode, bias: Term | None) -> Term:
     return total if bias is None else total + bias
 
 
-@_reduction(ops.SkipSimplifiedLayerNormalization, domain=MICROSOFT)
+@handles(REDUCTIONS, ops.SkipSimplifiedLayerNormalization)
 def _skip_simplified_layer_normalization(node: BodyNode) -> tuple[Term, ...]:
     total = _skipped(node, node.optional(3))
     y, inverse = _root_mean_square(node, total, node.term(2), 1e-12)
     return y, inverse, inverse, total
 
 
-@_reduction(ops.Softmax, ops.LogSoftmax)
+@handles(REDUCTIONS, ops.Softmax, ops.LogSoftmax)
 def _softmax(node: BodyNode) -> tuple[Term, ...]:
     x = node.real(0)
     # Before opset 13 the axis and all axes after it were flattened into one row.
@@ -99,13 +87,13 @@ def _reduce(reduced: Reduced) -> Handler:
 REDUCTIONS.update({key: _reduce(entry.reduced) for key, entry in ops.ENTRIES.items() if entry.reduced is not None})
 
 
-@_reduction(ops.GlobalAveragePool, ops.GlobalMaxPool)
+@handles(REDUCTIONS, ops.GlobalAveragePool, ops.GlobalMaxPool)
 def _global_pool(node: BodyNode) -> tuple[Term, ...]:
     kind = "mean" if node.op_type == ops.GlobalAveragePool else "max"
     return (_reduced(kind, node.real(0), (2,), onward=True),)
 
 
-@_reduction(ops.ArgMax, ops.ArgMin)
+@handles(REDUCTIONS, ops.ArgMax, ops.ArgMin)
 def _arg(node: BodyNode) -> tuple[Term, ...]:
     x = node.term(0, Kind.REAL, Kind.INTEGER)
     axis = int(node.number("axis", 0))
@@ -114,7 +102,7 @@ def _arg(node: BodyNode) -> tuple[Term, ...]:
     return (found if node.number("keepdims", 1) == 1 else _moved(found, Squeezed((axis,))),)
 
 
-@_reduction(ops.InstanceNormalization)
+@handles(REDUCTIONS, ops.InstanceNormalization)
 def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Over all axes after the channels, with scale and bias per channel."""
     x = node.real(0)
@@ -122,7 +110,7 @@ def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
     return (_standard(node, x, (2,), onward=True) * scale + bias,)
 
 
-@_reduction(ops.GroupNormalization)
+@handles(REDUCTIONS, ops.GroupNormalization)
 def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Over the channels of a group and all axes after them; scale and bias per channel, before opset 21 per group."""
     x, groups = node.real(0), int(node.number("num_groups", 0))
@@ -137,7 +125,7 @@ def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
     return (_moved(normal, Alike(), like=x) * scale + bias,)
 
 
-@_reduction(ops.LpNormalization)
+@handles(REDUCTIONS, ops.LpNormalization)
 def _lp_normalization(node: BodyNode) -> tuple[Term, ...]:
     """x / norm(x), and 0 where the norm is 0."""
     x, p = node.real(0), node.number("p", 2)
