@@ -4,8 +4,9 @@ from onnx import TensorProto
 
 from onnxfuse.ops import flops, scalar
 from onnxfuse.ops.families import moving, pointwise
+from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
 from onnxfuse.ops.registry import Operator, Trait
-from onnxfuse.ops.scalar import Node, Scalar
+from onnxfuse.ops.scalar import Node, RowNode, Scalar
 
 MICROSOFT = "com.microsoft"
 
@@ -34,6 +35,23 @@ def _silu(x: Scalar) -> Scalar:
     return x * scalar.sigmoid(x)
 
 
+def _skip_layer_normalization(node: RowNode) -> tuple[Scalar, ...]:
+    total = _skipped(node, node.optional(4))
+    y, mean, inverse = normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
+    return y, mean, inverse, total
+
+
+def _skip_simplified_layer_normalization(node: RowNode) -> tuple[Scalar, ...]:
+    total = _skipped(node, node.optional(3))
+    y, inverse = root_mean_square(node, total, node.term(2), 1e-12)
+    return y, inverse, inverse, total
+
+
+def _skipped(node: Node, bias: Scalar | None) -> Scalar:
+    total = node.term(0) + node.term(1)
+    return total if bias is None else total + bias
+
+
 BiasGelu = pointwise("BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 FastGelu = pointwise(
     "FastGelu", lambda node: scalar.gelu_tanh(_biased(node)), Trait.KEEPS_TYPE, flops=8, domain=MICROSOFT
@@ -42,13 +60,16 @@ MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.
 QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
 ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
-SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, flops=flops.per_input(5))
+SimplifiedLayerNormalization = Operator(
+    "SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, rows=rms_normalization, flops=flops.per_input(5)
+)
 
 MicrosoftSimplifiedLayerNormalization = Operator(
     "SimplifiedLayerNormalization",
     Trait.KEEPS_SHAPE,
     Trait.KEEPS_TYPE,
     domain=MICROSOFT,
+    rows=rms_normalization,
     flops=flops.per_input(5),
 )
 MicrosoftRotaryEmbedding = Operator("RotaryEmbedding", Trait.KEEPS_SHAPE, Trait.KEEPS_TYPE, domain=MICROSOFT)
@@ -69,9 +90,14 @@ MicrosoftAttention = Operator("Attention", Trait.ATTENTION, domain=MICROSOFT)
 MultiHeadAttention = Operator("MultiHeadAttention", Trait.ATTENTION, domain=MICROSOFT, flops=flops.multi_head_attention)
 GroupQueryAttention = Operator("GroupQueryAttention", Trait.ATTENTION, domain=MICROSOFT)
 
-SkipLayerNormalization = Operator("SkipLayerNormalization", domain=MICROSOFT, flops=flops.per_input(9))
+SkipLayerNormalization = Operator(
+    "SkipLayerNormalization", domain=MICROSOFT, rows=_skip_layer_normalization, flops=flops.per_input(9)
+)
 SkipSimplifiedLayerNormalization = Operator(
-    "SkipSimplifiedLayerNormalization", domain=MICROSOFT, flops=flops.per_input(6)
+    "SkipSimplifiedLayerNormalization",
+    domain=MICROSOFT,
+    rows=_skip_simplified_layer_normalization,
+    flops=flops.per_input(6),
 )
 
 MicrosoftGatherND = moving("GatherND", Trait.SELECTS, domain=MICROSOFT)

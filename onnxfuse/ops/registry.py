@@ -5,7 +5,7 @@ from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
 
 from onnxfuse.ops.flops import Flops
-from onnxfuse.ops.scalar import Node, Scalar
+from onnxfuse.ops.scalar import Node, RowNode, Scalar
 
 Meaning = Callable[[Node], Scalar]
 """Returns an element of a node's output from those of its inputs."""
@@ -15,6 +15,10 @@ Over = Callable[[str, Scalar], Scalar]
 
 Reduced = Callable[[Node, Over], Scalar]
 """Returns an element of a reduction's output."""
+
+
+Rows = Callable[[RowNode], tuple[Scalar, ...]]
+"""Returns an element of each output of an operator that reduces within rows: a norm, a softmax."""
 
 
 class Trait(Enum):
@@ -67,6 +71,8 @@ class Operator(str):
     """What an elementwise operator computes; None for all others."""
     reduced: Reduced | None
     """What an operator computes that reduces over the axes that its node names; None for all others."""
+    rows: Rows | None
+    """What an operator computes that reduces within rows; None for all others."""
     flops: Flops | None
     """Counts floating-point operations; None if nobody has said how."""
 
@@ -77,12 +83,13 @@ class Operator(str):
         domain: str = "",
         meaning: Meaning | None = None,
         reduced: Reduced | None = None,
+        rows: Rows | None = None,
         flops: Flops | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits."""
         entry = super().__new__(cls, name)
         entry.domain, entry.traits = domain, frozenset(traits)
-        entry.meaning, entry.reduced, entry.flops = meaning, reduced, flops
+        entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
         return entry
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:

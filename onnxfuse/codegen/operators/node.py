@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.builder import Builder, Term, as_term
 from onnxfuse.codegen.program.movement import Extent
+from onnxfuse.codegen.program.program import Reduce
 from onnxfuse.ops import Operator
-from onnxfuse.ops.scalar import Kind
+from onnxfuse.ops.scalar import Kind, Scalar
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -85,6 +86,10 @@ class BodyNode:
         self._of(terms[0], kinds)
         return terms
 
+    def over(self, kind: str, x: Scalar, axis: int, *, onward: bool) -> Term:
+        """Return a reduction over an axis, and with `onward` over all axes after it."""
+        return reduced(kind, as_term(x), (axis,), onward=onward)
+
     def refusal(self, reason: str) -> UnsupportedError:
         """Return the error to raise for a node without a meaning here, such as Dropout "in training mode"."""
         return UnsupportedError(f"{self.op_type} {reason}")
@@ -129,6 +134,11 @@ class BodyNode:
             raise UnsupportedError(f"a constant of shape {list(array.shape)} inside the body, expected one element")
         dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return self.builder.constant(array.reshape(-1)[0].item(), dtype, array.shape)
+
+
+def reduced(kind: str, x: Term, axes: tuple[int, ...], *, onward: bool) -> Term:
+    """Return a reduction over axes, to length 1; `onward`: over one axis and all after it."""
+    return x.builder.term(Reduce(kind, x.index, axes, onward, x.dtype))
 
 
 Handler = Callable[[BodyNode], tuple[Known, ...]]

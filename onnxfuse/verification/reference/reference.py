@@ -167,7 +167,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     *attention.OPERATORS,
     *control_flow.OPERATORS,
 )  # fmt: skip
-MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and entry.meaning is not None)
+MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and (entry.meaning or entry.rows))
 """Operators outside ONNX's domain, which onnx has no reference for: computed by the meanings of their entries."""
 
 for _operator in OPERATORS:
