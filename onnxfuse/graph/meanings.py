@@ -1,4 +1,4 @@
-"""Elementwise operators on arrays, by the meanings that their entries have: the scalar language in NumPy.
+"""Operators on arrays, by what their entries say that they compute: the scalar language in NumPy.
 
 Floating-point numbers are computed in float64, and rounded once to their type.
 """
@@ -49,6 +49,11 @@ NUMPY: Mapping[Function, Callable[..., Any]] = {
 """Functions that have no formula."""
 
 
+FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE})
+
+OVER: Mapping[str, Callable[..., Any]] = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}
+
+
 @dataclass(frozen=True)
 class Values(Scalar):
     """All elements of a value at once."""
@@ -79,6 +84,12 @@ class Values(Scalar):
         if target.kind not in "iubf" and to != TensorProto.BFLOAT16:
             raise ValueError(f"a conversion to {target}")
         return type(self)(_read(self.array.astype(target)), to)
+
+    def is_computed_as(self, dtype: int) -> bool:
+        return self.is_real and dtype in FLOATS
+
+    def retype(self, to: int) -> Self:
+        return self if self.type == TensorProto.DOUBLE else type(self)(self.array, to)
 
     def apply(self, function: Function, *args: Self | float) -> Self:
         first = next(a for a in args if isinstance(a, Values))
@@ -133,6 +144,13 @@ class ArrayNode:
             raise self.refusal(f"of {' and '.join(str(v.array.dtype) for v in found)}")
         return found
 
+    def over(self, kind: str, x: Scalar, axis: int, *, onward: bool) -> Values:
+        """Return a reduction over an axis, and with `onward` over all axes after it."""
+        assert isinstance(x, Values)
+        first = axis % x.array.ndim
+        axes = tuple(range(first, x.array.ndim)) if onward else (first,)
+        return Values(np.asarray(OVER[kind](x.array, axis=axes, keepdims=True)), x.type)
+
     def number(self, attribute: str, default: float) -> float:
         """Return a numeric attribute. Attributes are float32 in ONNX, and so are their defaults."""
         value = self.attributes.get(attribute, default if isinstance(default, int) else float(np.float32(default)))
@@ -148,32 +166,47 @@ class ArrayNode:
         return ValueError(f"{self.op_type} {reason}")
 
 
-def computed(entry: Operator, opset: int, operands: Sequence[Array | None], attributes: Mapping[str, Any]) -> Array:
-    """Return what a node of an elementwise operator computes. Raises ValueError for one without a meaning."""
-    assert entry.meaning is not None
+def computed(
+    entry: Operator, opset: int, operands: Sequence[Array | None], attributes: Mapping[str, Any]
+) -> tuple[Array, ...]:
+    """Return the outputs of a node of an elementwise operator, or of one that reduces within rows.
+
+    Raises ValueError for a node without a meaning.
+    """
+    node = ArrayNode(entry, opset, operands, attributes)
     with np.errstate(all="ignore"):
-        found = entry.meaning(ArrayNode(entry, opset, operands, attributes))
-        assert isinstance(found, Values)
-        return np.asarray(found.array).astype(helper.tensor_dtype_to_np_dtype(found.dtype))
+        if entry.rows is not None:
+            return tuple(map(_stored, entry.rows(node)))
+        assert entry.meaning is not None
+        return (_stored(entry.meaning(node)),)
+
+
+def _stored(found: Scalar) -> Array:
+    """Return elements in their type."""
+    assert isinstance(found, Values)
+    return np.asarray(found.array).astype(helper.tensor_dtype_to_np_dtype(found.dtype))
 
 
 @cache
 def reference_operators(entries: tuple[Operator, ...]) -> tuple[type[Any], ...]:
-    """Return classes of elementwise operators for onnx's evaluator."""
+    """Return classes for onnx's evaluator of operators whose entries say what they compute."""
     from onnx.reference.op_run import OpRun  # this import takes 20 ms, which a session that folds nothing avoids
 
     class Meant(OpRun):
         entry: Operator
 
-        def run(self, *inputs: Any, linked_attributes: Mapping[str, Any] | None = None, **_unused: Any) -> tuple[Array]:
-            """Return the output; `linked_attributes` are those of the enclosing function."""
+        def run(
+            self, *inputs: Any, linked_attributes: Mapping[str, Any] | None = None, **_unused: Any
+        ) -> tuple[Any, ...]:
+            """Return the outputs; `linked_attributes` are those of the enclosing function."""
             attributes = {
                 a.name: (linked_attributes or {})[a.ref_attr_name] if a.ref_attr_name else helper.get_attribute_value(a)
                 for a in self.onnx_node.attribute
             }
-            return (computed(self.entry, int(self.run_params["opsets"].get("", 1)), inputs, attributes),)
+            found = computed(self.entry, int(self.run_params["opsets"].get("", 1)), inputs, attributes)
+            return found[: len(self.onnx_node.output)]
 
-        def _run(self, *inputs: Any) -> tuple[Array]:
+        def _run(self, *inputs: Any) -> tuple[Any, ...]:
             return self.run(*inputs)
 
     return tuple(type(str(e), (Meant,), {"op_domain": e.domain, "entry": e}) for e in entries)

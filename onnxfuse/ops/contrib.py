@@ -29,8 +29,9 @@ from onnxfuse.ops.inputs import (
     ZeroPoint,
     data,
 )
+from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
 from onnxfuse.ops.registry import Operator, Trait
-from onnxfuse.ops.scalar import Node, Scalar
+from onnxfuse.ops.scalar import Node, RowNode, Scalar
 
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
@@ -64,6 +65,23 @@ def _silu(x: Scalar) -> Scalar:
     return x * scalar.sigmoid(x)
 
 
+def _skip_layer_normalization(node: RowNode) -> tuple[Scalar, ...]:
+    total = _skipped(node, node.optional(4))
+    y, mean, inverse = normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
+    return y, mean, inverse, total
+
+
+def _skip_simplified_layer_normalization(node: RowNode) -> tuple[Scalar, ...]:
+    total = _skipped(node, node.optional(3))
+    y, inverse = root_mean_square(node, total, node.term(2), 1e-12)
+    return y, inverse, inverse, total
+
+
+def _skipped(node: Node, bias: Scalar | None) -> Scalar:
+    total = node.term(0) + node.term(1)
+    return total if bias is None else total + bias
+
+
 BiasGelu = pointwise("BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 FastGelu = pointwise(
     "FastGelu", lambda node: scalar.gelu_tanh(_biased(node)), Trait.KEEPS_TYPE, flops=8, domain=MICROSOFT
@@ -72,10 +90,12 @@ MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.
 QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
 ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
-SimplifiedLayerNormalization = Operator("SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, flops=flops.per_input(5))
+SimplifiedLayerNormalization = Operator(
+    "SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, rows=rms_normalization, flops=flops.per_input(5)
+)
 
 MicrosoftSimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, domain=MICROSOFT, flops=flops.per_input(5)
+    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, domain=MICROSOFT, rows=rms_normalization, flops=flops.per_input(5)
 )
 MicrosoftRotaryEmbedding = Operator(
     "RotaryEmbedding",
@@ -143,9 +163,15 @@ GroupQueryAttention = Operator(
     },
 )
 
-SkipLayerNormalization = Operator("SkipLayerNormalization", Trait.OPAQUE, domain=MICROSOFT, flops=flops.per_input(9))
+SkipLayerNormalization = Operator(
+    "SkipLayerNormalization", Trait.OPAQUE, domain=MICROSOFT, rows=_skip_layer_normalization, flops=flops.per_input(9)
+)
 SkipSimplifiedLayerNormalization = Operator(
-    "SkipSimplifiedLayerNormalization", Trait.OPAQUE, domain=MICROSOFT, flops=flops.per_input(6)
+    "SkipSimplifiedLayerNormalization",
+    Trait.OPAQUE,
+    domain=MICROSOFT,
+    rows=_skip_simplified_layer_normalization,
+    flops=flops.per_input(6),
 )
 
 MicrosoftGatherND = moving(

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 from onnxfuse.ops.flops import Flops
 from onnxfuse.ops.inputs import Data, Role
-from onnxfuse.ops.scalar import Node, Scalar
+from onnxfuse.ops.scalar import Node, RowNode, Scalar
 
 Meaning = Callable[[Node], Scalar]
 """Returns an element of a node's output from those of its inputs."""
@@ -16,6 +16,10 @@ Over = Callable[[str, Scalar], Scalar]
 
 Reduced = Callable[[Node, Over], Scalar]
 """Returns an element of a reduction's output."""
+
+
+Rows = Callable[[RowNode], tuple[Scalar, ...]]
+"""Returns an element of each output of an operator that reduces within rows: a norm, a softmax."""
 
 
 class Trait(Enum):
@@ -106,6 +110,8 @@ class Operator(str):
     """What an elementwise operator computes; None for all others."""
     reduced: Reduced | None
     """What an operator computes that reduces over the axes that its node names; None for all others."""
+    rows: Rows | None
+    """What an operator computes that reduces within rows; None for all others."""
     flops: Flops | None
     """Counts floating-point operations; None if nobody has said how."""
     mirrored: str
@@ -120,13 +126,14 @@ class Operator(str):
         moved: Mapping[str, int] | None = None,
         meaning: Meaning | None = None,
         reduced: Reduced | None = None,
+        rows: Rows | None = None,
         flops: Flops | None = None,
         mirrored: str = "",
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
-        entry.meaning, entry.reduced, entry.flops = meaning, reduced, flops
+        entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
         every = set(traits)
         while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
             every |= more

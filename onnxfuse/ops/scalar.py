@@ -55,6 +55,14 @@ class Scalar(ABC):
     def cast(self, to: int) -> Self:
         """Return the value converted to another element type."""
 
+    @abstractmethod
+    def is_computed_as(self, dtype: int) -> bool:
+        """Return whether numbers of this element type are computed in the same type as the value."""
+
+    @abstractmethod
+    def retype(self, to: int) -> Self:
+        """Return the value under another element type, which is computed in the same type."""
+
     @property
     def is_real(self) -> bool:
         """Whether it is a floating-point number."""
@@ -116,6 +124,14 @@ class Node(Protocol):
 
     def refusal(self, reason: str) -> Exception:
         """Return the error to raise for a node without a meaning here, such as Dropout "in training mode"."""
+
+
+class RowNode(Node, Protocol):
+    """A node whose meaning reduces within rows."""
+
+    def over(self, kind: str, x: Scalar, axis: int, *, onward: bool) -> Scalar:
+        """Return the "sum", "mean", "max" or "min" over an axis, and with `onward` over all axes after it; their length
+        is 1 in the result."""
 
 
 S = TypeVar("S", bound=Scalar)

@@ -14,13 +14,19 @@ from onnxfuse.ops.inputs import (
     Scales,
     UnpooledShape,
 )
-from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.registry import Operator, Rows, Trait
 
 MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window)
 AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window)
 LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window)
-GlobalAveragePool = Operator("GlobalAveragePool", flops=flops.per_input(1))
-GlobalMaxPool = Operator("GlobalMaxPool", flops=flops.per_input(1))
+
+
+def _global_pool(kind: str) -> Rows:
+    return lambda node: (node.over(kind, node.real(0), 2, onward=True),)
+
+
+GlobalAveragePool = Operator("GlobalAveragePool", rows=_global_pool("mean"), flops=flops.per_input(1))
+GlobalMaxPool = Operator("GlobalMaxPool", rows=_global_pool("max"), flops=flops.per_input(1))
 GlobalLpPool = Operator("GlobalLpPool")
 MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
 Resize = Operator(

@@ -66,7 +66,7 @@ def test_a_meaning_is_what_onnx_runtime_computes(entry: Operator) -> None:
             expected = in_runtime(node, {f"x{n}": a for n, a in enumerate(arrays)}, opset)
             if expected is None:
                 continue
-            found = computed(entry, opset, arrays, attributes)
+            (found,) = computed(entry, opset, arrays, attributes)
             assert found.dtype == expected.dtype
             near = (
                 EXACT.get(expected.dtype.type, 0)
@@ -78,6 +78,35 @@ def test_a_meaning_is_what_onnx_runtime_computes(entry: Operator) -> None:
             np.testing.assert_allclose(found, expected, rtol=near, atol=near, err_msg=f"opset {opset}, {dtype}")
             compared += 1
     assert compared or entry == ops.Swish  # which ONNX Runtime does not know yet
+
+
+ROWS = {
+    ops.Softmax: ((2, 3, 4),), ops.LogSoftmax: ((2, 3, 4),), ops.LpNormalization: ((2, 3, 4),),
+    ops.LayerNormalization: ((2, 3, 4), (4,), (4,)), ops.RMSNormalization: ((2, 3, 4), (4,)),
+    ops.SimplifiedLayerNormalization: ((2, 3, 4), (4,)),
+    ops.SkipLayerNormalization: ((2, 3, 4), (2, 3, 4), (4,), (4,), (4,)),
+    ops.SkipSimplifiedLayerNormalization: ((2, 3, 4), (2, 3, 4), (4,), (4,)),
+    ops.GlobalAveragePool: ((2, 3, 4, 5),), ops.GlobalMaxPool: ((2, 3, 4, 5),),
+}  # fmt: skip
+"""Shapes of the operands of operators that reduce within rows."""
+
+
+@pytest.mark.parametrize("entry", [e for e in ops.ENTRIES.values() if e.rows is not None], ids=str)
+def test_a_norm_is_what_onnx_runtime_computes(entry: Operator) -> None:
+    """At old and new operator sets; before 13 Softmax flattened all axes after the first into a row."""
+    rng, compared = np.random.default_rng(0), 0
+    for opset in (11, 13, 17, 23):
+        arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ROWS[entry]]
+        node = helper.make_node(entry, [f"x{n}" for n in range(len(arrays))], ["y"], domain=entry.domain, epsilon=0.1)
+        if "Norm" not in entry or entry == ops.LpNormalization:
+            del node.attribute[:]
+        expected = in_runtime(node, {f"x{n}": a for n, a in enumerate(arrays)}, opset)
+        if expected is not None:
+            attributes = {"epsilon": 0.1} if node.attribute else {}
+            found, *_ = computed(entry, opset, arrays, attributes)
+            np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+            compared += 1
+    assert compared or (entry, entry.domain) == ("SimplifiedLayerNormalization", "com.microsoft")
 
 
 FUNCTIONS = [f for f in (*vars(scalar).values(), *scalar.REAL_POWERS.values()) if isinstance(f, Function)]
@@ -100,5 +129,5 @@ def test_what_has_a_meaning_is_folded(entry: Operator) -> None:
         x = np.append(x, np.float16(12))
     node = helper.make_node(entry, ["x"], ["y"], domain=entry.domain)
     (found,) = evaluate([node], {"x": x}, ["y"], 22 if entry != ops.Swish else 24)
-    np.testing.assert_array_equal(found, computed(entry, 22, [x], {}))
+    np.testing.assert_array_equal(found, *computed(entry, 22, [x], {}))
     assert found.dtype in (np.float16, np.bool_)

@@ -241,7 +241,7 @@ def test_what_keeps_its_shape_does_so_in_onnx(name: str) -> None:
             assert [d.dim_param or d.dim_value for d in inferred.shape.dim] == ["N", 3, "H", 8]
 
 
-@pytest.mark.parametrize("entry", [e for e in ops.ENTRIES.values() if e.meaning or e.reduced], ids=str)
+@pytest.mark.parametrize("entry", [e for e in ops.ENTRIES.values() if e.meaning or e.reduced or e.rows], ids=str)
 def test_what_computes_is_counted(entry: Operator) -> None:
     """An entry that says what its operator computes says what that costs: the profiler has no other source."""
     assert entry.flops is not None

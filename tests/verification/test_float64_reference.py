@@ -432,3 +432,20 @@ def _agree(operator: type, arrays: list[np.ndarray], **attributes: Any) -> None:
     theirs = sessions.run(sessions.unoptimized(made), feed)["y"]
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_norms_of_onnx_runtime_have_a_reference_in_float64() -> None:
+    """The statistics, too, which float32 keeps in its own type."""
+    made = text_model(
+        "g (float16[2, 8] x, float16[2, 8] r) => (float16[2, 8] y, float[2, 1] i, float16[2, 8] t) "
+        "{ y, , i, t = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 0.01> (x, r, w) }",
+        w=np.linspace(-1, 2, 8).astype(np.float16),
+    )
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    x, r = (RNG.standard_normal((2, 8)).astype(np.float16) for _ in range(2))
+    found = float64_reference.reference_for(made, "float64", []).evaluate({"x": x, "r": r})
+    total = x.astype(np.float64) + r
+    inverse = 1 / np.sqrt((total * total).mean(axis=-1, keepdims=True) + float(np.float32(0.01)))
+    np.testing.assert_allclose(found["y"], total * inverse * np.linspace(-1, 2, 8).astype(np.float16), rtol=1e-14)
+    np.testing.assert_allclose(found["i"], inverse, rtol=1e-14)
+    np.testing.assert_array_equal(found["t"], total)

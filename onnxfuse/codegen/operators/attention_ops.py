@@ -1,15 +1,17 @@
 """Attention operators in the body language: semantics by (domain, op type)."""
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Handler
+from onnxfuse.codegen.operators.node import BodyNode, Handlers, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import Attend
-from onnxfuse.ops.contrib import MICROSOFT
 from onnxfuse.symbolic.element_types import UnsupportedError
+
+ATTENTION: Handlers = {}
 
 _KNOWN = {"num_heads", "scale", "unidirectional"}
 
 
+@handles(ATTENTION, ops.MultiHeadAttention)
 def _multi_head_attention(node: BodyNode) -> tuple[Term, ...]:
     given = [*node.operands, *[None] * 6]
     if any(given[i] is not None for i in (3, 4)) or any(g is not None for g in given[6:]):
@@ -23,6 +25,3 @@ def _multi_head_attention(node: BodyNode) -> tuple[Term, ...]:
     if heads < 1:
         raise UnsupportedError(f"MultiHeadAttention of {heads} heads")
     return (node.builder.term(Attend(args, heads, node.number("scale", 0.0), causal, q.dtype)),)
-
-
-ATTENTION: dict[tuple[str, str], Handler] = {(MICROSOFT, ops.MultiHeadAttention): _multi_head_attention}

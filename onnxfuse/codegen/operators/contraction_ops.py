@@ -3,11 +3,13 @@
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Handler
+from onnxfuse.codegen.operators.node import BodyNode, Handlers, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import Contraction
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
+
+CONTRACTION: Handlers = {}
 
 
 def accumulator(dtype: int) -> int:
@@ -23,10 +25,12 @@ def _product(node: BodyNode, left_axis: int, right_axis: int) -> Term:
     return node.builder.term(contract)
 
 
+@handles(CONTRACTION, ops.MatMul)
 def _matmul(node: BodyNode) -> tuple[Term, ...]:
     return (_product(node, -1, -2),)
 
 
+@handles(CONTRACTION, ops.Gemm)
 def _gemm(node: BodyNode) -> tuple[Term, ...]:
     """The product, then alpha, beta and the bias: in float32, rounded once."""
     product = _product(node, -2 if node.number("transA", 0) else -1, -1 if node.number("transB", 0) else -2)
@@ -42,6 +46,3 @@ def _gemm(node: BodyNode) -> tuple[Term, ...]:
 def _scaled(x: Term, factor: float) -> Term:
     wide = x.cast(TensorProto.FLOAT)
     return wide if factor == 1.0 else wide * factor
-
-
-CONTRACTION: dict[tuple[str, str], Handler] = {("", ops.MatMul): _matmul, ("", ops.Gemm): _gemm}

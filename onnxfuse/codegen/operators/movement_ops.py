@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Extents, Handler, ShapeOf
+from onnxfuse.codegen.operators.node import BodyNode, Extents, Handlers, ShapeOf, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import (
     Alike,
@@ -32,12 +32,12 @@ from onnxfuse.codegen.program.movement import (
     Unsqueezed,
 )
 from onnxfuse.codegen.program.program import Move
-from onnxfuse.ops import Trait, named
+from onnxfuse.ops import Operator, Trait, named
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-MOVEMENT: dict[tuple[str, str], Handler] = {}
+MOVEMENT: Handlers = {}
 
 FREE = named(Trait.VIEW)
 """Operators for which ONNX Runtime launches nothing: the result aliases the operand's memory with another shape."""
@@ -52,12 +52,12 @@ multiply.
 """
 
 
-def _moves(*names: str) -> Callable[[Callable[[BodyNode], Movement]], Callable[[BodyNode], Movement]]:
-    def register(meaning: Callable[[BodyNode], Movement]) -> Callable[[BodyNode], Movement]:
-        MOVEMENT.update({("", name): lambda node: (node.builder.move(meaning(node), node.term(0)),) for name in names})
-        return meaning
+def _moves(entry: Operator) -> Callable[[Callable[[BodyNode], Movement]], Callable[[BodyNode], Movement]]:
+    def enter(movement: Callable[[BodyNode], Movement]) -> Callable[[BodyNode], Movement]:
+        handles(MOVEMENT, entry)(lambda node: (node.builder.move(movement(node), node.term(0)),))
+        return movement
 
-    return register
+    return enter
 
 
 @_moves(ops.Transpose)
@@ -80,6 +80,7 @@ def _unsqueeze(node: BodyNode) -> Movement:
     return Unsqueezed(_wanted(node, "axes", 1))
 
 
+@handles(MOVEMENT, ops.Expand)
 def _expand(node: BodyNode) -> tuple[Term, ...]:
     x, target = node.term(0), node.operands[1] if len(node.operands) > 1 else None
     if not isinstance(target, Extents):
@@ -113,6 +114,7 @@ def _space_to_depth(node: BodyNode) -> Movement:
     return SpaceToDepth(int(node.number("blocksize", 0)))
 
 
+@handles(MOVEMENT, ops.Gather)
 def _gather(node: BodyNode) -> tuple[Term, ...]:
     table, numbers = node.term(0), node.operands[1]
     if isinstance(numbers, Term):
@@ -162,6 +164,7 @@ def _resize(node: BodyNode) -> Movement:
     return Repeated(tuple(int(s) for s in scales))
 
 
+@handles(MOVEMENT, ops.Reshape)
 def _reshape(node: BodyNode) -> tuple[Term, ...]:
     x, like = node.term(0), node.shape_of(1)
     if like is not None:
@@ -169,16 +172,19 @@ def _reshape(node: BodyNode) -> tuple[Term, ...]:
     return (x.builder.move(Reshaped(_wanted(node, "shape", 1), not node.number("allowzero", 0)), x),)
 
 
+@handles(MOVEMENT, ops.Shape)
 def _shape(node: BodyNode) -> tuple[ShapeOf, ...]:
     if node.number("start", 0) or "end" in node.attributes:
         raise UnsupportedError("Shape with start or end")
     return (ShapeOf(node.term(0)),)
 
 
+@handles(MOVEMENT, ops.Concat)
 def _concat(node: BodyNode) -> tuple[Term, ...]:
     return (node.builder.move(Concatenated(int(node.number("axis", 0))), *node.terms()),)
 
 
+@handles(MOVEMENT, ops.Split)
 def _split(node: BodyNode) -> tuple[Term, ...]:
     axis, sizes = int(node.number("axis", 0)), _given(node, "split", 1) or ()
     parts = len(sizes) or int(node.number("num_outputs", 0)) or node.outputs
@@ -187,6 +193,7 @@ def _split(node: BodyNode) -> tuple[Term, ...]:
     return tuple(node.builder.move(SplitOutput(axis, n, parts, sizes), node.term(0)) for n in range(parts))
 
 
+@handles(MOVEMENT, ops.Pad)
 def _pad(node: BodyNode) -> tuple[Term, ...]:
     mode = node.text("mode", "constant")
     x, pads = node.term(0), _wanted(node, "pads", 1)
@@ -235,6 +242,7 @@ _BESIDE: dict[str, Callable[[int, int], tuple[list[tuple[int, int, int]], list[t
 """The slices (start, end, step) before and after the data, by a Pad's mode and number of added elements."""
 
 
+@handles(MOVEMENT, ops.Tile)
 def _tile(node: BodyNode) -> tuple[Term, ...]:
     x, repeats = node.term(0), node.integers(1)
     if repeats is None or math.prod(repeats) > MAX_RUNS:
@@ -244,12 +252,6 @@ def _tile(node: BodyNode) -> tuple[Term, ...]:
     for axis, count in enumerate(repeats):
         x = x.builder.move(Concatenated(axis), *([x] * count)) if count != 1 else x
     return (x,)
-
-
-MOVEMENT.update({
-    ("", ops.Gather): _gather, ("", ops.Expand): _expand, ("", ops.Concat): _concat, ("", ops.Split): _split, ("",
-    ops.Pad): _pad, ("", ops.Reshape): _reshape, ("", ops.Shape): _shape, ("", ops.Tile): _tile,
-})  # fmt: skip
 
 
 def _listed(node: BodyNode, attribute: str) -> tuple[int, ...] | None:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.builder import Builder, Term, as_term
 from onnxfuse.codegen.program.movement import Extent
-from onnxfuse.ops.scalar import Kind
+from onnxfuse.codegen.program.program import Reduce
+from onnxfuse.ops import Operator
+from onnxfuse.ops.scalar import Kind, Scalar
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -84,6 +86,10 @@ class BodyNode:
         self._of(terms[0], kinds)
         return terms
 
+    def over(self, kind: str, x: Scalar, axis: int, *, onward: bool) -> Term:
+        """Return a reduction over an axis, and with `onward` over all axes after it."""
+        return reduced(kind, as_term(x), (axis,), onward=onward)
+
     def refusal(self, reason: str) -> UnsupportedError:
         """Return the error to raise for a node without a meaning here, such as Dropout "in training mode"."""
         return UnsupportedError(f"{self.op_type} {reason}")
@@ -130,4 +136,21 @@ class BodyNode:
         return self.builder.constant(array.reshape(-1)[0].item(), dtype, array.shape)
 
 
+def reduced(kind: str, x: Term, axes: tuple[int, ...], *, onward: bool) -> Term:
+    """Return a reduction over axes, to length 1; `onward`: over one axis and all after it."""
+    return x.builder.term(Reduce(kind, x.index, axes, onward, x.dtype))
+
+
 Handler = Callable[[BodyNode], tuple[Known, ...]]
+Handlers = dict[tuple[str, str], Handler]
+"""What operators mean in a program, by domain and name."""
+
+
+def handles(table: Handlers, *entries: Operator) -> Callable[[Handler], Handler]:
+    """Return a decorator that enters a handler of these operators in a table."""
+
+    def enter(handler: Handler) -> Handler:
+        table.update({(entry.domain, entry): handler for entry in entries})
+        return handler
+
+    return enter

@@ -5,7 +5,7 @@
 
 from onnxfuse import ops
 from onnxfuse.codegen.operators.erf_gelu import erf_gelu, one_plus_erf
-from onnxfuse.codegen.operators.node import BodyNode, Handler
+from onnxfuse.codegen.operators.node import BodyNode, Handler, Handlers
 from onnxfuse.codegen.program.builder import Term, as_term
 from onnxfuse.ops.registry import Meaning
 
@@ -26,7 +26,5 @@ def _shorter(node: BodyNode) -> Term | None:
     return erf_gelu(a, b)
 
 
-POINTWISE: dict[tuple[str, str], Handler] = {
-    key: _handler(entry.meaning) for key, entry in ops.ENTRIES.items() if entry.meaning is not None
-}
+POINTWISE: Handlers = {key: _handler(entry.meaning) for key, entry in ops.ENTRIES.items() if entry.meaning is not None}
 """Semantics of each elementwise operator, by domain and op type."""

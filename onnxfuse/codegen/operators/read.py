@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,7 +14,7 @@ from onnxfuse.codegen.operators.attention_ops import ATTENTION
 from onnxfuse.codegen.operators.constant_extents import folded
 from onnxfuse.codegen.operators.contraction_ops import CONTRACTION
 from onnxfuse.codegen.operators.movement_ops import MOVEMENT
-from onnxfuse.codegen.operators.node import Array, BodyNode, Extents, Handler, Known, ShapeOf
+from onnxfuse.codegen.operators.node import Array, BodyNode, Extents, Handlers, Known, ShapeOf
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
 from onnxfuse.codegen.operators.window_ops import WINDOW
@@ -25,8 +24,6 @@ from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
-
-Handlers = Mapping[tuple[str, str], Handler]
 
 HANDLERS: Handlers = {
     **POINTWISE, **REDUCTIONS, **MOVEMENT, **CONTRACTION, **WINDOW, **ATTENTION,

@@ -1,111 +1,48 @@
 """Reductions in the body language: semantics of each norm, softmax and sum over any axes, by (domain, op type)."""
 
-from collections.abc import Callable
-
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Handler
+from onnxfuse.codegen.operators.node import BodyNode, Handler, Handlers, handles, reduced
 from onnxfuse.codegen.program.builder import Term, as_term
 from onnxfuse.codegen.program.movement import Alike, Channelled, Grouped, Movement, Squeezed
 from onnxfuse.codegen.program.program import Move, Reduce
-from onnxfuse.ops import scalar
-from onnxfuse.ops.contrib import MICROSOFT
-from onnxfuse.ops.registry import Reduced
+from onnxfuse.ops.reduction import inverse_root
+from onnxfuse.ops.registry import Reduced, Rows
 from onnxfuse.ops.scalar import Kind, Scalar
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-REDUCTIONS: dict[tuple[str, str], Handler] = {}
+REDUCTIONS: Handlers = {}
 
 
-def _reduction(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        REDUCTIONS.update({(domain, name): handler for name in names})
-        return handler
-
-    return register
+def _rows(rows: Rows) -> Handler:
+    return lambda node: tuple(map(as_term, rows(node)))
 
 
-@_reduction(ops.LayerNormalization)
-def _layer_normalization(node: BodyNode) -> tuple[Term, ...]:
-    """Two passes over the row in registers: the mean, then the sum of squared differences. No cancellation."""
-    return _normalized(node, node.term(0), node.term(1), node.optional(2))
-
-
-@_reduction(ops.SkipLayerNormalization, domain=MICROSOFT)
-def _skip_layer_normalization(node: BodyNode) -> tuple[Term, ...]:
-    total = _skipped(node, node.optional(4))
-    y, mean, inverse = _normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
-    return y, mean, inverse, total
-
-
-@_reduction(ops.RMSNormalization, ops.SimplifiedLayerNormalization)
-@_reduction(ops.SimplifiedLayerNormalization, domain=MICROSOFT)
-def _rms_normalization(node: BodyNode) -> tuple[Term, ...]:
-    return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
-
-
-def _skipped(node: BodyNode, bias: Term | None) -> Term:
-    total = node.term(0) + node.term(1)
-    return total if bias is None else total + bias
-
-
-@_reduction(ops.SkipSimplifiedLayerNormalization, domain=MICROSOFT)
-def _skip_simplified_layer_normalization(node: BodyNode) -> tuple[Term, ...]:
-    total = _skipped(node, node.optional(3))
-    y, inverse = _root_mean_square(node, total, node.term(2), 1e-12)
-    return y, inverse, inverse, total
-
-
-@_reduction(ops.Softmax, ops.LogSoftmax)
-def _softmax(node: BodyNode) -> tuple[Term, ...]:
-    x = node.real(0)
-    # Before opset 13 the axis and all axes after it were flattened into one row.
-    onward = node.opset < 13
-    axis = int(node.number("axis", 1 if onward else -1))
-    if node.op_type == ops.Softmax:
-        return (softmax(x, axis, onward=onward),)
-    shifted = x - _reduced("max", x, (axis,), onward)
-    total = _reduced("sum", scalar.exp(shifted), (axis,), onward)
-    return (shifted - scalar.log(total),)
-
-
-def softmax(x: Term, axis: int, *, onward: bool) -> Term:
-    """Return e^x divided by its sum along an axis; `onward`: along that axis and all after it."""
-    exponential = scalar.exp(x - _reduced("max", x, (axis,), onward))
-    return exponential * scalar.reciprocal(_reduced("sum", exponential, (axis,), onward))
-
-
-def _reduce(reduced: Reduced) -> Handler:
+def _reduce(formula: Reduced) -> Handler:
     """Return the handler of an operator that reduces over axes given by an attribute or an input."""
 
     def handler(node: BodyNode) -> tuple[Term, ...]:
         found = _axes(node)
         if found is None:
             # No axes and noop_with_empty_axes: elementwise, everything but the reduction.
-            return (as_term(reduced(node, lambda _, x: x)),)
+            return (as_term(formula(node, lambda _, x: x)),)
         axes, all_ = found
 
         def over(kind: str, x: Scalar) -> Scalar:
-            return _reduced(kind, as_term(x), axes, onward=all_)
+            return reduced(kind, as_term(x), axes, onward=all_)
 
-        result = as_term(reduced(node, over))
+        result = as_term(formula(node, over))
         return (result if node.number("keepdims", 1) == 1 else _moved(result, Squeezed(None if all_ else axes)),)
 
     return handler
 
 
+REDUCTIONS.update({key: _rows(entry.rows) for key, entry in ops.ENTRIES.items() if entry.rows is not None})
 REDUCTIONS.update({key: _reduce(entry.reduced) for key, entry in ops.ENTRIES.items() if entry.reduced is not None})
 
 
-@_reduction(ops.GlobalAveragePool, ops.GlobalMaxPool)
-def _global_pool(node: BodyNode) -> tuple[Term, ...]:
-    kind = "mean" if node.op_type == ops.GlobalAveragePool else "max"
-    return (_reduced(kind, node.real(0), (2,), onward=True),)
-
-
-@_reduction(ops.ArgMax, ops.ArgMin)
+@handles(REDUCTIONS, ops.ArgMax, ops.ArgMin)
 def _arg(node: BodyNode) -> tuple[Term, ...]:
     x = node.term(0, Kind.REAL, Kind.INTEGER)
     axis = int(node.number("axis", 0))
@@ -114,7 +51,7 @@ def _arg(node: BodyNode) -> tuple[Term, ...]:
     return (found if node.number("keepdims", 1) == 1 else _moved(found, Squeezed((axis,))),)
 
 
-@_reduction(ops.InstanceNormalization)
+@handles(REDUCTIONS, ops.InstanceNormalization)
 def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Over all axes after the channels, with scale and bias per channel."""
     x = node.real(0)
@@ -122,7 +59,7 @@ def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
     return (_standard(node, x, (2,), onward=True) * scale + bias,)
 
 
-@_reduction(ops.GroupNormalization)
+@handles(REDUCTIONS, ops.GroupNormalization)
 def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Over the channels of a group and all axes after them; scale and bias per channel, before opset 21 per group."""
     x, groups = node.real(0), int(node.number("num_groups", 0))
@@ -137,70 +74,15 @@ def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
     return (_moved(normal, Alike(), like=x) * scale + bias,)
 
 
-@_reduction(ops.LpNormalization)
-def _lp_normalization(node: BodyNode) -> tuple[Term, ...]:
-    """x / norm(x), and 0 where the norm is 0."""
-    x, p = node.real(0), node.number("p", 2)
-    if p not in (1, 2):
-        raise UnsupportedError(f"LpNormalization with p={p}")
-    b = x.builder
-    total = _reduced("sum", scalar.absolute(x) if p == 1 else x * x, (int(node.number("axis", -1)),), onward=False)
-    norm = total if p == 1 else scalar.sqrt(total)
-    zero = b.constant(0, x.dtype)
-    return (scalar.where(scalar.equal(norm, zero), zero, x / norm),)
-
-
-def _normalized(
-    node: BodyNode, x: Term, scale: Term, bias: Term | None, epsilon: float = 1e-5
-) -> tuple[Term, Term, Term]:
-    mean = _over_norm_axes(node, x)
-    difference = x - mean
-    variance = _over_norm_axes(node, difference * difference)
-    inverse = _inverse_root(node, variance, epsilon)
-    y = difference * inverse * scale
-    stash = int(node.number("stash_type", TensorProto.FLOAT))
-    return y if bias is None else y + bias, _stashed(mean, stash), _stashed(inverse, stash)
-
-
-def _root_mean_square(node: BodyNode, x: Term, scale: Term, epsilon: float) -> tuple[Term, Term]:
-    inverse = _inverse_root(node, _over_norm_axes(node, x * x), epsilon)
-    y = x * inverse * scale
-    # The result has the type of the scale, which may differ from the input's.
-    y = y if y.dtype == scale.dtype else y.builder.apply(scalar.retype, y, dtype=scale.dtype)
-    return y, _stashed(inverse, int(node.number("stash_type", TensorProto.FLOAT)))
-
-
-def _over_norm_axes(node: BodyNode, x: Term) -> Term:
-    return _reduced("mean", x, (int(node.number("axis", -1)),), onward=True)
-
-
-def _inverse_root(node: BodyNode, x: Term, epsilon: float) -> Term:
-    root = scalar.sqrt(x + node.number("epsilon", epsilon))
-    return scalar.reciprocal(root)
-
-
-def _stashed(x: Term, stash: int) -> Term:
-    """The statistics use the stash type for any input type; the values keep theirs."""
-    return (
-        x
-        if element_types.computed(x.dtype) != element_types.computed(stash)
-        else x.builder.apply(scalar.retype, x, dtype=stash)
-    )
-
-
 def _standard(node: BodyNode, x: Term, axes: tuple[int, ...], *, onward: bool) -> Term:
     """(x - mean) / sqrt(variance + epsilon), in two passes."""
-    difference = x - _reduced("mean", x, axes, onward=onward)
-    variance = _reduced("mean", difference * difference, axes, onward=onward)
-    return difference * _inverse_root(node, variance, 1e-5)
+    difference = x - reduced("mean", x, axes, onward=onward)
+    variance = reduced("mean", difference * difference, axes, onward=onward)
+    return difference * as_term(inverse_root(node, variance, 1e-5))
 
 
 def _moved(x: Term, how: Movement, like: Term | None = None) -> Term:
     return x.builder.term(Move(how, (x.index,) if like is None else (x.index, like.index), x.dtype))
-
-
-def _reduced(kind: str, x: Term, axes: tuple[int, ...], onward: bool) -> Term:
-    return x.builder.term(Reduce(kind, x.index, axes, onward, x.dtype))
 
 
 def _listed_axes(node: BodyNode) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from onnxfuse import ops
 from onnxfuse.codegen.operators import movement_ops
 from onnxfuse.codegen.operators.contraction_ops import accumulator
-from onnxfuse.codegen.operators.node import BodyNode, Handler, Known
+from onnxfuse.codegen.operators.node import BodyNode, Handlers, Known, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import Squeezed
 from onnxfuse.codegen.program.program import Contraction, Reduce, Resample, SlidingWindow
@@ -13,9 +13,12 @@ from onnxfuse.codegen.program.window import CENTRES, Along, Resizing, Sliding
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
+WINDOW: Handlers = {}
+
 _LISTS = ("kernel_shape", "strides", "dilations", "pads")
 
 
+@handles(WINDOW, ops.Conv)
 def _conv(node: BodyNode) -> tuple[Term, ...]:
     if node.optional(2) is not None:
         raise UnsupportedError("a Conv with a bias of its own")
@@ -27,6 +30,7 @@ def _conv(node: BodyNode) -> tuple[Term, ...]:
     return (node.builder.term(Contraction((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
 
 
+@handles(WINDOW, ops.MaxPool, ops.AveragePool)
 def _pool(node: BodyNode) -> tuple[Term, ...]:
     if (dims := _dims(node)) > 2:
         raise UnsupportedError(f"a pooling over {dims} dimensions, expected 1 or 2")
@@ -50,6 +54,7 @@ def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, pa
     return x.builder.move(Squeezed(taps), found)
 
 
+@handles(WINDOW, ops.Resize)
 def _resize(node: BodyNode) -> tuple[Known, ...]:
     """Linear Resize: interpolates between adjacent pixels; all other modes are data movement."""
     mode = node.text("mode", "nearest")
@@ -102,8 +107,3 @@ def _sliding(node: BodyNode) -> Sliding:
 def _along(values: Sequence[int], default: int, dims: int = 2) -> Along:
     """Return a value for each dimension, at least for rows and columns; a single one applies to columns."""
     return (default,) * (max(dims, 2) - len(values)) + tuple(int(v) for v in values)
-
-
-WINDOW: dict[tuple[str, str], Handler] = {
-    ("", ops.Conv): _conv, ("", ops.MaxPool): _pool, ("", ops.AveragePool): _pool, ("", ops.Resize): _resize,
-}  # fmt: skip

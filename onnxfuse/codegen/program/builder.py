@@ -87,6 +87,12 @@ class Term(Scalar):
         element_types.require(to)
         return self if self.dtype == to else self.builder.apply(scalar.cast, self, dtype=to)
 
+    def is_computed_as(self, dtype: int) -> bool:
+        return element_types.computed(self.dtype) == element_types.computed(dtype)
+
+    def retype(self, to: int) -> Term:
+        return self.builder.apply(scalar.retype, self, dtype=to)
+
     def apply(self, function: Function, *args: Term | float) -> Term:
         both = [t.dtype for t in args if isinstance(t, Term)]
         if function in ARITHMETIC and len({element_types.computed(t) for t in both}) > 1:

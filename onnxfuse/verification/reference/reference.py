@@ -171,7 +171,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     *control_flow.OPERATORS,
     *sequences.OPERATORS,
 )  # fmt: skip
-MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and entry.meaning is not None)
+MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and (entry.meaning or entry.rows))
 """Operators outside ONNX's domain, which onnx has no reference for: computed by the meanings of their entries."""
 
 for _operator in OPERATORS:

@@ -110,7 +110,7 @@ def in_runtime(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
 def _is_missing(domain: str, op: str) -> bool:
     """Return whether onnx's reference lacks the operator, and its entry has no meaning that is computed instead."""
     entry = ops.operator(op, domain)
-    if entry is not None and entry.meaning is not None:
+    if entry is not None and domain and (entry.meaning or entry.rows):
         return False
     if domain in ("", "ai.onnx"):
         return op in UNIMPLEMENTED or not onnx.defs.has(op)

@@ -7,17 +7,18 @@ A form with further operations on queries, keys and values is left to the librar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from onnx import TensorProto
 
 from onnxfuse.codegen.operators import read
-from onnxfuse.codegen.operators.reduction_ops import softmax
+from onnxfuse.codegen.operators.node import reduced
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
 from onnxfuse.codegen.program.program import Apply, Attend, BodyProgram, Constant, Input, Move, Value
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
+from onnxfuse.ops.reduction import softmax
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -213,8 +214,8 @@ def _rows_without_keys(program: BodyProgram, biases: tuple[int, ...]) -> set[int
     added = terms[0] if len(terms) == 1 else builder.apply(scalar.add, *terms)
     whole = builder.move(Expanded((1, 1, 1, 1)), added)
     found = set[int]()
-    for onward in (False, True):
-        column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, -1, onward=onward))
+    for over in (partial(reduced, axes=(-1,), onward=onward) for onward in (False, True)):
+        column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, over))
         gone = builder.apply(scalar.is_nan, column)
         found.add(builder.move(SWAPPED, gone).index)
     return found
