@@ -1,7 +1,8 @@
 """Verification of a graph between passes: SSA form, order, names, declared types and subgraphs."""
 
+from onnxfuse.graph.declarations import contradict
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.shapes.types import ValueType, value_types
+from onnxfuse.shapes.types import value_types
 
 
 class InvalidGraphError(AssertionError):
@@ -36,18 +37,8 @@ def verify_graph(graph: Graph) -> None:
         known = graph.types.get(name)
         if known is None or name not in defined or name in graph.outputs or not (known.dtype and declared.dtype):
             continue  # declarations of outputs are rewritten on commit
-        if known.dtype != declared.dtype or _differ(known, declared):
+        if known.dtype != declared.dtype or contradict(known, declared):
             raise InvalidGraphError(f"{name!r} is declared {declared}, and is {known}")
-
-
-def _differ(one: ValueType, other: ValueType) -> bool:
-    """Return whether two shapes differ in rank or integers: names of extents may be equal."""
-    if one.shape is None or other.shape is None:
-        return False
-    numbers = [
-        (a, b) for a, b in zip(one.shape, other.shape, strict=False) if isinstance(a, int) and isinstance(b, int)
-    ]
-    return len(one.shape) != len(other.shape) or any(a != b for a, b in numbers)
 
 
 def _is_defined_outside(graph: Graph, value: str) -> bool:

@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.undo.blame import mend
 from onnxfuse.graph import normalize
+from onnxfuse.graph.declarations import correct_declarations
 from onnxfuse.graph.graph import bodies
 from onnxfuse.graph.redefined import redefined
 from onnxfuse.graph.validity import Judge, Opens
@@ -56,6 +57,7 @@ def run(
     report, twice = OptimizeReport(before=count_ops(model)), redefined(model)
     with _phase(report, "normalize", progress):
         normalize.normalize(model, freeze=freeze)
+        correct_declarations(model)
         judge = Judge(model, opens)
     opset = opset_of(model)
     if opset >= OLDEST:
@@ -70,6 +72,7 @@ def run(
         assert again is not None
         anew, remade = again(), OptimizeReport(before=report.before)
         normalize.normalize(anew, freeze=freeze)
+        correct_declarations(anew)
         _optimize(anew, [r for r in rules if r.name not in without], remade, progress, choices)
         return anew, remade
 

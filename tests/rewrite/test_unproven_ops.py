@@ -60,3 +60,19 @@ def test_a_reshape_that_says_what_it_keeps_stays_as_it_is() -> None:
         before = model.SerializeToString(deterministic=True)
         keep_declared_extents(model)
         assert model.SerializeToString(deterministic=True) == before
+
+
+def test_what_a_branch_with_fused_ops_computes_is_known_to_a_session() -> None:
+    """Fused ops in the branches of an If are inlined, too, where the type of its output has to be found anew."""
+    text = """g (bool b, float[2,4,23] x) => (float[2,46,4] y) <float[4,4,1] w = {%s}> {
+      v = If (b) <then_branch = one () => (s) { e = Neg (x) s = Sin (e) },
+                  else_branch = two () => (t) { f = Abs (x) t = Cos (f) }>
+      c = ConvTranspose <output_padding = [1], strides = [2]> (v, w) y = Transpose <perm = [0,2,1]> (c) }"""
+    model = parse(text % ",".join(["0.5"] * 16))
+    for attribute in model.graph.node[0].attribute:
+        for output in attribute.g.output:
+            output.ClearField("type")
+    made = optimize(model)
+    assert sorted(op.rule for op in fused_ops(made.model).values()) == ["nhwc_conv", "pointwise", "pointwise"]
+    assert made.notes == []
+    assert optimize(made.model).model == made.model

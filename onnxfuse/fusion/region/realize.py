@@ -110,7 +110,7 @@ def _expanded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, _Place
     whole = without_weights(model, lambda _: None)
     functions = {f.name: f for f in whole.functions if f.domain == DOMAIN}
     places: dict[str, _Place] = {}
-    for graph in list(every_graph(whole.graph)):
+    for graph in reversed(list(every_graph(whole.graph))):  # bodies first: a graph's nodes are copied with theirs
         del graph.value_info[:]
         nodes: list[NodeProto] = []
         for node in graph.node:

@@ -26,6 +26,7 @@ from onnxfuse.passes.layout.writer import (
     spatial,
     transpose,
 )
+from onnxfuse.shapes.types import Dim
 
 
 def _conv(graph: Graph, node: Node) -> Form | None:
@@ -35,12 +36,15 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     x = node.inputs[0] if pad is None else pad.inputs[0]
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
-    rank = len(graph.type(x).shape or ())
-    # Only the library's own op supports volumes, and not in bfloat16.
-    if rank == 5 and graph.type(x).dtype == onnx.TensorProto.BFLOAT16:
-        return None
+    shape = graph.type(x).shape or ()
+    rank = len(shape)
     if pad is not None:
         attributes = {**attributes, "pads": pads}
+    # In bfloat16 the library has no channels-last op: kernels take images, of a known number of channels.
+    if graph.type(x).dtype == onnx.TensorProto.BFLOAT16 and not (
+        rank < 5 and (isinstance(shape[1], int) or _is_product(attributes, graph.type(w).shape or ()))
+    ):
+        return None
 
     def write(to: ChannelsLastWriter) -> list[NodeProto]:
         weight = graph.constant(w)
@@ -109,8 +113,9 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
     over_blocks = subpixel(graph, node)
-    # For volumes the library's own op supports channels first only.
-    if over_blocks is not None or rank not in (3, 4) or not pads_evenly(graph, node):
+    # For volumes the library's own op supports channels first only, and none has bfloat16: nothing would be saved.
+    bfloat16 = graph.type(x).dtype == onnx.TensorProto.BFLOAT16
+    if over_blocks is not None or rank not in (3, 4) or bfloat16 or not pads_evenly(graph, node):
         return over_blocks
 
     def write(to: ChannelsLastWriter) -> list[NodeProto]:
@@ -138,7 +143,7 @@ def _apart(to: ChannelsLastWriter, node: Node) -> tuple[str, list[NodeProto]]:
     return product, [make_node(ops.Add, [product, node.inputs[2]], [to.last(y)])]
 
 
-def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
+def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[Dim]) -> bool:
     """Return whether a convolution is a per-pixel matrix product over the channels."""
     plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
     return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])

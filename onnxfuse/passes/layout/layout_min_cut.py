@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 from onnx.helper import make_node
 
 from onnxfuse import ops
@@ -165,13 +165,13 @@ def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
 def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> bool:
     """Return whether a node is already between the Transposes of its channels-last form, not yet fused by any rule.
 
-    Where no kernel absorbs it there (the library's own ConvTranspose has no bfloat16), the Transposes after it may be
-    fused into the kernel that reads it; rewriting it again would add them once more.
+    Where no kernel absorbs it there, the Transposes after it may be fused into the kernel that reads it; rewriting it
+    again would add them once more.
     """
     makers = [graph.producer(v) for v in its.reads]
     if not its.same_op or not all(maker is not None and is_nhwc_to_nchw(maker) for maker in makers):
         return False
-    if node.op not in taken or (its.saves and graph.type(its.makes[0]).dtype == TensorProto.BFLOAT16):
+    if node.op not in taken:
         return True
     readers = [graph.readers(v) for v in its.makes]
     return all(each and all(map(is_nchw_to_nhwc, each)) for each in readers) and not any(

@@ -444,6 +444,8 @@ def test_a_quantized_model_is_left_alone() -> None:
 
 OTHER = {
     "volumes of bfloat16": ("bfloat16[N,1,4,4,4]", "bfloat16[N,1,2,2,2]", "bfloat16[1,1,2,2,2] w = {1,2,3,4,5,6,7,8}"),
+    "transposed, of bfloat16": ("bfloat16[N,1,4,4]", "bfloat16[N,1,6,6]", "bfloat16[1,1,2,2] w = {1,2,3,4}"),
+    "open channels of bfloat16": ("bfloat16[N,C,9,9]", "bfloat16[N,1,7,7]", "bfloat16[1,1,2,2] w = {1,2,3,4}"),
     "float64": ("double[N,2,9,9]", "double[N,2,9,9]", "double[2,2,1,1] w = {1,2,3,4}"),
     "a weight that is given": ("float[2,2,2,2] w, float[N,2,9,9]", "float[N,2,7,7]", ""),
 }
@@ -451,10 +453,12 @@ OTHER = {
 
 @pytest.mark.parametrize("case", OTHER)
 def test_other_convolutions_stay_as_they_are(case: str) -> None:
-    """The library's channels-last op takes weights that are known, 16 or 32 bit, and no volumes of bfloat16."""
+    """The library's channels-last op takes weights that are known, 16 or 32 bit, and nothing of bfloat16; kernels take
+    images of bfloat16, of a known number of channels."""
     image, out, weight = OTHER[case]
     weight = f"<{weight}>" if weight else ""
-    model = parse(f"g ({image} x) => ({out} y) {weight} {{ c = Conv (x, w) y = Conv (c, w) }}", 22)
+    op = "ConvTranspose" if case.startswith("transposed") else "Conv"
+    model = parse(f"g ({image} x) => ({out} y) {weight} {{ c = {op} (x, w) y = {op} (c, w) }}", 22)
     made, report = optimize(model, "nhwc")
     assert made == model
     assert report.applied == []

@@ -5,7 +5,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnxfuse
-from tests.rewrite.small import assert_same_numbers
+from tests.rewrite.small import assert_same_numbers, parse
 
 N = helper.make_node
 ENDS = {
@@ -74,3 +74,30 @@ def test_what_follows_an_image_of_one_pixel_is_done_once(maker: str, end: str) -
     again = onnxfuse.optimize(made)
     assert again.SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)
     assert_same_numbers(model, made, folded=True)
+
+
+TAKEN_BY_NONE = {
+    "ConvTranspose": ("bfloat16[2,C,H,W]", "bfloat16[3,4,3,1] w", "ConvTranspose (x, w)"),
+    "ConvTranspose between": ("bfloat16[2,3,7,8]", "bfloat16[3,4,2,2] w", "ConvTranspose (x, w)"),
+    "Conv of open channels": (
+        "bfloat16[2,C,8,8]",
+        "bfloat16[10,1,2,1] w",
+        "Conv <group = 5, dilations = [2,1]> (x, w)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN_BY_NONE)
+def test_a_convolution_that_no_kernel_takes_is_laid_out_once(case: str) -> None:
+    """Of bfloat16, where the library has no op and kernels none: no copy before it is added at each turn."""
+    image, weight, node = TAKEN_BY_NONE[case]
+    dims = [int(d) for d in weight[weight.index("[") + 1 : weight.index("]")].split(",")]
+    values = ",".join(["15744"] * int(np.prod(dims)))  # 0.0625
+    model = parse(
+        f"g ({image} x) => (bfloat16[A,B,C2,D] y) <{weight} = {{{values}}}> "
+        f"{{ c = {node} y = Transpose <perm = [0,2,3,1]> (c) }}",
+        22,
+    )
+    made = onnxfuse.optimize(model)
+    assert [n.op_type for n in made.graph.node] == [n.op_type for n in model.graph.node]
+    assert onnxfuse.optimize(made).SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)
