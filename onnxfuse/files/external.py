@@ -180,6 +180,15 @@ def _number(tensor: TensorProto, key: str) -> int | None:
 # ---- writing
 
 
+def without_data(weight: TensorProto) -> TensorProto:
+    """Return a large weight without its data, like one in a file that is not read; a small one as it is."""
+    if is_external(weight) or bytes_of(weight) <= SMALL:
+        return weight
+    return TensorProto(
+        name=weight.name, data_type=weight.data_type, dims=weight.dims, data_location=TensorProto.EXTERNAL
+    )
+
+
 def belongs_inside(tensor: TensorProto) -> bool:
     """Return whether a weight stays in the model file even with external data.
 

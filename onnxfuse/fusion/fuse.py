@@ -10,6 +10,7 @@ from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Start
 from onnxfuse.fusion.region.choices import Choices, Declined
 from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.fusion.region.proof import proven_op, unproven
+from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.fusion.steps.concat import join, joins_channels
 from onnxfuse.fusion.steps.growth import grown
 from onnxfuse.fusion.steps.joined_input import is_concatenated
@@ -56,7 +57,9 @@ def fuse(
     fusing = order.fusing(rules)
     aside = set_aside(graph)
     heads = _heads([how for _, how in fusing])
-    around = GraphContext(host_values(graph), computed_once(graph), choices, heads, fused_ops, aside)
+    around = GraphContext(
+        host_values(graph), computed_once(graph), choices, heads, fused_ops, aside, WeightIndex(graph)
+    )
     splits = [
         s
         for _, how in fusing
@@ -80,6 +83,7 @@ def fuse(
 def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: GraphContext) -> bool:
     """Try every node as an anchor of one rule; return whether one was fused."""
     before = len(report.applied)
+    around.siblings.clear()
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
         if how.anchors and node.op not in how.roots:

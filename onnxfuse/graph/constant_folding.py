@@ -348,18 +348,19 @@ def redundant_expand_elimination(graph: Graph) -> None:
 def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
     """Merge nodes that compute the same from equal operands into the first one, where `among` holds."""
     first: dict[tuple[object, ...], Node] = {}
-    changed = False
-    for index in range(len(graph.nodes)):  # rerouting keeps a reader's position
-        node = graph.nodes[index]
+    merged: dict[str, str] = {}
+    for node in graph.nodes:
         if node.op == ops.Constant or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
             continue
         attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
         said = (node.domain, node.op, tuple(map(bool, node.outputs)), tuple(attributes))
-        key = (*said, *(value_key(graph, v) for v in node.inputs))
+        key = (*said, *(value_key(graph, merged.get(v, v)) for v in node.inputs))
         known = first.setdefault(key, node)
-        for value, source in zip(node.outputs, known.outputs, strict=True):
-            changed |= known is not node and bool(value) and bool(graph.readers(value)) and graph.reroute(value, source)
-    return changed
+        if known is not node:
+            twins = zip(node.outputs, known.outputs, strict=True)
+            merged.update((v, s) for v, s in twins if v and graph.is_read(v) and graph.is_reroutable(v))
+    graph.reroute_all(merged)
+    return bool(merged)
 
 
 def is_repeatable(node: Node) -> bool:

@@ -21,14 +21,20 @@ from onnxfuse.model.nested import every_name
 from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, type_of, value_info, value_types
 from onnxfuse.support.errors import ModelError
 
-APART = 16
+APART = 1 << 20
 """Spacing of the nodes' order keys: so many nodes can be inserted in between before others are renumbered."""
+
+
+SMALL, KEPT = 1 << 16, 1 << 28
+"""Bytes. Constants of up to SMALL are parsed once, and larger ones until they take KEPT together: keeping every one
+would hold the weights in memory twice.
+"""
 
 
 class Node:
     """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
-    __slots__ = ("_attributes", "_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto")
+    __slots__ = ("_attributes", "_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto", "reads")
 
     def __init__(self, proto: NodeProto) -> None:
         self.proto = proto
@@ -37,6 +43,8 @@ class Node:
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self.captures: tuple[str, ...] = tuple(captured(proto))
+        self.reads: tuple[str, ...] = tuple(v for v in (*self.inputs, *self.captures) if v)
+        """All values that the node depends on, including captures of its subgraphs."""
         self.order = -1
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
@@ -58,11 +66,6 @@ class Node:
     def name(self) -> str:
         """The node's name, or if empty its first output."""
         return self.proto.name or next((o for o in self.outputs if o), self.op)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """All values that the node depends on, including captures of its subgraphs."""
-        return tuple(v for v in (*self.inputs, *self.captures) if v)
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.name}>"
@@ -98,13 +101,14 @@ class Graph:
         self.outputs: tuple[str, ...] = tuple(o.name for o in proto.output)
         self.nodes: list[Node] = [Node(n) for n in proto.node]
         self.producers: dict[str, Node] = {}
-        self._readers: dict[str, dict[Node, None]] = {}
+        self._readers: dict[str, dict[Node, int]] = {}
         for index, node in enumerate(self.nodes):
             node.order = index * APART
             self._index(node)
         self._counts: dict[str, int] = {}
         self._freed: dict[str, list[int]] = {}
         self._constants: dict[str, np.ndarray | None] = {}
+        self._kept = 0
         self._check_order()
 
     # ---- queries
@@ -117,13 +121,17 @@ class Graph:
         """Return the nodes that read `value`, in topological order, each once."""
         return sorted(self._readers.get(value, ()), key=lambda n: n.order)
 
+    def is_read(self, value: str) -> bool:
+        """Return whether a node reads `value`."""
+        return bool(self._readers.get(value))
+
     def only_reader(self, value: str) -> Node | None:
         """Return the only reader of `value`, which reads it once; None for a graph output."""
         readers = self._readers.get(value, {})
         if len(readers) != 1 or self.is_output(value):
             return None
-        (reader,) = readers
-        return reader if reader.reads.count(value) == 1 else None
+        ((reader, times),) = readers.items()
+        return reader if times == 1 else None
 
     def is_output(self, value: str) -> bool:
         """Return whether `value` is an output of the graph."""
@@ -131,7 +139,7 @@ class Graph:
 
     def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
         """Return whether nodes other than `nodes` read `value`, or it is a graph output."""
-        return self.is_output(value) or any(r not in nodes for r in self.readers(value))
+        return self.is_output(value) or any(r not in nodes for r in self._readers.get(value, ()))
 
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values that `nodes` read from outside, each once, in order of first use."""
@@ -169,9 +177,14 @@ class Graph:
         """Return the value of a constant; None if it is not one, or its data was not loaded."""
         if not value or not self.is_constant(value):
             return None
-        if value not in self._constants:
-            self._constants[value] = self._read_constant(value)
-        return self._constants[value]
+        if value in self._constants:
+            return self._constants[value]
+        array = self._read_constant(value)
+        large = 0 if array is None or array.nbytes <= SMALL else array.nbytes
+        if self._kept + large <= KEPT:
+            self._constants[value] = array
+            self._kept += large
+        return array
 
     def constant_tensor(self, value: str) -> TensorProto | None:
         """Return the tensor of a constant, exactly as stored in the model."""
@@ -238,49 +251,62 @@ class Graph:
     def retype(self, value: str, known: ValueType) -> None:
         """Set the type of a value whose definition changed, in the model's declaration as well."""
         self.types[value] = known
-        for info in self.proto.value_info:
-            if info.name == value:
-                info.CopyFrom(value_info(value, known))
+        if value in self._declarations:
+            self._declarations[value].CopyFrom(value_info(value, known))
+
+    @cached_property
+    def _declarations(self) -> dict[str, onnx.ValueInfoProto]:
+        return {info.name: info for info in self.proto.value_info}
 
     def replace(self, old: Collection[Node], new: Sequence[Node]) -> None:
         """Replace `old` by `new` (in topological order); every value that is still read must be among their outputs.
 
-        Topological order is maintained: within the span of `old`, dependencies of the new nodes move before them. A
-        removed node has the order -1.
+        Topological order is maintained: the new nodes stand where the first old one stood, and dependencies of theirs
+        move before them. A removed node has the order -1. The cost does not grow with the span of `old`.
         """
         gone = set(old)
         low, high = min(n.order for n in gone), max(n.order for n in gone)
-        first, last = (bisect_left(self.nodes, order, key=lambda n: n.order) for order in (low, high))
-        span = [n for n in self.nodes[first : last + 1] if n not in gone]
-        needed = self._ancestors({v for n in new for v in n.reads}, floor=low)
+        needed = self._ancestors({v for n in new for v in n.reads}, floor=low) - gone
+        before = sorted((n for n in needed if n.order <= high), key=lambda n: n.order)
+        indices = sorted((bisect_left(self.nodes, n.order, key=_order) for n in (*gone, *before)), reverse=True)
+        for index in indices:
+            del self.nodes[index]
         for node in gone:
             self._unindex(node)
             node.order = -1
         for node in new:
             self._index(node)
-        placed = [n for n in span if n in needed] + [*new] + [n for n in span if n not in needed]
-        self.nodes[first : last + 1] = placed
+        first = indices[-1]
+        self.nodes[first:first] = placed = [*before, *new]
         for index in range(first, len(self.nodes)):
             node = self.nodes[index]
             if index >= first + len(placed) and node.order >= low:
                 break
             node.order, low = low, low + 1
 
+    def is_reroutable(self, value: str) -> bool:
+        """Return whether every reader of `value` can read another value: it is no graph output, and not captured."""
+        return not self.is_output(value) and all(value not in r.captures for r in self._readers.get(value, ()))
+
     def reroute(self, value: str, source: str) -> bool:
         """Let every reader of `value` read `source`, which is defined before them; return whether that was possible.
 
         A graph output keeps its name, and captures by subgraphs are not changed.
         """
-        readers = self.readers(value)
-        if self.is_output(value) or any(value in r.captures for r in readers):
+        if not self.is_reroutable(value):
             return False
+        self.reroute_all({value: source})
+        return True
+
+    def reroute_all(self, sources: Mapping[str, str]) -> None:
+        """Reroute several values, all reroutable, to sources that are none of them: each reader is rewritten once."""
+        readers = {r: None for value in sources for r in self._readers.get(value, ())}
         for reader in readers:
             proto = NodeProto()
             proto.CopyFrom(reader.proto)
             del proto.input[:]
-            proto.input.extend(source if v == value else v for v in reader.inputs)
+            proto.input.extend(sources.get(v, v) for v in reader.inputs)
             self.replace([reader], [Node(proto)])
-        return True
 
     def commit(self) -> None:
         """Write nodes and weights back into the message; weights without readers are dropped."""
@@ -295,7 +321,10 @@ class Graph:
                 kept.add(name)
             else:
                 del self.proto.initializer[index]
-        self.proto.initializer.extend(t for name, t in self.initializers.items() if name in used and name not in kept)
+        for name in [n for n in self.initializers if n in used and n not in kept]:
+            # The message owns a copy: the first one is let go at once, as weights may be gigabytes.
+            self.proto.initializer.append(self.initializers[name])
+            self.initializers[name] = self.proto.initializer[-1]
         values = {v for n in self.nodes for v in n.outputs}
         infos = {i.name: i for i in self.proto.value_info if i.name in values}
         infos.update({v: value_info(v, self.types[v]) for v in self._undeclared() if v not in infos})
@@ -324,7 +353,8 @@ class Graph:
             if value:
                 self.producers[value] = node
         for value in node.reads:
-            self._readers.setdefault(value, {})[node] = None
+            readers = self._readers.setdefault(value, {})
+            readers[node] = readers.get(node, 0) + 1
 
     def _unindex(self, node: Node) -> None:
         for value in node.outputs:
@@ -386,6 +416,10 @@ class Graph:
         if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
+
+
+def _order(node: Node) -> int:
+    return node.order
 
 
 def _numbered(base: str, count: int) -> str:

@@ -1,6 +1,5 @@
 """Content of the page for one or two models: the page itself, and slower data computed on request."""
 
-import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
 from onnxfuse import ops, reporting
 from onnxfuse.api.explain.explaining import Explained, explain
@@ -18,7 +17,7 @@ from onnxfuse.api.reasons.costs import Costs, costs
 from onnxfuse.api.request.model_source import Source
 from onnxfuse.api.request.options import Options, Progress, silent
 from onnxfuse.cuda import SUPPORTED
-from onnxfuse.files import external, io
+from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.shapes.inference import infer
@@ -125,7 +124,7 @@ class ViewPage:
 
     def _explanation(self) -> Explained:
         if self._explained is None:
-            self._explained = dataclasses.replace(explain(self.asked.source, self.asked.options), made=None)
+            self._explained = explain(self.asked.source, self.asked.options)
         return self._explained
 
     def _make(self, first: ModelProto) -> None:
@@ -138,11 +137,9 @@ class ViewPage:
         try:
             found = explain(self.asked.source, self.asked.options, progress=follow)
             assert found.made is not None
-            after = io.without_weights(found.made, _told)
-            self._explained = dataclasses.replace(found, made=None)  # its weights may be gigabytes
-            del found
+            self._explained = found
             follow("draw")
-            self._draw({"before": first, "after": after})
+            self._draw({"before": first, "after": found.made})
         except BaseException as error:  # raised again by `wait`
             self.failed = error
 
@@ -198,15 +195,6 @@ def drawn(
 
 def _light(source: Source) -> ModelProto:
     return source if isinstance(source, ModelProto) else io.outline(source)
-
-
-def _told(weight: TensorProto) -> TensorProto:
-    """Return a large weight without its data, like one in a file that is not read."""
-    if io.tensor_bytes(weight) <= external.SMALL:
-        return weight
-    told = TensorProto(name=weight.name, data_type=weight.data_type, dims=weight.dims)
-    told.data_location = TensorProto.EXTERNAL
-    return told
 
 
 def _costs(model: ModelProto, sizes: Mapping[str, Sequence[int]]) -> Costs | str:

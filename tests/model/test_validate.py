@@ -1,6 +1,7 @@
 """A model file may say anything: what contradicts itself is refused where it is read, in one message, in no time."""
 
 import contextlib
+import itertools
 import os
 import resource
 import time
@@ -172,21 +173,38 @@ def test_a_function_may_stand_for_attributes_of_its_calls(given: str) -> None:
     assert [a.i for a in made.graph.node[0].attribute if a.name == "keepdims"] == ([0] if given else [])
 
 
-@pytest.mark.parametrize("domain", ["mine", "onnxfuse"])
-def test_functions_that_double_are_refused(domain: str) -> None:
-    """Fifty functions, each of which calls the one before twice, are 2^50 nodes: told at once, not tried."""
+@pytest.mark.parametrize(("domain", "depth"), [("mine", 50), ("onnxfuse", 50), ("mine", 17)])
+def test_functions_that_double_are_refused(domain: str, depth: int) -> None:
+    """Fifty functions, each of which calls the one before twice, are 2^50 nodes: told at once, not tried.
+
+    Seventeen are 2^18 nodes from 35: more than MANY_NODES, and many for each node of the file.
+    """
     odd = model("g (float[2] x) => (float[2] y) { y = Relu (x) }")
     odd.opset_import.append(helper.make_opsetid(domain, 1))
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
-    for n in range(50):
+    for n in range(depth):
         calls = [("Relu", "") if n == 0 else (f"F{n - 1}", domain)] * 2
         nodes = [helper.make_node(op, [v], [w], domain=d) for (op, d), v, w in zip(calls, "ab", "bc", strict=True)]
         odd.functions.append(helper.make_function(domain, f"F{n}", ["a"], ["c"], nodes, imports))
-    odd.graph.node[0].CopyFrom(helper.make_node("F49", ["x"], ["y"], domain=domain))
+    odd.graph.node[0].CopyFrom(helper.make_node(f"F{depth - 1}", ["x"], ["y"], domain=domain))
     start = time.perf_counter()
     with pytest.raises(ModelError, match=r"its functions open to .* nodes, at most"):
         validate(odd)
     assert time.perf_counter() - start < 5
+
+
+def test_bodies_of_many_fused_ops_are_no_explosion() -> None:
+    """What optimizing 200,000 nodes made of them is read again: 3,200 ops of 64 nodes each."""
+    made = model("g (float[2] x) => (float[2] y) { y = Relu (x) }")
+    made.opset_import.append(helper.make_opsetid("onnxfuse", 1))
+    nodes = [helper.make_node("Relu", [f"v{n}"], [f"v{n + 1}"]) for n in range(64)]
+    body = helper.make_function("onnxfuse", "F", ["v0"], ["v64"], nodes, [helper.make_opsetid("", 17)])
+    made.functions.append(body)
+    names = ["x", *(f"t{n}" for n in range(3199)), "y"]
+    del made.graph.node[:]
+    pairs = itertools.pairwise(names)
+    made.graph.node.extend(helper.make_node("F", [a], [b], domain="onnxfuse") for a, b in pairs)
+    validate(made)
 
 
 def test_functions_nest_as_deep_as_what_walks_them() -> None:

@@ -19,6 +19,7 @@ from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options, Progress, silent
 from onnxfuse.api.rules import node_lookup
 from onnxfuse.api.rules.node_lookup import Inside, RequestedNodes, Rows
+from onnxfuse.files import external, io
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
 from onnxfuse.graph.graph import Node
@@ -26,6 +27,7 @@ from onnxfuse.graph.lost_types import Lost
 from onnxfuse.model import custom_ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language import pack
+from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 
@@ -62,7 +64,7 @@ class Explained:
     lowered: PrecisionRecord | None = None
     """How the model was converted to lower precision, or would be."""
     made: onnx.ModelProto | None = None
-    """The optimized model."""
+    """The optimized model, its large weights without their data."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `places` only entries about these nodes, however little they say."""
@@ -218,27 +220,38 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Progre
         # Fused ops of the file are examined as the nodes that they replaced.
         unfuse(ours, node_lookup.undoable(ours))
     names = node_lookup.Names(ours, inside, origin.source)
-    lost: list[Lost] = []
-
-    def follow(phase: str) -> None:
-        if phase == "rewrite":
-            lost.extend(loss for of_graph in for_every_graph(ours, lost_types.lost) for loss in of_graph)
-        progress(phase)
-
-    report = OptimizePipeline(origin, options.freeze_initializers, found).run(ours, rules, follow)
-    report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
+    report, lost = _run(OptimizePipeline(origin, options.freeze_initializers, found), ours, rules, progress)
     compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
+    # Weights may be gigabytes: those of this model are let go before another one is loaded.
+    made = io.without_weights(ours, external.without_data)
+    del ours
     asked_for = {name: names.place(name, report, left) for name in at}
     way = OptimizePipeline(origin, options.freeze_initializers)
     others = rule_conflicts(report, rules, way, progress)
     more = (
         ()
         if options.only
-        else optional_rule_matches(ours, rules, pack.select(options.rules), options.skip, way, progress)
+        else optional_rule_matches(made, rules, pack.select(options.rules), options.skip, way, progress)
     )
     file = None if asked is None else asked.file
-    return Explained(report, asked_for, inside, lost, others, more, found, file, compiled, done, ours)
+    return Explained(report, asked_for, inside, lost, others, more, found, file, compiled, done, made)
+
+
+def _run(
+    way: OptimizePipeline, model: onnx.ModelProto, rules: Sequence[Rule], progress: Progress
+) -> tuple[OptimizeReport, list[Lost]]:
+    """Optimize a model in place; return the report, and where type information is lost before any rule applies."""
+    lost: list[Lost] = []
+
+    def follow(phase: str) -> None:
+        if phase == "rewrite":
+            lost.extend(loss for of_graph in for_every_graph(model, lost_types.lost) for loss in of_graph)
+        progress(phase)
+
+    report = way.run(model, rules, follow)
+    report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
+    return report, lost
 
 
 def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

@@ -149,11 +149,12 @@ class _Walk:
     def at(self, value: int, places: tuple[Index, ...]) -> Term:
         """Return the term for a value at these coordinates."""
         key = (value, places)
-        if key not in self.known:
+        known = self.known.get(key)
+        if known is None:
             if len(self.known) >= MAX_PLACES:
                 raise UnsupportedError(f"values wanted at more than {MAX_PLACES} places")
-            self.known[key] = self._at(self.program.values[value], self.shapes[value], places)
-        return self.known[key]
+            known = self.known[key] = self._at(self.program.values[value], self.shapes[value], places)
+        return known
 
     def _at(self, value: Value, shape: Shape, places: tuple[Index, ...]) -> Term:
         match value:
@@ -173,11 +174,11 @@ class _Walk:
 
     def source(self, source: Source, dtype: int) -> Term:
         """Return the term for a source, a new one only if no equal one exists."""
-        if source not in self.numbers:
-            self.numbers[source] = len(self.sources)
+        number = self.numbers.setdefault(source, len(self.sources))
+        if number == len(self.sources):
             self.sources.append(source)
             self.types.append(dtype)
-        return self.builder.term(Input(self.numbers[source], dtype))
+        return self.builder.term(Input(number, dtype))
 
     def moved(self, move: Move, places: tuple[Index, ...]) -> Term:
         """Return the term for a moved value: the piece whose bounds hold."""

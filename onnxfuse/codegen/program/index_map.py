@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from onnxfuse.symbolic import recording
+
 Shape = tuple[int, ...]
 
 
@@ -46,6 +48,8 @@ class Index:
     constant: int = 0
 
     def __hash__(self) -> int:
+        if recording.active() is None:
+            return hash((self.terms, self.constant))
         # Hash the digits alone, so that recording a launch program does not branch on the numbers.
         return hash(tuple(a.number if isinstance(a, SpaceDigit) else -1 for a, _ in self.terms))
 
@@ -102,7 +106,7 @@ class Bound:
     high: int
 
     def __hash__(self) -> int:
-        return hash(self.index)
+        return hash((self.index, self.low, self.high)) if recording.active() is None else hash(self.index)
 
     def excludes(self, other: Bound) -> bool:
         """Return whether the two are mutually exclusive."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.region.make_op import Realization
+from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.rules.language.fuse_table import Anchor, Fuse
@@ -30,8 +31,14 @@ class GraphContext:
     """Fused ops so far, by name."""
     transposes: Mapping[str, Node]
     """Transposes of weights, by their substitute weights."""
+    weights: WeightIndex
+    """The graph's weights by their transposes."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that measured faster unfused."""
+    siblings: dict[tuple[str, tuple[Dim, ...] | None, bool], list[Node]] = field(default_factory=dict)
+    """While one rule is tried: anchors that read a value, by that value, the shape of the first one's result, and
+    whether all must have it.
+    """
 
 
 @dataclass(frozen=True)

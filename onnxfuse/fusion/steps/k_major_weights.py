@@ -4,24 +4,20 @@ Hopper's tensor cores read both TF32 factors K-major; the weight is transposed o
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.helper import make_node
 
 from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
 from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.attributes import set_attribute
 from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.shapes.types import ValueType
-
-SUFFIX = ".terms_last"
-"""Name suffix of a transposed weight."""
 
 
 def store_k_major(attempt: Attempt) -> None:
@@ -38,7 +34,7 @@ def store_k_major(attempt: Attempt) -> None:
         if transpose is not None:
             turned: list[Node] | None = _as_read(graph, node, transpose)
         else:
-            turned = _turned(graph, node) if _wants(graph, node) else None
+            turned = _turned(graph, node, attempt.around.weights) if _wants(graph, node) else None
         if turned is not None:
             graph.replace([node], turned)
         found.extend([node] if turned is None else turned)
@@ -72,12 +68,12 @@ def _name(product: Node) -> str:
     return f"{product.proto.name}/terms_last" if product.proto.name else ""
 
 
-def _turned(graph: Graph, node: Node) -> list[Node] | None:
+def _turned(graph: Graph, node: Node, weights: WeightIndex) -> list[Node] | None:
     """Return the node's replacement, None if the weight's data was not loaded."""
     weight = graph.constant(node.inputs[1])
     if weight is None:
         return None
-    stored = _as_stored(graph, node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
+    stored = weights.transpose_of(node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
     product = NodeProto()
@@ -104,23 +100,6 @@ def store_once(graph: Graph) -> None:
             del graph.initializers[turned]
             first = readers[0]
             graph.replace([first], [Node(make_node(ops.Transpose, [own], [turned], turned, perm=[1, 0])), first])
-
-
-def _as_stored(graph: Graph, name: str, weight: npt.NDArray[Any]) -> str | None:
-    """Return the graph's weight that is the transpose of this one: an embedding table can also be the head's weight."""
-    rows, columns = weight.shape
-    for other, tensor in graph.initializers.items():
-        if (
-            other != name
-            and not other.endswith(SUFFIX)
-            and tensor.data_type == TensorProto.FLOAT
-            and tuple(tensor.dims) == (columns, rows)
-        ):
-            table = graph.constant(other)
-            # Compare one row first: most weights of a shape differ there.
-            if table is not None and np.array_equal(table[:1], weight.T[:1]) and np.array_equal(table, weight.T):
-                return other
-    return None
 
 
 def restore_weights(model: ModelProto) -> None:

@@ -1,9 +1,12 @@
 """Growth step: absorb anchors that read the same value, so that products of one input share a launch."""
 
+from collections.abc import Sequence
+
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.fusion.steps.start import anchored
+from onnxfuse.graph.graph import Node
 from onnxfuse.rules.match.match import Match
 from onnxfuse.shapes.types import Dim, shapes_differ
 
@@ -13,27 +16,43 @@ def take_siblings(attempt: Attempt) -> None:
 
     If they exceed one launch, only as many join as make equal launches: 12 products of one input become two of six.
     """
-    graph, how, around = attempt.graph, attempt.how, attempt.around
-    step, shared = how.step(Growth.SIBLINGS), attempt.input(Growth.SIBLINGS)
-    assert step is not None
-    found = []
-    for node in graph.readers(shared):
-        if (
-            node is attempt.start.root
-            or node.order < 0
-            or node in around.alone
-            or not _fit(attempt, graph.type(node.outputs[0]).shape, graph.type(attempt.start.value).shape)
-        ):
-            continue
-        matches = (anchored(graph, a, node, around) for a in how.anchors_at.get(node.op, ()))
-        if any(isinstance(m, Match) and m.values[step.input] == shared for m in matches):
-            found.append(node)
-    parts = -(-(1 + len(found)) // cuda.TEMPLATES[how.template].beside)
-    most = -(-(1 + len(found)) // parts)
-    attempt.region.siblings = tuple(sorted(found, key=lambda n: n.order)[: most - 1])
+    graph, around = attempt.graph, attempt.around
+    shared = attempt.input(Growth.SIBLINGS)
+    own = graph.type(attempt.start.value).shape
+    key = (shared, own, attempt.even)
+    known = around.siblings.get(key)
+    chosen = None if known is None else _chosen(attempt, known)
+    # What was fused since may have changed a match: only those that join are matched again.
+    if chosen is None or not all(_matches(attempt, n, shared) for n in chosen):
+        around.siblings[key] = [
+            n for n in graph.readers(shared) if _may_join(attempt, n) and _matches(attempt, n, shared)
+        ]
+        chosen = _chosen(attempt, around.siblings[key])
+    attempt.region.siblings = tuple(chosen)
     attempt.region.nodes.update(dict.fromkeys(attempt.region.siblings))
-    own, works = graph.type(attempt.start.value).shape, (graph.type(n.outputs[0]) for n in attempt.region.siblings)
+    works = (graph.type(n.outputs[0]) for n in attempt.region.siblings)
     attempt.region.uneven = tuple(w for w in works if shapes_differ(w.shape, own))
+
+
+def _chosen(attempt: Attempt, candidates: Sequence[Node]) -> list[Node]:
+    """Return the candidates that join: the first of those still in the graph, as many as make equal launches."""
+    found = [n for n in candidates if n.order >= 0 and n is not attempt.start.root and n not in attempt.around.alone]
+    parts = -(-(1 + len(found)) // cuda.TEMPLATES[attempt.how.template].beside)
+    return found[: -(-(1 + len(found)) // parts) - 1]
+
+
+def _may_join(attempt: Attempt, node: Node) -> bool:
+    graph, own = attempt.graph, attempt.graph.type(attempt.start.value).shape
+    return node not in attempt.around.alone and _fit(attempt, graph.type(node.outputs[0]).shape, own)
+
+
+def _matches(attempt: Attempt, node: Node, shared: str) -> bool:
+    """Return whether a node is an anchor of the rule that reads `shared` as the first one does."""
+    step = attempt.how.step(Growth.SIBLINGS)
+    assert step is not None
+    anchors = attempt.how.anchors_at.get(node.op, ())
+    matches = (anchored(attempt.graph, a, node, attempt.around) for a in anchors)
+    return any(isinstance(m, Match) and m.values[step.input] == shared for m in matches)
 
 
 def _fit(attempt: Attempt, shape: tuple[Dim, ...] | None, own: tuple[Dim, ...] | None) -> bool:
