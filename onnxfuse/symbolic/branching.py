@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
 
 from onnxfuse.symbolic import traced_numbers
+from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.recording import active, choose_untraced
 
 T = TypeVar("T")
@@ -45,6 +47,26 @@ def smaller(a: T, b: T) -> T:
 def larger(a: T, b: T) -> T:
     """Return the maximum of two numbers, the first if equal: `max` without recording a branch."""
     return cast(T, traced_numbers.selected(traced_numbers.less(a, b), b, a))
+
+
+def want(condition: Any, reason: Callable[[], str]) -> None:
+    """Raise `UnsupportedError` unless a condition holds, which a recorded program then checks."""
+    if not condition:
+        raise UnsupportedError(reason())
+
+
+@contextmanager
+def deciding() -> Iterator[None]:
+    """Record a branch for each condition that is combined here, so that results are no selections."""
+    recording = active()
+    if recording is None:
+        yield
+        return
+    before, recording.deciding = recording.deciding, True
+    try:
+        yield
+    finally:
+        recording.deciding = before
 
 
 def merged(function: Callable[[], T]) -> T:

@@ -58,6 +58,7 @@ class Recording:
         self.graph, self.dims, self.at = graph, dims, root
         self.facts: dict[int, Range] = {}
         self.branches: _Branches | None = None
+        self.deciding = False
         self.pinned: dict[int, int] = {}
         self.pins: list[str] = []
         """Descriptions of specialized values."""

@@ -15,6 +15,8 @@ class Recorder(Protocol):
     """Interface of the recording that traced numbers belong to."""
 
     graph: ExpressionGraph
+    deciding: bool
+    """Whether combined conditions are branches, too."""
 
     def holds(self, condition: int, concrete: bool) -> bool:
         """Return whether a condition holds, and assume that from here on."""
@@ -341,6 +343,11 @@ def _as_bool(condition: Any) -> bool:
     return bool(condition)
 
 
+def _undecided(value: Any) -> bool:
+    """Return whether a truth value is traced, and may stay an expression."""
+    return isinstance(value, Condition) and not value.recorder.deciding
+
+
 def negated(condition: Any) -> Any:
     """Return the negation of a truth value."""
     if not isinstance(condition, Condition):
@@ -353,21 +360,21 @@ def negated(condition: Any) -> Any:
 
 def both(a: Any, b: Any) -> Any:
     """Return the conjunction of two truth values, without recording a branch."""
-    if not isinstance(a, Condition):
+    if not _undecided(a):
         return b if a else False
     return _computed("and", a, b) if isinstance(b, Condition) else (a if b else False)
 
 
 def either(a: Any, b: Any) -> Any:
     """Return the disjunction of two truth values, without recording a branch."""
-    if not isinstance(a, Condition):
+    if not _undecided(a):
         return True if a else b
     return _computed("or", a, b) if isinstance(b, Condition) else (True if b else a)
 
 
 def selected(condition: Any, a: Any, b: Any) -> Any:
     """Return the first value if a condition holds, else the second, without recording a branch; tuples elementwise."""
-    if not isinstance(condition, Condition):
+    if not _undecided(condition):
         return a if condition else b
     if isinstance(a, tuple) and isinstance(b, tuple):
         return tuple(selected(condition, x, y) for x, y in zip(a, b, strict=True))

@@ -104,6 +104,22 @@ def test_the_bare_number_cannot_be_had_unasked(use) -> None:
     assert made.pins == ["d0"]
 
 
+@pytest.mark.parametrize(
+    "moved", ["Slice (x, one, end, zero)", "Slice (x, one, last, zero)", "Slice (x, last, one, zero, last)"]
+)
+def test_a_slice_is_no_program_for_each_extent(moved: str) -> None:
+    """Where it begins and ends follows from the extent by a few comparisons."""
+    constants = " ".join(
+        f"{name} = Constant <value_ints = [{value}]> ()"
+        for name, value in {"zero": 0, "one": 1, "last": -1, "end": 100}.items()
+    )
+    op = ops.op(f"(x) => (y) {{ {constants} t = {moved} y = Exp (t) }}", (FLOAT,), (FLOAT,))
+    family = dispatch.family(op, Key((2,), (None, 8)), True, H200)
+    for extent in (*range(4, 40), 101, 300, 1000):
+        family.record(((extent, 8),))
+    assert family.answers < 10
+
+
 def test_what_is_implied_is_not_asked_again() -> None:
     made, (n,) = recording(7)
     root = made.at

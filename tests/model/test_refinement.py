@@ -348,6 +348,18 @@ def test_a_sum_of_two_names_is_an_extent() -> None:
     assert found["some"] == ("b", "(new+past)", 2, 2)
 
 
+def test_arithmetic_on_an_extent_that_comes_out_is_gone() -> None:
+    """Twice as many and two more, less two and halved, are as many."""
+    text = """g (float[N,C] x) => (float[A,B] y) <int64[1] two = {2}, int64[1] minus = {-1}> {
+      shape = Shape <start = 0, end = 1> (x)
+      a = Mul (shape, two) b = Add (a, two) c = Sub (b, two) d = Div (c, two)
+      target = Concat <axis = 0> (d, minus)  z = Reshape (x, target)  y = Relu (z)
+    }"""
+    assert shapes(text)["z"] == ("N", "C")
+    made, _ = optimize(parse(text))
+    assert ops(made) == ["Relu"]
+
+
 def test_a_quotient_of_floats_is_not_rounded() -> None:
     """An integer that is cast to float and divided is no integer any more; one that is divided is rounded down."""
     text = """g (float[b,s] x) => (float[m] y, float[n] z, float[o] w)

@@ -246,7 +246,7 @@ def test_arithmetic_on_shapes_is_left_alone() -> None:
     """ONNX Runtime computes shapes on the CPU; a kernel there would copy two numbers to the GPU and back."""
     text = """g (float[N,C] x, int64[1] k) => (float[A,B] y) <int64[1] two = {2}, int64[1] minus = {-1}> {
       shape = Shape <start = 0, end = 1> (x)
-      a = Mul (shape, two) b = Add (a, two) c = Sub (b, two) d = Div (c, two)
+      a = Mul (shape, two) b = Add (a, k) c = Sub (b, two) d = Div (c, two)
       target = Concat <axis = 0> (d, minus)
       y = Reshape (x, target)
     }"""

@@ -24,8 +24,8 @@ from onnxfuse.codegen.program.movement import (
     Transposed,
     View,
 )
+from onnxfuse.codegen.program.movement_shapes import axis_of, margins, parted, sliced
 from onnxfuse.cuda.templates.general.numbers import WordTable
-from onnxfuse.cuda.templates.general.shapes import axis_of, margins, parted, sliced
 from onnxfuse.symbolic.branching import larger
 from onnxfuse.symbolic.strides import Shape
 
