@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from onnx import TensorProto
 
+from onnxfuse.symbolic.integer import IntLike
 from onnxfuse.verification.inputs import col2im_sizes
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site, Span
+from onnxfuse.verification.inputs.counted_extents import UNKNOWN_EXTENT, InputValues, Site, Span
 
 MICROSOFT = "com.microsoft"
 
@@ -24,24 +25,19 @@ def _axis(site: Site, axis: Axis) -> int:
     return axis if isinstance(axis, int) else int(site.attribute(*axis))
 
 
-def _span(low: CountedExtent | int, high: CountedExtent | int) -> Span:
-    ends = [e if isinstance(e, CountedExtent) else CountedExtent((), e) for e in (low, high)]
-    return Span(*ends)
-
-
 def between(low: int, high: int, *, real: bool = False) -> Entry:
     """Integers of one range, independent of shapes."""
-    return lambda _: InputValues("within", (_span(low, high),), real=real)
+    return lambda _: InputValues("within", (Span(low, high, limited=False),), real=real)
 
 
 def rows(of: int, axis: Axis) -> Entry:
     """Indices along an axis of input `of`."""
-    return lambda site: InputValues("within", (_span(0, site.extent(of, _axis(site, axis)) - 1),))
+    return lambda site: InputValues("within", (Span(0, site.extent(of, _axis(site, axis)) - 1),))
 
 
 def length(of: int, axis: Axis, least: int = 1) -> Entry:
     """A length up to the extent of an axis of input `of`."""
-    return lambda site: InputValues("within", (_span(least, site.extent(of, _axis(site, axis))),))
+    return lambda site: InputValues("within", (Span(least, site.extent(of, _axis(site, axis))),))
 
 
 def exactly(of: int, axis: Axis) -> Entry:
@@ -49,7 +45,7 @@ def exactly(of: int, axis: Axis) -> Entry:
 
     def entry(site: Site) -> InputValues:
         extent = site.extent(of, _axis(site, axis))
-        return InputValues("within", (_span(extent, extent),))
+        return InputValues("within", (Span(extent, extent),))
 
     return entry
 
@@ -59,7 +55,7 @@ def room(of: int, axis: Axis, what: int, along: Axis) -> Entry:
 
     def entry(site: Site) -> InputValues:
         return InputValues(
-            "within", (_span(0, site.extent(of, _axis(site, axis)) - site.extent(what, _axis(site, along))),)
+            "within", (Span(0, site.extent(of, _axis(site, axis)) - site.extent(what, _axis(site, along))),)
         )
 
     return entry
@@ -74,7 +70,7 @@ def tuples(first: int | str) -> Entry:
         if shape is None:
             return rows(0, start)(site)
         many = own[-1] if own and isinstance(own[-1], int) else len(shape)
-        spans = [_span(0, site.extent(0, a) - 1) for a in range(start, min(start + many, len(shape)))]
+        spans = [Span(0, site.extent(0, a) - 1) for a in range(start, min(start + many, len(shape)))]
         return InputValues("within", tuple(spans)) if spans else None
 
     return entry
@@ -104,7 +100,7 @@ def parts(of: int, axis: Axis) -> Entry:
     def entry(site: Site) -> InputValues:
         extent = site.extent(of, _axis(site, axis))
         scalar = site.shape(site.position) == ()
-        return InputValues("within" if scalar else "parts", (_span(1, extent),))
+        return InputValues("within" if scalar else "parts", (Span(1, extent),))
 
     return entry
 
@@ -132,14 +128,14 @@ def mask(_: Site) -> InputValues:
 def _depth(site: Site) -> InputValues | None:
     """Indices of OneHot, if its depth is constant."""
     depth = site.numbers.get(site.node.input[1])
-    return None if depth is None else InputValues("within", (_span(0, CountedExtent(((depth, ()),), -1)),))
+    return None if depth is None else InputValues("within", (Span(0, depth - 1),))
 
 
 def _expanded(site: Site) -> InputValues:
     """A shape to which input 0 can be broadcast."""
     shape = site.shape(0) or ()
-    spans = [_span(1, 3) if d == 1 else _span(site.extent(0, a), site.extent(0, a)) for a, d in enumerate(shape)]
-    return InputValues("each", (_span(1, 3), *spans))
+    spans = [Span(1, 3) if d == 1 else Span(site.extent(0, a), site.extent(0, a)) for a, d in enumerate(shape)]
+    return InputValues("each", (Span(1, 3), *spans))
 
 
 def resized(times: int) -> Entry:
@@ -149,9 +145,9 @@ def resized(times: int) -> Entry:
         chosen = [int(a) for a in site.attribute("axes", range(len(site.shape(0) or ())))]
         spans = []
         for axis in chosen:
-            extent = site.extent(0, axis) if times else CountedExtent((), 1)
+            extent = site.extent(0, axis) if times else 1
             stays = axis in (0, 1) and len(site.shape(0) or ()) > 2
-            spans.append(_span(extent, extent if stays else extent.times(2)))
+            spans.append(Span(extent, extent if stays else 2 * extent))
         return InputValues("each", tuple(spans))
 
     return entry
@@ -162,41 +158,43 @@ def _roi_or_scales(site: Site) -> InputValues:
     if len(site.node.input) == 2:
         return resized(0)(site) or InputValues("mask")
     rank = len(site.shape(0) or ())
-    return InputValues("each", (*[_span(0, 0)] * rank, *[_span(1, 1)] * rank))
+    return InputValues("each", (*[Span(0, 0)] * rank, *[Span(1, 1)] * rank))
 
 
 def _region(site: Site) -> InputValues:
     """Boxes inside the image: a corner near its first pixel, and a later one."""
-    far = [_span(1, site.extent(0, a)) for a in (-1, -2)]
-    return InputValues("each", (_span(0, 1), _span(0, 1), *far), real=True)
+    far = [Span(1, site.extent(0, a)) for a in (-1, -2)]
+    return InputValues("each", (Span(0, 1), Span(0, 1), *far), real=True)
 
 
 def _grid(site: Site) -> InputValues:
     """The size of AffineGrid, whose batch is that of the matrices."""
     matrix = site.shape(0) or (None, 2, 3)
     return InputValues(
-        "each", (_span(site.extent(0, 0), site.extent(0, 0)), *[_span(1, 4)] * (3 if matrix[1] == 2 else 4))
+        "each", (Span(site.extent(0, 0), site.extent(0, 0)), *[Span(1, 4)] * (3 if matrix[1] == 2 else 4))
     )
 
 
 def _padding(site: Site) -> InputValues:
     """Padding widths; reflect padding allows fewer than there are elements."""
-    return InputValues("within", (_span(0, 2 if site.attribute("mode", b"constant") == b"constant" else 1),))
+    most = 2 if site.attribute("mode", b"constant") == b"constant" else 1
+    return InputValues("within", (Span(0, most, limited=False),))
 
 
 def _zero_point(site: Site) -> InputValues | None:
     """Zero points other than 0 are invalid for products in int32."""
     found = site.types.get(site.node.input[site.position])
-    return InputValues("within", (_span(0, 0),)) if found is not None and found.dtype == TensorProto.INT32 else None
+    asked = found is not None and found.dtype == TensorProto.INT32
+    return InputValues("within", (Span(0, 0, limited=False),)) if asked else None
 
 
-def _unpooled(site: Site) -> Sequence[CountedExtent]:
+def _unpooled(site: Site) -> Sequence[IntLike]:
     """Return the output extent of each spatial axis of MaxUnpool."""
     kernel = site.attribute("kernel_shape", ())
     strides = site.attribute("strides", [1] * len(kernel))
     pads = site.attribute("pads", [0] * 2 * len(kernel))
     return [
-        (site.extent(0, 2 + n) - 1).times(s) + (k - pads[n] - pads[n + len(kernel)])
+        (site.extent(0, 2 + n) - 1) * s + (k - pads[n] - pads[n + len(kernel)])
         for n, (k, s) in enumerate(zip(kernel, strides, strict=False))
     ]  # fmt: skip
 
@@ -204,16 +202,17 @@ def _unpooled(site: Site) -> Sequence[CountedExtent]:
 def _places(site: Site) -> InputValues:
     """Indices into MaxUnpool's output if it is unpadded; else into its input, which is not larger."""
     shape = site.shape(0) or (None,)
+    elements = math.prod(UNKNOWN_EXTENT if d is None else d for d in shape)
     kernel, pads = site.attribute("kernel_shape", ()), site.attribute("pads", ())
     strides = site.attribute("strides", [1] * len(kernel))
     grown = math.prod(strides) if not any(pads) and all(k >= s for k, s in zip(kernel, strides, strict=False)) else 1
-    return InputValues("within", (_span(0, CountedExtent(((grown, tuple(shape)),), -1)),))
+    return InputValues("within", (Span(0, grown * elements - 1),))
 
 
 def _unpooled_shape(site: Site) -> InputValues:
     """The output shape of MaxUnpool."""
     every = [site.extent(0, 0), site.extent(0, 1), *_unpooled(site)]
-    return InputValues("each", tuple(_span(e, e) for e in every))
+    return InputValues("each", tuple(Span(e, e) for e in every))
 
 
 def _steps(site: Site) -> InputValues | None:
@@ -226,12 +225,11 @@ def _steps(site: Site) -> InputValues | None:
 
 def _groups(site: Site) -> InputValues:
     """Blocks per row of MatMulNBits."""
-    return InputValues(
-        "within", (_span(0, -(-int(site.attribute("K", 1)) // int(site.attribute("block_size", 1))) - 1),)
-    )
+    groups = -(-int(site.attribute("K", 1)) // int(site.attribute("block_size", 1)))
+    return InputValues("within", (Span(0, groups - 1, limited=False),))
 
 
-def _cached(site: Site) -> tuple[CountedExtent, CountedExtent]:
+def _cached(site: Site) -> tuple[IntLike, IntLike]:
     """Return the number of new tokens of GroupQueryAttention, and the total including its KV cache."""
     fresh = site.extent(0, 1)
     return fresh, fresh + site.extent(3, 2) if site.has(3) else fresh
@@ -240,18 +238,18 @@ def _cached(site: Site) -> tuple[CountedExtent, CountedExtent]:
 def _total_length(site: Site) -> InputValues:
     """The total length of GroupQueryAttention, at most the rows of its rotary table."""
     _, total = _cached(site)
-    spans = [_span(total, total)]
+    spans = [Span(total, total)]
     if site.has(7):
-        spans.append(_span(0, site.extent(7, 0)))
+        spans.append(Span(0, site.extent(7, 0)))
     return InputValues("within", tuple(spans))
 
 
 def _last_tokens(site: Site) -> InputValues:
     """The last token of each row of GroupQueryAttention."""
     fresh, total = _cached(site)
-    spans = [_span(fresh - 1, total - 1)]
+    spans = [Span(fresh - 1, total - 1)]
     if site.has(7):
-        spans.append(_span(0, site.extent(7, 0) - 1))
+        spans.append(Span(0, site.extent(7, 0) - 1))
     return InputValues("within", tuple(spans))
 
 
