@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import floordiv
 
 import numpy as np
 import onnx
@@ -9,8 +10,11 @@ from onnx import NodeProto, numpy_helper
 
 from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim
-from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, ValueFacts, attribute, integer
-from onnxfuse.symbolic.integer import IntLike, bounds, exact_quotient, largest, smallest
+from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, Ratio, ValueFacts, attribute, integer
+from onnxfuse.symbolic.integer import IntLike, bounds, ceiling, exact_quotient, largest, smallest
+
+Moved = Callable[[ValueFacts, NodeProto, Elements, list[Numbers]], Numbers]
+"""Return the elements of a result from those of the first operand and of the others."""
 
 
 def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
@@ -22,7 +26,7 @@ def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
     given = [known.numbers.get(v) for v in node.input if v]
     elements = [g for g in given if g is not None]
     if node.op_type in _ELEMENTS:
-        compute = _known(exact_quotient) if node.op_type == "Div" and is_real(known, node) else _ELEMENTS[node.op_type]
+        compute = _known(_real_quotient) if node.op_type == "Div" and is_real(known, node) else _ELEMENTS[node.op_type]
         return _elementwise(compute, elements) if len(elements) == len(given) else None
     moved = _MOVED.get(node.op_type)
     return None if moved is None or not given or given[0] is None else moved(known, node, given[0], given[1:])
@@ -32,13 +36,13 @@ def is_real(known: ValueFacts, node: NodeProto) -> bool:
     """Return whether the result of a node on integers is of a floating-point type."""
     if node.op_type == "Cast":
         return integer(node, "to", 0) in _REALS
-    return not known.reals.isdisjoint(node.input)
+    return node.op_type != "Shape" and not known.reals.isdisjoint(node.input)
 
 
 _REALS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
 
 
-def _elementwise(compute: Callable[..., Dim], given: list[Elements]) -> Numbers:
+def _elementwise(compute: Callable[..., Dim | Ratio], given: list[Elements]) -> Numbers:
     if np.broadcast(*given).size > LIMIT:
         return None
     return np.asarray(np.frompyfunc(compute, len(given), 1)(*given), object)
@@ -48,6 +52,33 @@ def _quotient(a: IntLike, b: IntLike) -> Dim:
     """Return a / b rounded towards zero, as ONNX does; None if the sign of a symbolic quotient is not known."""
     found = exact_quotient(a, b)
     return a // b if found is None and bounds(a)[0] >= 0 and bounds(b)[0] >= 0 and b != 0 else found
+
+
+def _real_quotient(a: IntLike, b: IntLike) -> Dim | Ratio:
+    """Return a / b of floating-point numbers."""
+    found = exact_quotient(a, b)
+    return Ratio(a, b) if found is None and isinstance(b, int) and b > 0 else found
+
+
+def _rounded(by: Callable[[IntLike, IntLike], IntLike]) -> Moved:
+    """Return the function of an operator that rounds numbers, whole ones to themselves."""
+
+    def rounded(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+        def element(x: Dim | Ratio) -> Dim:
+            return by(x.above, x.below) if isinstance(x, Ratio) else x
+
+        return np.asarray(np.frompyfunc(element, 1, 1)(first), object)
+
+    return rounded
+
+
+def _cast(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    if is_real(known, node):
+        return first
+    parts = [x for x in first.reshape(-1) if isinstance(x, Ratio)]
+    if any(bounds(x.above)[0] < 0 for x in parts):  # rounded towards zero
+        return None
+    return _rounded(floordiv)(known, node, first, more)
 
 
 def _remainder(a: IntLike, b: IntLike) -> Dim:
@@ -62,7 +93,7 @@ def _equal(a: IntLike, b: IntLike) -> Dim:
     return 1 if least == most == 0 else 0 if least > 0 or most < 0 else None
 
 
-def _known(compute: Callable[..., Dim]) -> Callable[..., Dim]:
+def _known(compute: Callable[..., Dim | Ratio]) -> Callable[..., Dim | Ratio]:
     return partial(computed, compute)
 
 
@@ -70,7 +101,7 @@ def _where(condition: Dim, yes: Dim, no: Dim) -> Dim:
     return None if not isinstance(condition, int) else yes if condition else no
 
 
-_ELEMENTS: Mapping[str, Callable[..., Dim]] = {
+_ELEMENTS: Mapping[str, Callable[..., Dim | Ratio]] = {
     "Add": _known(lambda a, b: a + b), "Sub": _known(lambda a, b: a - b), "Mul": _known(lambda a, b: a * b),
     "Div": _known(_quotient), "Mod": _known(_remainder), "Equal": _known(_equal), "Max": _known(largest),
     "Min": _known(smallest), "Where": _where,
@@ -164,8 +195,8 @@ def _multiplied(known: ValueFacts, node: NodeProto, first: Elements, more: list[
     return found
 
 
-_MOVED: Mapping[str, Callable[[ValueFacts, NodeProto, Elements, list[Numbers]], Numbers]] = {
-    "Identity": _same, "Cast": _same, "Unsqueeze": _unsqueezed, "Squeeze": _squeezed, "Reshape": _reshaped,
-    "Transpose": _turned, "Concat": _joined, "Gather": _gathered, "Slice": _sliced, "ConstantOfShape": _filled,
-    "OneHot": _one_hot, "ReduceProd": _multiplied,
+_MOVED: Mapping[str, Moved] = {
+    "Identity": _same, "Cast": _cast, "Ceil": _rounded(ceiling), "Floor": _rounded(floordiv),
+    "Unsqueeze": _unsqueezed, "Squeeze": _squeezed, "Reshape": _reshaped, "Transpose": _turned, "Concat": _joined,
+    "Gather": _gathered, "Slice": _sliced, "ConstantOfShape": _filled, "OneHot": _one_hot, "ReduceProd": _multiplied,
 }  # fmt: skip
