@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from onnxfuse.shapes.types import Dim, Shape
 from onnxfuse.symbolic.integer import exact_quotient, is_minimum_with
 
+T = TypeVar("T")
 
-def computed(compute: Callable[..., Dim], *extents: Dim) -> Dim:
+
+def computed(compute: Callable[..., T], *extents: Dim) -> T | None:
     """Return what a function computes from extents, None if one of them is unknown."""
     known = [e for e in extents if e is not None]
     return compute(*known) if len(known) == len(extents) else None

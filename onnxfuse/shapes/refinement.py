@@ -30,7 +30,7 @@ from onnxfuse.shapes.types import (
     value_types,
     write_extent,
 )
-from onnxfuse.shapes.value_facts import LIMIT, Numbers, ValueFacts
+from onnxfuse.shapes.value_facts import LIMIT, Numbers, Ratio, ValueFacts
 from onnxfuse.symbolic.integer import Int, IntLike, bounds, content, solved
 from onnxfuse.symbolic.parsing import LONGEST, parsed
 
@@ -179,7 +179,7 @@ def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
         shapes = [_bounded(shape) for shape in shapes_of(known, node)]
         if len(node.output) == 1 and node.output[0]:
             known.numbers[node.output[0]] = _followed(element_values(known, node))
-            if is_real(known, node):
+            if known.numbers[node.output[0]] is not None and is_real(known, node):
                 known.reals.add(node.output[0])
     except (IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError, StopIteration):
         return []
@@ -197,7 +197,8 @@ def _followed(numbers: Numbers) -> Numbers:
     """Return elements that may be part of a shape."""
     if numbers is None or numbers.size > LIMIT:
         return None
-    return np.array([_short(d) for d in numbers.reshape(-1)], object).reshape(numbers.shape)
+    kept = [d if _short(d.above if isinstance(d, Ratio) else d) is not None else None for d in numbers.reshape(-1)]
+    return np.array(kept, object).reshape(numbers.shape)
 
 
 def _short(d: Dim) -> Dim:

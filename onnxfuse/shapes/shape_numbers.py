@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import floordiv
 
 import numpy as np
 import onnx
@@ -10,8 +11,11 @@ from onnx import NodeProto, numpy_helper
 from onnxfuse import ops
 from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim
-from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, ValueFacts, attribute, integer
-from onnxfuse.symbolic.integer import IntLike, bounds, exact_quotient, largest, smallest
+from onnxfuse.shapes.value_facts import LIMIT, Elements, Numbers, Ratio, ValueFacts, attribute, integer
+from onnxfuse.symbolic.integer import IntLike, bounds, ceiling, exact_quotient, largest, smallest
+
+Moved = Callable[[ValueFacts, NodeProto, Elements, list[Numbers]], Numbers]
+"""Return the elements of a result from those of the first operand and of the others."""
 
 
 def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
@@ -24,7 +28,7 @@ def element_values(known: ValueFacts, node: NodeProto) -> Numbers:
     elements = [g for g in given if g is not None]
     if node.op_type in _ELEMENTS:
         compute = (
-            _known(exact_quotient) if node.op_type == ops.Div and is_real(known, node) else _ELEMENTS[node.op_type]
+            _known(_real_quotient) if node.op_type == ops.Div and is_real(known, node) else _ELEMENTS[node.op_type]
         )
         return _elementwise(compute, elements) if len(elements) == len(given) else None
     moved = _MOVED.get(node.op_type)
@@ -35,13 +39,13 @@ def is_real(known: ValueFacts, node: NodeProto) -> bool:
     """Return whether the result of a node on integers is of a floating-point type."""
     if node.op_type == ops.Cast:
         return integer(node, "to", 0) in _REALS
-    return not known.reals.isdisjoint(node.input)
+    return node.op_type != ops.Shape and not known.reals.isdisjoint(node.input)
 
 
 _REALS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
 
 
-def _elementwise(compute: Callable[..., Dim], given: list[Elements]) -> Numbers:
+def _elementwise(compute: Callable[..., Dim | Ratio], given: list[Elements]) -> Numbers:
     if np.broadcast(*given).size > LIMIT:
         return None
     return np.asarray(np.frompyfunc(compute, len(given), 1)(*given), object)
@@ -51,6 +55,33 @@ def _quotient(a: IntLike, b: IntLike) -> Dim:
     """Return a / b rounded towards zero, as ONNX does; None if the sign of a symbolic quotient is not known."""
     found = exact_quotient(a, b)
     return a // b if found is None and bounds(a)[0] >= 0 and bounds(b)[0] >= 0 and b != 0 else found
+
+
+def _real_quotient(a: IntLike, b: IntLike) -> Dim | Ratio:
+    """Return a / b of floating-point numbers."""
+    found = exact_quotient(a, b)
+    return Ratio(a, b) if found is None and isinstance(b, int) and b > 0 else found
+
+
+def _rounded(by: Callable[[IntLike, IntLike], IntLike]) -> Moved:
+    """Return the function of an operator that rounds numbers, whole ones to themselves."""
+
+    def rounded(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+        def element(x: Dim | Ratio) -> Dim:
+            return by(x.above, x.below) if isinstance(x, Ratio) else x
+
+        return np.asarray(np.frompyfunc(element, 1, 1)(first), object)
+
+    return rounded
+
+
+def _cast(known: ValueFacts, node: NodeProto, first: Elements, more: list[Numbers]) -> Numbers:
+    if is_real(known, node):
+        return first
+    parts = [x for x in first.reshape(-1) if isinstance(x, Ratio)]
+    if any(bounds(x.above)[0] < 0 for x in parts):  # rounded towards zero
+        return None
+    return _rounded(floordiv)(known, node, first, more)
 
 
 def _remainder(a: IntLike, b: IntLike) -> Dim:
@@ -65,7 +96,7 @@ def _equal(a: IntLike, b: IntLike) -> Dim:
     return 1 if least == most == 0 else 0 if least > 0 or most < 0 else None
 
 
-def _known(compute: Callable[..., Dim]) -> Callable[..., Dim]:
+def _known(compute: Callable[..., Dim | Ratio]) -> Callable[..., Dim | Ratio]:
     return partial(computed, compute)
 
 
@@ -73,7 +104,7 @@ def _where(condition: Dim, yes: Dim, no: Dim) -> Dim:
     return None if not isinstance(condition, int) else yes if condition else no
 
 
-_ELEMENTS: Mapping[str, Callable[..., Dim]] = {
+_ELEMENTS: Mapping[str, Callable[..., Dim | Ratio]] = {
     ops.Add: _known(lambda a, b: a + b), ops.Sub: _known(lambda a, b: a - b), ops.Mul: _known(lambda a, b: a * b),
     ops.Div: _known(_quotient), ops.Mod: _known(_remainder), ops.Equal: _known(_equal), ops.Max: _known(largest),
     ops.Min: _known(smallest), ops.Where: _where,
@@ -167,8 +198,9 @@ def _multiplied(known: ValueFacts, node: NodeProto, first: Elements, more: list[
     return found
 
 
-_MOVED: Mapping[str, Callable[[ValueFacts, NodeProto, Elements, list[Numbers]], Numbers]] = {
-    ops.Identity: _same, ops.Cast: _same, ops.Unsqueeze: _unsqueezed, ops.Squeeze: _squeezed, ops.Reshape: _reshaped,
-    ops.Transpose: _turned, ops.Concat: _joined, ops.Gather: _gathered, ops.Slice: _sliced,
-    ops.ConstantOfShape: _filled, ops.OneHot: _one_hot, ops.ReduceProd: _multiplied,
+_MOVED: Mapping[str, Moved] = {
+    ops.Identity: _same, ops.Cast: _cast, ops.Ceil: _rounded(ceiling), ops.Floor: _rounded(floordiv),
+    ops.Unsqueeze: _unsqueezed, ops.Squeeze: _squeezed, ops.Reshape: _reshaped, ops.Transpose: _turned,
+    ops.Concat: _joined, ops.Gather: _gathered, ops.Slice: _sliced, ops.ConstantOfShape: _filled, ops.OneHot: _one_hot,
+    ops.ReduceProd: _multiplied,
 }  # fmt: skip

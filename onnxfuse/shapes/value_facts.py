@@ -9,12 +9,29 @@ import onnx
 from onnx import NodeProto, numpy_helper
 
 from onnxfuse.shapes.types import Shape
+from onnxfuse.symbolic.integer import IntLike
 
 Elements = npt.NDArray[Any]
-"""The elements of an integer tensor, as `Dim`: integers and symbolic extents, None for an unknown one."""
+"""The elements of a tensor of whole numbers, as `Dim`: integers and symbolic extents, None for an unknown one.
+
+A quotient of floating-point numbers may be a `Ratio`.
+"""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A quotient that is no integer, until it is rounded."""
+
+    above: IntLike
+    below: int
+    """At least 1."""
+
 
 Numbers = Elements | None
 """None if the elements are unknown."""
+
+EXACT = 2**24
+"""Magnitude up to which float32 has every integer."""
 
 LIMIT = 64
 """Maximum rank of a shape, and elements of a propagated tensor: a few concatenated shapes."""
@@ -32,7 +49,7 @@ class ValueFacts:
     numbers: dict[str, Numbers] = field(default_factory=dict)
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     reals: set[str] = field(default_factory=set)
-    """Values whose elements were cast to a floating-point type: their quotients are not rounded."""
+    """Values of a floating-point type with known elements: their quotients are not rounded."""
 
     def remember(self, name: str, tensor: onnx.TensorProto) -> None:
         """Record the shape of a constant, and its elements if there are few."""
@@ -43,6 +60,9 @@ class ValueFacts:
             self.constants[name] = array
             if array.dtype.kind == "i":
                 self.numbers[name] = array.astype(object)
+            elif (np.abs(array) < EXACT).all() and (array == np.floor(array)).all():
+                self.numbers[name] = array.astype(np.int64).astype(object)
+                self.reals.add(name)
         self.shapes[name] = tuple(tensor.dims)
 
     def hold(self, node: NodeProto) -> None:

@@ -362,12 +362,14 @@ def test_arithmetic_on_an_extent_that_comes_out_is_gone() -> None:
 
 def test_a_quotient_of_floats_is_not_rounded() -> None:
     """An integer that is cast to float and divided is no integer any more; one that is divided is rounded down."""
-    text = """g (float[b,s] x) => (float[m] y, float[n] z, float[o] w)
-    <int64[1] one = {1}, int64[1] two = {2}, int64 n1 = {1}, int64 n0 = {0}> {
+    text = """g (float[b,s] x) => (float[m] y, float[n] z, float[o] w, float[p] v, float[q] u)
+    <int64[1] one = {1}, int64[1] two = {2}, float[1] float_two = {2}> {
       shape = Shape (x)  rows = Slice (shape, one, two)
       half = Div (rows, two)  back = Mul (half, two)  y = ConstantOfShape (back)
       real = Cast <to = 1> (rows)  two_real = Cast <to = 1> (two)
       part = Div (real, two_real)  all = Mul (part, two_real)  count = Cast <to = 7> (all)  z = ConstantOfShape (count)
+      up = Ceil (part)  twice = Mul (up, float_two)  even = Cast <to = 7> (twice)  v = ConstantOfShape (even)
+      less = Cast <to = 7> (part)  u = ConstantOfShape (less)  again = Div (real, up)
       left = Mod (rows, two)  both = Add (back, left)  w = ConstantOfShape (both)
     }"""
     found = shapes(text)
@@ -375,3 +377,4 @@ def test_a_quotient_of_floats_is_not_rounded() -> None:
     assert found["z"] is not None
     assert types.is_unknown(*extents(found["z"][0]))
     assert found["w"] == ("(s%2+2*(s//2))",)
+    assert (found["v"], found["u"]) == (("2*ceil(s/2)",), ("(s//2)",))

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.support.errors import UsageError
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, IntegerRange
+from onnxfuse.verification.inputs.counted_extents import IntegerRange
 from onnxfuse.verification.inputs.input_roles import Role, roles
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, nudge, shape_sets
@@ -18,7 +18,7 @@ NUMBER = Role("number")
 
 def within(low: int, high: int) -> Role:
     """Return the role of whole numbers of a range."""
-    return Role("within", (IntegerRange(CountedExtent((), low), CountedExtent((), high)),))
+    return Role("within", (IntegerRange(low, high, limited=False),))
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE])

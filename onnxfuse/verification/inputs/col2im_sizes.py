@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxfuse.symbolic.integer import Int
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, Site
+from onnxfuse.symbolic.integer import Int, IntLike
+from onnxfuse.verification.inputs.counted_extents import InputValues, Site, extent_at
 
 TAPS = (2, 1, 3, 4)
 """Block extents in order of preference: with a single tap nothing is accumulated."""
@@ -25,9 +25,9 @@ class Columns:
 
     wants: int
     """The input to generate: 1 the image, 2 the block."""
-    rows: CountedExtent
+    rows: IntLike
     """Channels times taps."""
-    count: CountedExtent
+    count: IntLike
     """Number of columns."""
     image: tuple[int, ...]
     """Image shape; empty if it is an input, too. The block likewise."""
@@ -39,7 +39,7 @@ class Columns:
     def __call__(self, sizes: Mapping[str, int], shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the input's value for these dimension sizes: ones if nothing is valid."""
         rank = len(self.image or self.block) or (shape[0] if shape else RANK)
-        rows, count = self.rows.at(sizes), self.count.at(sizes)
+        rows, count = extent_at(self.rows, sizes), extent_at(self.count, sizes)
         for block in self.blocks(rank):
             if rows is not None and rows % math.prod(block):
                 continue

@@ -1,6 +1,5 @@
-"""Symbolic extents whose sizes a case fixes, and the integer values that an input accepts at those sizes."""
+"""The integer values that an input accepts, at the sizes of dimensions that a case fixes."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,50 +10,30 @@ from onnx import NodeProto
 from onnxfuse import ops
 from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.types import Dim, ValueType
+from onnxfuse.symbolic.integer import Int, IntLike
+
+UNKNOWN_EXTENT = Int.name("")
+"""An extent that no size determines."""
 
 
-@dataclass(frozen=True)
-class CountedExtent:
-    """A sum of products of extents, and a constant."""
-
-    terms: tuple[tuple[int, tuple[Dim, ...]], ...] = ()
-    """Each a coefficient and its extents."""
-    plus: int = 0
-
-    def __add__(self, other: "CountedExtent | int") -> "CountedExtent":
-        more = other if isinstance(other, CountedExtent) else CountedExtent((), other)
-        return CountedExtent((*self.terms, *more.terms), self.plus + more.plus)
-
-    def __sub__(self, other: "CountedExtent | int") -> "CountedExtent":
-        less = other if isinstance(other, CountedExtent) else CountedExtent((), other)
-        return self + CountedExtent(tuple((-n, dims) for n, dims in less.terms), -less.plus)
-
-    def times(self, number: int) -> "CountedExtent":
-        """Return this multiplied by an integer."""
-        return CountedExtent(tuple((n * number, dims) for n, dims in self.terms), self.plus * number)
-
-    def at(self, sizes: Mapping[str, int]) -> int | None:
-        """Return the value for these dimension sizes; None if one of them is unknown."""
-        total = self.plus
-        for number, dims in self.terms:
-            known = [n for d in dims if isinstance(n := at_sizes(d, sizes), int)]
-            if len(known) < len(dims):
-                return None
-            total += number * math.prod(known)
-        return total
+def extent_at(extent: IntLike, sizes: Mapping[str, int]) -> int | None:
+    """Return the integer for an extent, or for what is computed from extents; None if the sizes do not determine it."""
+    found = at_sizes(extent, sizes)
+    return found if isinstance(found, int) else None
 
 
 @dataclass(frozen=True)
 class IntegerRange:
     """Integers from `low` to `high`, inclusive."""
 
-    low: CountedExtent
-    high: CountedExtent
+    low: IntLike
+    high: IntLike
+    limited: bool = True
+    """Whether the end is that of some value's axis, which rejects larger ones."""
 
     def at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
         """Return both ends for these dimension sizes; an unknown end falls back to the smallest valid integer."""
-        low = self.low.at(sizes) or 0
-        high = self.high.at(sizes)
+        low, high = extent_at(self.low, sizes) or 0, extent_at(self.high, sizes)
         return low, low if high is None else max(low, high)
 
 
@@ -113,11 +92,11 @@ class Site:
         found = self.types.get(self.node.input[position]) if self.has(position) else None
         return None if found is None else found.shape
 
-    def extent(self, position: int, axis: int) -> CountedExtent:
-        """Return the extent of an axis of an input; nothing can be computed from an unknown one."""
+    def extent(self, position: int, axis: int) -> IntLike:
+        """Return the extent of an axis of an input."""
         shape = self.shape(position)
-        known = shape is not None and -len(shape) <= axis < len(shape)
-        return CountedExtent(((1, (shape[axis] if shape is not None and known else None,)),))
+        found = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
+        return UNKNOWN_EXTENT if found is None else found
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute of the node."""

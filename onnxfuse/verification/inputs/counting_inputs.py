@@ -11,9 +11,9 @@ from functools import singledispatch
 from onnx import TensorProto
 
 from onnxfuse.ops import inputs as roles
-from onnxfuse.symbolic.parsing import parsed
+from onnxfuse.symbolic.integer import Int, IntLike
 from onnxfuse.verification.inputs import col2im_sizes
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, InputValues, IntegerRange, Site
+from onnxfuse.verification.inputs.counted_extents import UNKNOWN_EXTENT, InputValues, IntegerRange, Site
 from onnxfuse.verification.run.tensors import LENGTH
 
 
@@ -33,17 +33,12 @@ def _axis(site: Site, axis: roles.Axis) -> int:
     return axis if isinstance(axis, int) else int(site.attribute(*axis))
 
 
-def _extent(site: Site, of: str, axis: roles.Axis) -> CountedExtent:
+def _extent(site: Site, of: str, axis: roles.Axis) -> IntLike:
     return site.extent(site.at(of), _axis(site, axis))
 
 
-def _span(low: CountedExtent | int, high: CountedExtent | int) -> IntegerRange:
-    ends = [e if isinstance(e, CountedExtent) else CountedExtent((), e) for e in (low, high)]
-    return IntegerRange(*ends)
-
-
-def _within(low: CountedExtent | int, high: CountedExtent | int, *, real: bool = False) -> InputValues:
-    return InputValues("within", (_span(low, high),), real=real)
+def _within(low: IntLike, high: IntLike, *, real: bool = False, limited: bool = True) -> InputValues:
+    return InputValues("within", (IntegerRange(low, high, limited),), real=real)
 
 
 # ---- numbers
@@ -57,26 +52,26 @@ def _(role: roles.Mask, site: Site) -> InputValues:
 @values.register(roles.Count)
 @values.register(roles.Offset)
 def _(role: roles.Count | roles.Offset, site: Site) -> InputValues:
-    return _within(role.least, role.most)
+    return _within(role.least, role.most, limited=False)
 
 
 @values.register
 def _(role: roles.Fraction, site: Site) -> InputValues:
     """Integers only where there is but one: a ratio that must be 0."""
-    return _within(role.least, role.most, real=role.least < role.most)
+    return _within(role.least, role.most, real=role.least < role.most, limited=False)
 
 
 @values.register
 def _(role: roles.Padding, site: Site) -> InputValues:
     """Reflect padding allows fewer than there are elements."""
-    return _within(0, 2 if site.attribute("mode", b"constant") == b"constant" else 1)
+    return _within(0, 2 if site.attribute("mode", b"constant") == b"constant" else 1, limited=False)
 
 
 @values.register
 def _(role: roles.ZeroPoint, site: Site) -> InputValues | None:
     """Zero points other than 0 are invalid for products in int32."""
     found = site.types.get(site.node.input[site.position])
-    return _within(0, 0) if found is not None and found.dtype == TensorProto.INT32 else None
+    return _within(0, 0, limited=False) if found is not None and found.dtype == TensorProto.INT32 else None
 
 
 # ---- shapes
@@ -85,7 +80,7 @@ def _(role: roles.ZeroPoint, site: Site) -> InputValues | None:
 @values.register
 def _(role: roles.Extents, site: Site) -> InputValues:
     """Small ones, so that the result fits any memory."""
-    return _within(1, 4)
+    return _within(1, 4, limited=False)
 
 
 @values.register
@@ -97,8 +92,11 @@ def _(role: roles.TargetShape, site: Site) -> InputValues:
 def _(role: roles.BroadcastShape, site: Site) -> InputValues:
     of = site.at(role.of)
     shape = site.shape(of) or ()
-    spans = [_span(1, 3) if d == 1 else _span(site.extent(of, a), site.extent(of, a)) for a, d in enumerate(shape)]
-    return InputValues("each", (_span(1, 3), *spans))
+    spans = [
+        IntegerRange(1, 3) if d == 1 else IntegerRange(site.extent(of, a), site.extent(of, a))
+        for a, d in enumerate(shape)
+    ]
+    return InputValues("each", (IntegerRange(1, 3), *spans))
 
 
 @values.register(roles.Scales)
@@ -110,9 +108,9 @@ def _resized(role: roles.Scales | roles.ResizedShape, site: Site) -> InputValues
     chosen = [int(a) for a in site.attribute("axes", range(len(shape)))]
     spans = []
     for axis in chosen:
-        extent = CountedExtent((), 1) if isinstance(role, roles.Scales) else site.extent(of, axis)
+        extent = 1 if isinstance(role, roles.Scales) else site.extent(of, axis)
         stays = axis in (0, 1) and len(shape) > 2
-        spans.append(_span(extent, extent if stays else extent.times(2)))
+        spans.append(IntegerRange(extent, extent if stays else 2 * extent))
     return InputValues("each", tuple(spans))
 
 
@@ -121,14 +119,14 @@ def _(role: roles.Region, site: Site) -> InputValues:
     if len(site.node.input) == 2:  # Resize of operator set 10
         return _resized(roles.Scales(role.of), site)
     rank = len(site.shape(site.at(role.of)) or ())
-    return InputValues("each", (*[_span(0, 0)] * rank, *[_span(1, 1)] * rank))
+    return InputValues("each", (*[IntegerRange(0, 0)] * rank, *[IntegerRange(1, 1)] * rank))
 
 
 @values.register
 def _(role: roles.Boxes, site: Site) -> InputValues:
     """Boxes inside the image: a corner near its first pixel, and a later one."""
-    far = [_span(1, site.extent(site.at(role.of), a)) for a in (-1, -2)]
-    return InputValues("each", (_span(0, 1), _span(0, 1), *far), real=True)
+    far = [IntegerRange(1, site.extent(site.at(role.of), a)) for a in (-1, -2)]
+    return InputValues("each", (IntegerRange(0, 1), IntegerRange(0, 1), *far), real=True)
 
 
 @values.register
@@ -136,7 +134,8 @@ def _(role: roles.GridShape, site: Site) -> InputValues:
     """The batch is that of the matrices."""
     matrix = site.shape(0) or (None, 2, 3)
     return InputValues(
-        "each", (_span(site.extent(0, 0), site.extent(0, 0)), *[_span(1, 4)] * (3 if matrix[1] == 2 else 4))
+        "each",
+        (IntegerRange(site.extent(0, 0), site.extent(0, 0)), *[IntegerRange(1, 4)] * (3 if matrix[1] == 2 else 4)),
     )
 
 
@@ -150,13 +149,13 @@ def _(role: roles.BlockShape, site: Site) -> InputValues:
     return col2im_sizes.block(site)
 
 
-def _unpooled(site: Site) -> Sequence[CountedExtent]:
+def _unpooled(site: Site) -> Sequence[IntLike]:
     """Return the output extent of each spatial axis of MaxUnpool."""
     kernel = site.attribute("kernel_shape", ())
     strides = site.attribute("strides", [1] * len(kernel))
     pads = site.attribute("pads", [0] * 2 * len(kernel))
     return [
-        (site.extent(0, 2 + n) - 1).times(s) + (k - pads[n] - pads[n + len(kernel)])
+        (site.extent(0, 2 + n) - 1) * s + (k - pads[n] - pads[n + len(kernel)])
         for n, (k, s) in enumerate(zip(kernel, strides, strict=False))
     ]  # fmt: skip
 
@@ -164,7 +163,7 @@ def _unpooled(site: Site) -> Sequence[CountedExtent]:
 @values.register
 def _(role: roles.UnpooledShape, site: Site) -> InputValues:
     every = [site.extent(0, 0), site.extent(0, 1), *_unpooled(site)]
-    return InputValues("each", tuple(_span(e, e) for e in every))
+    return InputValues("each", tuple(IntegerRange(e, e) for e in every))
 
 
 # ---- axes, and lengths along them
@@ -199,7 +198,7 @@ def _(role: roles.Start, site: Site) -> InputValues:
 @values.register
 def _(role: roles.Parts, site: Site) -> InputValues:
     scalar = site.shape(site.position) == ()
-    return InputValues("within" if scalar else "parts", (_span(1, _extent(site, role.of, role.axis)),))
+    return InputValues("within" if scalar else "parts", (IntegerRange(1, _extent(site, role.of, role.axis)),))
 
 
 @values.register
@@ -212,7 +211,7 @@ def _(role: roles.ScanLength, site: Site) -> InputValues | None:
     return _within(1, site.extent(first, 1))
 
 
-def _cached(site: Site) -> tuple[CountedExtent, CountedExtent]:
+def _cached(site: Site) -> tuple[IntLike, IntLike]:
     """Return the number of new tokens of GroupQueryAttention, and the total including its KV cache."""
     fresh, past = site.extent(0, 1), site.at("past_key")
     return fresh, fresh + site.extent(past, 2) if site.has(past) else fresh
@@ -223,8 +222,8 @@ def _(role: roles.TotalLength, site: Site) -> InputValues:
     """At most the rows of the rotary table."""
     _, total = _cached(site)
     table = site.at("cos_cache")
-    rows = (_span(0, site.extent(table, 0)),) if site.has(table) else ()
-    return InputValues("within", (_span(total, total), *rows))
+    rows = (IntegerRange(0, site.extent(table, 0)),) if site.has(table) else ()
+    return InputValues("within", (IntegerRange(total, total), *rows))
 
 
 # ---- indices
@@ -242,7 +241,7 @@ def _(role: roles.IndexTuples, site: Site) -> InputValues | None:
     if shape is None:
         return _within(0, site.extent(of, start) - 1)
     many = own[-1] if own and isinstance(own[-1], int) else len(shape)
-    spans = [_span(0, site.extent(of, a) - 1) for a in range(start, min(start + many, len(shape)))]
+    spans = [IntegerRange(0, site.extent(of, a) - 1) for a in range(start, min(start + many, len(shape)))]
     return InputValues("within", tuple(spans)) if spans else None
 
 
@@ -250,7 +249,7 @@ def _(role: roles.IndexTuples, site: Site) -> InputValues | None:
 def _(role: roles.DepthIndex, site: Site) -> InputValues | None:
     """None if the depth is no constant."""
     depth = site.numbers.get(site.node.input[site.at(role.depth)])
-    return None if depth is None else _within(0, CountedExtent(((depth, ()),), -1))
+    return None if depth is None else _within(0, depth - 1)
 
 
 @values.register
@@ -260,7 +259,7 @@ def _(role: roles.PooledIndex, site: Site) -> InputValues:
     kernel, pads = site.attribute("kernel_shape", ()), site.attribute("pads", ())
     strides = site.attribute("strides", [1] * len(kernel))
     grown = math.prod(strides) if not any(pads) and all(k >= s for k, s in zip(kernel, strides, strict=False)) else 1
-    return _within(0, CountedExtent(((grown, tuple(shape)),), -1))
+    return _within(0, grown * math.prod(UNKNOWN_EXTENT if d is None else d for d in shape) - 1)
 
 
 @values.register
@@ -272,15 +271,14 @@ def _(role: roles.GroupIndex, site: Site) -> InputValues:
 def _(role: roles.LastToken, site: Site) -> InputValues:
     fresh, total = _cached(site)
     table = site.at("cos_cache")
-    rows = (_span(0, site.extent(table, 0) - 1),) if site.has(table) else ()
-    return InputValues("within", (_span(fresh - 1, total - 1), *rows))
+    rows = (IntegerRange(0, site.extent(table, 0) - 1),) if site.has(table) else ()
+    return InputValues("within", (IntegerRange(fresh - 1, total - 1), *rows))
 
 
 @values.register
 def _(role: roles.SequenceIndex, site: Site) -> InputValues:
     """Of any entry; the sequence has its length by name if it is an input of the model, else the first is read."""
-    length = parsed(f"{site.node.input[0]}{LENGTH}")
-    return _within(0, CountedExtent(((1, (length,)),)) - 1)
+    return _within(0, Int.name(f"{site.node.input[0]}{LENGTH}") - 1)
 
 
 # ---- what depends on the node

@@ -16,7 +16,8 @@ from onnxfuse.ops import Trait, named
 from onnxfuse.ops.inputs import Condition
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, IntegerRange, Site
+from onnxfuse.symbolic.integer import at_most
+from onnxfuse.verification.inputs.counted_extents import Fitted, InputValues, IntegerRange, Site, extent_at
 from onnxfuse.verification.inputs.counting_inputs import accepted
 from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
 from onnxfuse.verification.run.tensors import innermost, type_name
@@ -54,7 +55,7 @@ class Role:
     @property
     def points(self) -> bool:
         """Whether values beyond some extent are rejected."""
-        return self.kind == "within" and any(s.high.terms for s in self.spans)
+        return self.kind == "within" and any(s.limited for s in self.spans)
 
     def ends(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
         """Return the least and greatest valid value for these dimension sizes; None if any value is valid.
@@ -63,7 +64,7 @@ class Role:
         """
         if self.kind != "within":
             return None
-        known = [s for s in self.spans if s.high.at(sizes) is not None] or self.spans
+        known = [s for s in self.spans if extent_at(s.high, sizes) is not None] or self.spans
         lows, highs = zip(*(s.at(sizes) for s in known), strict=True)
         high = min(highs)
         # If two spans do not intersect, the smaller values are the safe ones: indices beyond a table are rejected.
@@ -169,9 +170,9 @@ def _role(name: str, graph: _Scope) -> Role:
 def _moved(span: IntegerRange, shift: int) -> IntegerRange:
     """Return the values such that adding `shift` yields these; non-negative if these are."""
     low = span.low - shift
-    if not low.terms and span.low.plus >= 0:
-        low = CountedExtent((), max(0, low.plus))
-    return IntegerRange(low, span.high - shift)
+    if isinstance(low, int) and at_most(0, span.low):
+        low = max(0, low)
+    return replace(span, low=low, high=span.high - shift)
 
 
 def _one_hot(use: _Use, known: Ranges) -> IntegerRange | None:
@@ -179,10 +180,10 @@ def _one_hot(use: _Use, known: Ranges) -> IntegerRange | None:
     if use.node.op_type != ops.Equal or use.node.domain or use.node.input[1 - use.position] not in known:
         return None
     first, end = known[use.node.input[1 - use.position]]
-    return IntegerRange(CountedExtent((), first), CountedExtent((), end - 1))
+    return IntegerRange(first, end - 1, limited=False)
 
 
-PART_OF_A_SIZE = IntegerRange(CountedExtent((), 1), CountedExtent((), 4))
+PART_OF_A_SIZE = IntegerRange(1, 4, limited=False)
 """A value that is concatenated with others into a shape."""
 
 
