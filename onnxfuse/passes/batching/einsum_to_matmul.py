@@ -70,6 +70,9 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
         return None
     if not both.issuperset(summed) or any(differ(sizes[0][a], sizes[1][a]) for a in both):  # extent 1, broadcast
         return None
+    # Along a summed axis an Einsum broadcasts an extent of 1, a product does not: of unknown ones it may be.
+    if any(sizes[0][a] is None or sizes[0][a] != sizes[1][a] for a in summed):
+        return None
     first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # the result is rows, then columns
     rows, columns = alone[first], alone[1 - first]
     apart = [rows] if batch else [[a] for a in rows]  # MatMul accepts any leading axes with one matrix

@@ -40,7 +40,8 @@ def _length(graph: Graph, node: Node) -> list[NodeProto] | None:
 
 def _side_by_side(graph: Graph, node: Node) -> list[NodeProto] | None:
     elements, attributes = _elements(graph, node.inputs[0]), graph.attributes(node)
-    if not elements:
+    # ONNX Runtime skips a tensor without elements, of whatever rank, in a sequence, and refuses it in a Concat.
+    if not elements or len(ranks := {graph.type(v).rank for v in elements}) > 1 or None in ranks:
         return None
     axis, (output,) = int(str(attributes["axis"])), node.outputs
     apart: list[NodeProto] = []

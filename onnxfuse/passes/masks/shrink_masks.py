@@ -35,7 +35,7 @@ def shrink_masks(graph: Graph) -> bool:
             small = slim.of(value, DEPTH) if value else value
             others = [v for i, v in enumerate(node.inputs) if v and i != position]
             if small == value or not _keeps_shape(graph, small, value, others):
-                slim.waiting.clear()
+                slim.discard()
                 continue
             inputs = [small if i == position else v for i, v in enumerate(node.inputs)]
             graph.replace([node], [*slim.made(small), _with_inputs(node, inputs, node.outputs)])
@@ -72,12 +72,17 @@ class _Slim:
     """Memoized results: a value in the graph, or that no smaller one is known."""
     waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
     """Nodes not yet inserted into the graph, by what they compute, with the value that each replaces."""
+    pending: dict[str, str] = field(default_factory=dict)
+    """The same by the values that they replace."""
 
     def of(self, value: str, depth: int) -> str:
         """Return the smallest known value that broadcasts to `value`; by default itself."""
+        if value in self.pending:
+            return self.pending[value]
         if value not in self.known:
             found = self._search(value, depth)
             if found in self.waiting:
+                self.pending[value] = found
                 return found
             self.known[value] = found
         return self.known[value]
@@ -101,6 +106,11 @@ class _Slim:
         self.waiting[name] = value, _with_inputs(node, inputs, [name])
         return name
 
+    def discard(self) -> None:
+        """Forget the pending nodes."""
+        self.waiting.clear()
+        self.pending.clear()
+
     def made(self, name: str) -> list[Node]:
         """Return the pending nodes that `name` depends on, in order, and mark them as inserted."""
         nodes: dict[str, Node] = {}
@@ -114,7 +124,7 @@ class _Slim:
                 self.known[value] = name
 
         visit(name)
-        self.waiting.clear()
+        self.discard()
         return list(nodes.values())
 
 
@@ -124,7 +134,7 @@ def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> N
     proto.input[:] = inputs
     proto.output[:] = outputs
     if proto.name and tuple(outputs) != node.outputs:
-        proto.name += ".row"
+        proto.name += outputs[0].removeprefix(node.outputs[0])  # ".row", with the number that makes it unique
     return Node(proto)
 
 

@@ -22,6 +22,8 @@ from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 11
 """First operator set in which a Resize may have sizes."""
+OPTIONAL_SINCE = 13
+"""First operator set in which a Resize to sizes may omit its scales: before, they are an empty tensor."""
 CROPPED = b"tf_crop_and_resize"
 SMOOTH = (b"linear", b"cubic")
 """Modes in which a scale larger by one float32 ulp gives the same image except for the last bits."""
@@ -133,5 +135,16 @@ def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
     new = onnx.NodeProto()
     new.CopyFrom(node.proto)
     del new.input[2:]
-    new.input.extend(["", name] if isinstance(numbers, list) else [name])
+    new.input.extend([_no_scales(graph, node), name] if isinstance(numbers, list) else [name])
     graph.replace([node], [Node(n) for n in (*made, new)])
+
+
+def _no_scales(graph: Graph, node: Node) -> str:
+    """Return the input for omitted scales: "", or a tensor without elements where the operator set requires one."""
+    if graph.opset >= OPTIONAL_SINCE:
+        return ""
+    if graph.element_count(node.inputs[2]) == 0:
+        return node.inputs[2]
+    name = graph.fresh(f"{node.outputs[0]}.scales")
+    graph.add_constant(name, np.empty(0, np.float32))
+    return name

@@ -1,7 +1,7 @@
 """A random graph that grows node by node: each node is run at once, so that shapes and types need no telling."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -131,7 +131,7 @@ class Grower(Maker):
                 raise RefusedError(f"{op} has no {unknown}")
         names = [f"v{len(self.nodes)}{'_' * i}" for i in range(outputs)]
         node = helper.make_node(op, list(inputs), names, f"n{len(self.nodes)}", domain=domain, **attributes)
-        if op in NEVER_EMPTY and any(not self.found[v].size for v in inputs if v):
+        if self._is_run_by_accident(op, inputs, attributes):
             raise RefusedError
         self.add_nodes([node], names)
         return names[0] if outputs == 1 else names
@@ -143,6 +143,18 @@ class Grower(Maker):
             self._check(array)
             self.found[name] = array
         self.nodes.extend(nodes)
+
+    def _is_run_by_accident(self, op: str, inputs: Sequence[str], attributes: Mapping[str, object]) -> bool:
+        """Return whether ONNX Runtime makes of these operands what no definition says, and what nobody means."""
+        read = [self.found.get(v) for v in inputs]
+        if op in NEVER_EMPTY and any(array is not None and not array.size for array in read):
+            return True
+        if op.startswith("Reduce") and not self.found[inputs[0]].size:
+            # Of no numbers it keeps the extents of axes that are counted from the end.
+            axes = attributes.get("axes", self.found[inputs[1]] if len(inputs) > 1 else ())
+            return bool(np.any(np.asarray(axes) < 0))
+        # An extent that is computed and happens to be 0 copies the one that it takes the place of.
+        return op == "Reshape" and 0 in self.found[inputs[1]] and inputs[1] not in {t.name for t in self.weights}
 
     def along(self, op: str, x: str, axes, attribute: str = "axes", **attributes) -> str:
         """Add a node whose axes are an attribute or an input, as the operator set has it."""

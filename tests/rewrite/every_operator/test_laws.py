@@ -4,8 +4,13 @@ import numpy as np
 import onnx
 import pytest
 
+<<<<<<< HEAD
 from tests.rewrite.every_operator.laws import Case, broken, by_reference, case, differs, tried
 from tests.rewrite.every_operator.workers import REFUSED_MADE
+=======
+from tests.rewrite.every_operator.grow import Grower, RefusedError
+from tests.rewrite.every_operator.laws import Case, broken, case, differs
+>>>>>>> lane-graphs
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -39,6 +44,7 @@ def test_what_a_tie_decides_is_rounding_and_what_none_decides_is_not(rank: int) 
     assert str(said).startswith("'z' is off by 0.99999")
 
 
+<<<<<<< HEAD
 def test_what_onnx_runtime_itself_does_not_run_is_told_from_a_mistake() -> None:
     """A Cast to float32 that it inserts into the branch of an If reads nothing: the plain nodes fail as well."""
     found = tried(1004083)
@@ -60,3 +66,63 @@ def test_a_model_that_runs_nowhere_or_gives_something_else_is_a_mistake() -> Non
         "r = Cast <to = 11> (x) y = Neg(r)",
     ):
         assert not by_reference(one, onnx.parser.parse_model(odd.format(text)), before), text
+=======
+@pytest.mark.parametrize("seed", [13194, 15649, 1010055, 1020632, 1022752])
+def test_a_graph_is_of_bfloat16_only_where_each_operator_takes_it(seed: int) -> None:
+    """Behind an operator that is none of ONNX's the checker knows no types: they are declared for it."""
+    assert case(seed).dtype == onnx.TensorProto.FLOAT
+
+
+COUNT = """<ir_version: 8, opset_import: ["" : 17]> agraph (float[1] x, float[1] y) => (float[N] z)
+<float[1] one = {1.0}, float[1] a_bit_less = {0.9999999}, float[1] half = {0.5}> {
+    u = Mul (x, FACTOR)
+    both = Concat <axis = 0> (u, y)
+    z = Unique (both)
+}"""
+
+
+@pytest.mark.parametrize(("factor", "rounding"), [("a_bit_less", True), ("half", False)])
+def test_how_many_are_unique_is_rounding_where_a_rounding_step_decides_it(factor: str, *, rounding: bool) -> None:
+    """1 and 1 - 1e-7 are one number or two; of 1 and 2 no rounding makes one."""
+    original, changed = (onnx.parser.parse_model(COUNT.replace("FACTOR", f)) for f in ("one", factor))
+    y = 1.0 if rounding else 0.5
+    one = Case(original, {"x": np.ones(1, np.float32), "y": np.full(1, y, np.float32)}, onnx.TensorProto.FLOAT)
+    said = differs(one, changed)
+    assert said is None if rounding else said == "'z' is float32[1], not float32[2]"
+
+
+def test_a_rounding_step_of_a_small_number_is_the_smallest_number_of_its_type() -> None:
+    """Between 0 and 6e-8 float16 has none: a mean that is off by that much is off by a rounding."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> agraph (float16[1] x) => (float16[1] y)
+      <float16[1] tiny = {STEPS}> { y = Sub (x, tiny) }"""
+    original, off, far = (onnx.parser.parse_model(text.replace("STEPS", f"{n}")) for n in (2, 1, 40))
+    one = Case(original, {"x": np.full(1, 3 * 2.0**-24, np.float16)}, onnx.TensorProto.FLOAT16)
+    assert differs(one, off) is None
+    assert differs(one, far) is not None
+
+
+def test_extents_that_are_counted_by_numbers_are_counted_by_the_same() -> None:
+    """No rounding step moves the limit of a Range: [0, 2) in steps of 0.25 are eight numbers, and no ninth."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> agraph (float[1] x) => (float[2,4] z)
+      <float start = {0}, float limit = {2}, float step = {0.25}, int64[2] shape = {2,4}> {
+        r = Range (start, limit, step)
+        s = Reshape (r, shape)
+        z = Add (s, x)
+      }"""
+    original, changed = (onnx.parser.parse_model(text) for _ in range(2))
+    changed.graph.node[2].op_type = "Sub"
+    one = Case(original, {"x": np.full(1, 0.5, np.float32)}, onnx.TensorProto.FLOAT)
+    assert str(differs(one, changed)).startswith("'z' is off by")
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd", "ReduceL1"])
+def test_what_onnx_runtime_makes_of_nothing_by_accident_is_no_case(op: str) -> None:
+    """Of no numbers it keeps axes that are counted from the end; a computed extent of 0 copies another."""
+    g = Grower(np.random.default_rng(0), onnx.TensorProto.FLOAT, opset=20)
+    empty = g.input((2, 0, 8), np.zeros((2, 0, 8), np.float32))
+    assert g.found[g.along(op, empty, [1, 2])].shape == (2, 1, 1)
+    with pytest.raises(RefusedError):
+        g.along(op, empty, [-1, -2])
+    with pytest.raises(RefusedError):
+        g.add("Reshape", [empty, g.add("Concat", [g.add("Shape", [empty], start=1, end=2), g.ints(-1)], axis=0)])
+>>>>>>> lane-graphs

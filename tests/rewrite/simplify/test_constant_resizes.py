@@ -112,3 +112,16 @@ def test_other_scales_stay(shape: str, scales: str) -> None:
         next(onnx.numpy_helper.to_array(w) for w in made.graph.initializer if w.name == resize.input[2]),
         np.array([float(s) for s in scales.split(",")], np.float32),
     )
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13])
+def test_a_resize_to_sizes_is_valid_in_each_operator_set(opset: int) -> None:
+    """Until operator set 13 scales that are not given are a tensor without elements, not an empty name."""
+    text = """g (float[1,2,7,20] x, int64[4] sizes) => (float[1,2,14,40] y) <float[0] none = {}> {
+      r = Resize <mode = "nearest"> (x, none, none, sizes)  y = Neg (r) }"""
+    made = parse(text, opset)
+    made.graph.value_info.append(onnx.helper.make_tensor_value_info("r", 1, [1, 2, 14, 40]))
+    pipeline.run(made, rules=())
+    onnx.checker.check_model(made, full_check=True)
+    resize = next(n for n in made.graph.node if n.op_type == "Resize")
+    assert resize.input[3] != "sizes"

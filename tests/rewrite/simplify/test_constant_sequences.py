@@ -1,8 +1,9 @@
 """Elements of sequences are read where they were put in; what is not known stays."""
 
+import numpy as np
 import pytest
 
-from tests.rewrite.small import fuses
+from tests.rewrite.small import fuses, ops, optimize, parse, run
 
 WEIGHTS = "int64 p0 = {0}, int64 p1 = {1}, int64 last = {-1}"
 
@@ -77,3 +78,16 @@ def test_the_number_of_elements_is_known() -> None:
       a = Sin (x)  s = SequenceConstruct (a, x)  n = SequenceLength (s)  f = Cast <to = 1> (n)  y = Mul (x, f)
     }}"""
     assert alone(text) == ["Mul"]
+
+
+def test_elements_of_other_ranks_stay_a_sequence() -> None:
+    """ONNX Runtime skips what has no elements, of whatever rank; in a Concat it refuses it."""
+    text = """g (float[1,5,4,0] x) => (float[A,B,C,D] y) <int64 p0 = {0}> {
+      s = SplitToSequence <axis = 0, keepdims = 0> (x)  t = SequenceInsert (s, x, p0)
+      y = ConcatFromSequence <axis = 0> (t)
+    }"""
+    made, _ = optimize(parse(text), "softmax")
+    assert ops(made)[-1] == "ConcatFromSequence"
+    x = np.zeros((1, 5, 4, 0), np.float32)
+    (before,), (after,) = (run(model, {"x": x}) for model in (parse(text), made))
+    assert before.shape == after.shape

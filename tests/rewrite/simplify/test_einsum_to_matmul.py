@@ -88,3 +88,12 @@ def test_the_rest_stays(equation: str) -> None:
     kind = LEFT[equation].partition("[")[0]
     model = parse(f"""g ({LEFT[equation]}) => ({kind}[] y) {{ y = Einsum <equation = "{equation}"> ({names}) }}""")
     assert not einsum_to_matmul(Graph(model.graph, infer(model).graph, 17))
+
+
+@pytest.mark.parametrize("shape", ["1,5,S", "1,5,A", "B,C,D"])
+def test_a_sum_over_extents_that_may_differ_stays(shape: str) -> None:
+    """Along a summed axis an Einsum repeats an extent of 1, and a product does not: only equal ones are a product."""
+    model = parse(f"""g (float[1,5,A] x, float[{shape}] like, float[8,2] w) => (float[U,V,2] y) {{
+      s = Shape (like) e = Expand (x, s) y = Einsum <equation = "abc,cn->abn"> (e, w) }}""")
+    made, _ = optimize(model, "expand")
+    assert "Einsum" in ops(made)

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
-from tests.rewrite.small import run
+from tests.rewrite.small import assert_same_numbers, optimize, parse, run
 
 SCALARS = {"a scalar": (), "one element": (1,)}
 
@@ -84,3 +84,13 @@ def test_a_number_beside_a_view_without_axes_makes_one() -> None:
     feeds = {"x": np.ones((1, 2, 1, 1), np.float32)}
     (before,), (after,) = run(one, feeds), run(onnxfuse.optimize(one), feeds)
     assert (after.shape, after.tolist()) == (before.shape, before.tolist())
+
+
+def test_a_value_that_is_read_twice_is_made_smaller_once() -> None:
+    """Sub(a, a) of an expanded value reads one smaller value, whose node has a name of its own."""
+    text = """g (float[3,1] x, float[2,3,4] s) => (float[2,3,4] y) <int64[3] two = {2,3,1}, float half = {0.5}> {
+      [e] v = Expand (x, two)  [a] a = Mul (v, half)  [b] b = Sub (a, a)  [y] y = Add (s, b)
+    }"""
+    made, _ = optimize(parse(text), ())
+    assert [n.op_type for n in made.graph.node] == ["Mul", "Sub", "Add"]
+    assert_same_numbers(parse(text), made)
