@@ -1,0 +1,106 @@
+"""The work of optimizing grows with the graph and not with its square, whatever the graph's form.
+
+Work is counted in calls of Python functions, which are the same on every machine: twice the nodes may take little more
+than twice the calls.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import numpy as np
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.helper import make_node, make_tensor_value_info
+
+from onnxfuse.passes import pipeline
+
+MORE = 2.3
+"""Calls for twice the nodes, at most: some steps sort, or search a sorted list."""
+
+
+def model(nodes: list[NodeProto], outputs: list[str], weights: list[TensorProto] | None = None) -> ModelProto:
+    """Return a model of float32 with the input x."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        weights or [],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def weight(number: int) -> TensorProto:
+    """Return a matrix unlike that of any other number."""
+    return numpy_helper.from_array(np.eye(8, dtype=np.float32) * number + 0.5, f"w{number}")
+
+
+def chain(count: int) -> ModelProto:
+    """Return a chain of activations."""
+    values = ["x", *(f"v{i}" for i in range(count))]
+    nodes = [make_node("Relu" if i % 2 else "Tanh", [values[i]], [values[i + 1]]) for i in range(count)]
+    return model(nodes, [values[-1]])
+
+
+def layers(count: int) -> ModelProto:
+    """Return a chain of MatMul, Add and Relu, with weights of its own for each."""
+    nodes, value = list[NodeProto](), "x"
+    for i in range(count // 3):
+        nodes.append(make_node("MatMul", [value, f"w{i}"], [f"m{i}"]))
+        nodes.append(make_node("Add", [f"m{i}", f"b{i}"], [f"a{i}"]))
+        nodes.append(make_node("Relu", [f"a{i}"], [value := f"r{i}"]))
+    biases = [numpy_helper.from_array(np.full(8, i, np.float32), f"b{i}") for i in range(count // 3)]
+    return model(nodes, [value], [weight(i) for i in range(count // 3)] + biases)
+
+
+def tree(count: int) -> ModelProto:
+    """Return products of one value that are added in pairs, level by level."""
+    nodes = [make_node("MatMul", ["x", f"w{i}"], [f"p{i}"]) for i in range(count // 2)]
+    level = [n.output[0] for n in nodes]
+    while len(level) > 1:
+        pairs = list(zip(level[::2], level[1::2], strict=False))
+        sums = [f"{a}+{b}" for a, b in pairs]
+        nodes += [make_node("Add", [*pair], [out]) for pair, out in zip(pairs, sums, strict=True)]
+        level = sums + level[2 * len(pairs) :]
+    return model(nodes, level, [weight(i) for i in range(count // 2)])
+
+
+def branches(count: int) -> ModelProto:
+    """Return independent branches from one value, each with an output."""
+    nodes = [make_node("MatMul", ["x", f"w{i}"], [f"p{i}"]) for i in range(count // 2)]
+    nodes += [make_node("Sigmoid", [f"p{i}"], [f"y{i}"]) for i in range(count // 2)]
+    return model(nodes, [f"y{i}" for i in range(count // 2)], [weight(i) for i in range(count // 2)])
+
+
+def equal_operands(count: int) -> ModelProto:
+    """Return a Concat of equal values."""
+    nodes = [make_node("Relu", ["x"], [f"r{i}"]) for i in range(count)]
+    return model([*nodes, make_node("Concat", [f"r{i}" for i in range(count)], ["y"], axis=1)], ["y"])
+
+
+def calls_to_optimize(built: ModelProto) -> int:
+    """Return how many Python functions are called while a model is optimized."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        pipeline.run(built)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("form", [chain, layers, tree, branches, equal_operands])
+def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
+    """Twice the nodes take little more than twice the calls."""
+    sizes = (192, 384)
+    for nodes in sizes:
+        pipeline.run(form(nodes))  # fills the caches: kernels of one kind are planned once
+    once, twice = (calls_to_optimize(form(nodes)) for nodes in sizes)
+    assert twice <= MORE * once, f"{once} calls, then {twice}"
