@@ -4,13 +4,9 @@ import numpy as np
 import onnx
 import pytest
 
-<<<<<<< HEAD
+from tests.rewrite.every_operator.grow import Grower, RefusedError
 from tests.rewrite.every_operator.laws import Case, broken, by_reference, case, differs, tried
 from tests.rewrite.every_operator.workers import REFUSED_MADE
-=======
-from tests.rewrite.every_operator.grow import Grower, RefusedError
-from tests.rewrite.every_operator.laws import Case, broken, case, differs
->>>>>>> lane-graphs
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -44,7 +40,6 @@ def test_what_a_tie_decides_is_rounding_and_what_none_decides_is_not(rank: int) 
     assert str(said).startswith("'z' is off by 0.99999")
 
 
-<<<<<<< HEAD
 def test_what_onnx_runtime_itself_does_not_run_is_told_from_a_mistake() -> None:
     """A Cast to float32 that it inserts into the branch of an If reads nothing: the plain nodes fail as well."""
     found = tried(1004083)
@@ -66,7 +61,8 @@ def test_a_model_that_runs_nowhere_or_gives_something_else_is_a_mistake() -> Non
         "r = Cast <to = 11> (x) y = Neg(r)",
     ):
         assert not by_reference(one, onnx.parser.parse_model(odd.format(text)), before), text
-=======
+
+
 @pytest.mark.parametrize("seed", [13194, 15649, 1010055, 1020632, 1022752])
 def test_a_graph_is_of_bfloat16_only_where_each_operator_takes_it(seed: int) -> None:
     """Behind an operator that is none of ONNX's the checker knows no types: they are declared for it."""
@@ -125,4 +121,3 @@ def test_what_onnx_runtime_makes_of_nothing_by_accident_is_no_case(op: str) -> N
         g.along(op, empty, [-1, -2])
     with pytest.raises(RefusedError):
         g.add("Reshape", [empty, g.add("Concat", [g.add("Shape", [empty], start=1, end=2), g.ints(-1)], axis=0)])
->>>>>>> lane-graphs
