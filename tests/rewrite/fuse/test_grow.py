@@ -258,10 +258,10 @@ def test_arithmetic_on_shapes_is_left_alone() -> None:
 def test_shapes_beside_what_comes_of_constants_stay_there_too() -> None:
     """ONNX Runtime computes what depends on constants alone before it places nodes; one that is large stays away."""
     text = """g (float[N,C] x) => (float[K] y) <float[K] c = {VALUES}> {
-      size = Size (x) f = Cast <to = 1> (size) k = Round (c) a = Mul (f, k) b = Add (a, k) y = Neg (b)
+      size = Size (x) f = Cast <to = 1> (size) k = Softmax (c) a = Mul (f, k) b = Add (a, k) y = Neg (b)
     }"""
     small, large = (text.replace("K]", f"{n}]").replace("VALUES", ",".join(["2.5"] * n)) for n in (100, 101))
-    assert fuses(small) == ["Size", "Cast", "Round", "Mul", "Add", "Neg"]
+    assert fuses(small) == ["Size", "Cast", "Softmax", "Mul", "Add", "Neg"]
     assert "{" in "".join(fuses(large))
 
 
@@ -345,6 +345,17 @@ def test_every_activation_of_onnx_fuses_after_a_product() -> None:
           m = MatMul (x, w) h = Add (m, b) y = {name} {attributes} (h)
         }}"""
         assert fuses(text, "linear", opset=20) == ["MatMul", f"{{Add {name}}}"], op
+
+
+@pytest.mark.parametrize("name", ["Gelu", "FastGelu", "QuickGelu", "ScaledSiLU"])
+def test_every_activation_of_onnx_runtime_fuses_after_a_product(name: str) -> None:
+    """As those of ONNX do."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[N,2] x) => (float[N,2] y) <float[2,2] w = {{1,-2,3,4}}, float[2] b = {{0.5,-1}}> {{
+      m = MatMul (x, w) h = Add (m, b) y = com.microsoft.{name} (h)
+    }}"""
+    made, _ = optimize(parse(text), "linear")
+    assert ops(made) == ["MatMul", f"{{Add {name}}}"]
 
 
 def test_activations_with_operands_fuse_after_a_product() -> None:
