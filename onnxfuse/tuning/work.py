@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxfuse import ops
 from onnxfuse.cuda.planning.measurements import Key, key
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.concrete_shapes import Shape, every_graph
 from onnxfuse.graph.graph import captured
 from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.host_values import SHAPE_READERS
 from onnxfuse.model.overridable import overridable
 from onnxfuse.model.schema import is_random
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
@@ -84,7 +84,7 @@ def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
     constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer} - {*overridable(model)}
     known = set[str]()
     for node in (n for graph in every_graph(model.graph) for n in graph.node):
-        if node.op_type in (ops.Shape, ops.Size):
+        if node.op_type in SHAPE_READERS:
             shape = types.get(node.input[0], UNKNOWN).shape
             decided = shape is not None and all(isinstance(d, int) for d in shape)
         else:
