@@ -237,7 +237,7 @@ def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
             raise RuleError(f"{reader.place(f'part.{name}')}: a part is written [[fuse.part.{name}]]")
         what = f"[[fuse.part.{name}]]"
         for table in spellings:
-            reader.keys(table, {"pattern", "where", "let", "realize"}, what)
+            reader.keys(table, {"pattern", "shapes", "where", "let", "realize"}, what)
         read[name] = [(table, reader.want(table, "pattern", str, what)) for table in spellings]
 
     def complete(name: str, above: tuple[str, ...]) -> None:
@@ -259,15 +259,16 @@ def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
 
 def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) -> Alternative:
     pattern = patterns.parse(text, reader.place(text), parts, part=True)
-    where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
-    let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
+    shapes = reader.shapes(table)
+    where = tuple(Line(line, reader.place(line), shapes) for line in reader.lines(table, "where"))
+    let = {k: Line(str(v), reader.place(str(v)), shapes) for k, v in reader.optional(table, "let", dict, {}).items()}
     realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
-    return Alternative(pattern, where, let, realize)
+    return Alternative(pattern, shapes, where, let, realize)
 
 
 def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
     """Yield one anchor per operator that can be at the root of the table's pattern."""
-    known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel", "exact"}
+    known = {"pattern", "optional", "shapes", "about", "where", "cost", "let", "realize", "kernel", "exact"}
     reader.keys(table, known, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize, realizable = _realize(reader, table)
@@ -278,7 +279,8 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
     exact = reader.optional(table, "exact", str, "")
     if exact not in ("", EXACT_TOO, EXACT_ONLY):
         raise RuleError(f'{reader.place("exact")}: `exact` is "{EXACT_TOO}" or "{EXACT_ONLY}", not \'{exact}\'')
-    whole = _with_optional(reader, table, patterns.parse(text, reader.place(text), parts))
+    whole = reader.shaped(patterns.parse(text, reader.place(text), parts), table)
+    whole = _with_optional(reader, table, whole)
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
             _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about, exact)
@@ -327,16 +329,16 @@ def _anchor(
         reader.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
     predicates.bound(pattern)
     return Anchor(
-        pattern, reader.where(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
+        pattern, reader.where_shaped(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
         reader.where(kernel, pattern), reader.where(realizable, pattern), reader.where(about, pattern),
         exact,
     )  # fmt: skip
 
 
 def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
-    reader.keys(table, {"pattern", "where"}, "[[fuse.ending]]")
-    pattern = reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]"))
-    return Anchor(pattern, reader.where(reader.lines(table, "where"), pattern))
+    reader.keys(table, {"pattern", "shapes", "where"}, "[[fuse.ending]]")
+    pattern = reader.shaped(reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]")), table)
+    return Anchor(pattern, reader.where_shaped(reader.lines(table, "where"), pattern))
 
 
 def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:

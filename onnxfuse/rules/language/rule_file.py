@@ -14,6 +14,8 @@ from onnxfuse.rules.language.fuse_table import Fuse, read_fuse, read_parts
 from onnxfuse.rules.language.predicate import Binding, Predicate
 from onnxfuse.rules.pattern import pattern as patterns
 from onnxfuse.rules.pattern.pattern import Parts, Pattern
+from onnxfuse.rules.pattern.shapes import Shapes, WrittenShape
+from onnxfuse.rules.pattern.shapes import read as read_shapes
 from onnxfuse.support.bounded_text import read_text, read_toml
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
@@ -197,8 +199,8 @@ class Reader:
         """Memoized text searches: each anchor looks up each of its conditions again."""
 
     def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
-        self.keys(table, {"from", "to", "about", "where", "let", "optional"}, what)
-        source = self.pattern(self.want(table, "from", str, what))
+        self.keys(table, {"from", "to", "shapes", "about", "where", "let", "optional"}, what)
+        source = self.shaped(self.pattern(self.want(table, "from", str, what)), table)
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
         labels = source.labels | {binding.label for binding in let}
@@ -211,7 +213,8 @@ class Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        about, where = (self.where(self.lines(table, key), source) for key in ("about", "where"))
+        about = self.where(self.lines(table, "about"), source)
+        where = self.where_shaped(self.lines(table, "where"), source)
         return Rewrite(source, target, where, optional, let, about)
 
     def layout(self, table: dict[str, Any]) -> Layout:
@@ -274,6 +277,23 @@ class Reader:
 
     def where(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
         return tuple(predicates.parse(line, pattern, f"{self.place(line)}: where") for line in lines)
+
+    def where_shaped(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
+        """Return the conditions that the table's shapes are, then those in `lines`."""
+        return (*predicates.parse_shapes(pattern.shapes, pattern), *self.where(lines, pattern))
+
+    def shaped(self, pattern: Pattern, table: dict[str, Any]) -> Pattern:
+        """Return the pattern of a table with the shapes that the table gives."""
+        return replace(pattern, shapes=self.shapes(table))
+
+    def shapes(self, table: dict[str, Any]) -> Shapes:
+        """Return the shapes that a table gives its values."""
+        lines = self.optional(table, "shapes", dict, {})
+        odd = next((v for v in lines.values() if not isinstance(v, str)), "")
+        if odd != "":
+            raise RuleError(f'{self.place("shapes")}: a shape is a line of axes, as "B S D", got {shown(odd)}')
+        each = ((value, text) for key, text in lines.items() for value in key.split())
+        return read_shapes(tuple(WrittenShape(value, text, self.place(f'"{text}"')) for value, text in each))
 
     def let(self, lines: dict[str, Any], pattern: Pattern) -> tuple[Binding, ...]:
         return tuple(
