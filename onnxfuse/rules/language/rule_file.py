@@ -1,7 +1,7 @@
 """Rule files: one TOML file per fusion, parsed and validated here, with errors by file and line."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,8 @@ TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
 
 FORMERLY = {
-    "define": "a part is written [[fuse.part.NAME]], without `name`",
+    "define": "a part is written [[part.NAME]], without `name`",
+    "part": "a part is written [[part.NAME]], beside [fuse]",
     "epilogue": "pointwise nodes behind the anchor join wherever the template allows it; delete the line",
     "library": "an anchor that the template does not compute stays a plain node by itself; delete the line",
     "terms_last": "a template that wants them so stores weights of float32 so by itself; delete the line",
@@ -120,7 +121,7 @@ def parts_file() -> Path:
 def shared_parts() -> Parts:
     """Return the shared parts that all rule files may use by name."""
     text, data = _read(parts_file())
-    reader = Reader(parts_file(), text, spellings=True, shared={})
+    reader = Reader(parts_file(), text, spellings=True, parts={})
     reader.keys(data, {"part"}, "the file of parts")
     return read_parts(reader, reader.want(data, "part", dict, "the file of parts"), {})
 
@@ -162,10 +163,14 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     """
     text, data = _read(path)
     shared = shared_parts()
-    reader = Reader(path, text, spellings=spellings, shared=shared)
-    reader.keys(data, {"summary", "optional", "priority", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
+    reader = Reader(path, text, spellings=spellings, parts=shared)
+    keys = {"summary", "optional", "priority", "conditions", "part", "rewrite", "fuse", "channels_last", "example"}
+    reader.keys(data, keys, "a rule file")
+    reader.name_conditions(data)
+    reader.parts = read_parts(reader, reader.optional(data, "part", dict, {}), shared)
     summary = reader.want(data, "summary", str, "a rule file")
-    rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
+    tables = reader.optional(data, "rewrite", list, [])
+    rewrites = tuple(one for table in tables for one in reader.rewrites(table, "[[rewrite]]"))
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
     layout = reader.layout(data) if "channels_last" in data else None
     if not rewrites and fuse is None and layout is None:
@@ -190,17 +195,22 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
 class Reader:
     """Parser of one file's tables; every error names the file and the line."""
 
-    def __init__(self, path: Path, text: str, *, spellings: bool, shared: Parts) -> None:
+    def __init__(self, path: Path, text: str, *, spellings: bool, parts: Parts) -> None:
         self.path = path
         self.text = text
         self.spellings = spellings
-        self.shared = shared
+        self.parts = parts
+        """The parts that patterns may use by name."""
+        self.conditions: dict[str, list[str]] = {}
+        """The conditions that the file names."""
         self.places: dict[str, str] = {}
         """Memoized text searches: each anchor looks up each of its conditions again."""
 
-    def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
+    def rewrites(self, table: dict[str, Any], what: str) -> Iterator[Rewrite]:
+        """Yield the rewrites of a table: one per operator that can be at the root of its pattern."""
         self.keys(table, {"from", "to", "shapes", "about", "where", "let", "optional"}, what)
-        source = self.shaped(self.pattern(self.want(table, "from", str, what)), table)
+        text = self.want(table, "from", str, what)
+        source = self.shaped(patterns.parse(text, self.place(text), self.parts), table)
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
         labels = source.labels | {binding.label for binding in let}
@@ -213,9 +223,12 @@ class Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        about = self.where(self.lines(table, "about"), source)
-        where = self.where_shaped(self.lines(table, "where"), source)
-        return Rewrite(source, target, where, optional, let, about)
+        if self.spellings:
+            for spelling in patterns.every_spelling(source):
+                predicates.spelling_conditions(spelling)
+        for one in patterns.roots(source):
+            about = self.where(self.lines(table, "about"), one)
+            yield Rewrite(one, target, self.where_shaped(self.lines(table, "where"), one), optional, let, about)
 
     def layout(self, table: dict[str, Any]) -> Layout:
         return Layout(tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file")))
@@ -314,10 +327,24 @@ class Reader:
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
-        """Return the conditions under `key`: one expression, or a list whose conjunction must hold."""
+        """Return the conditions under `key`: one expression, or a list whose conjunction must hold; names opened."""
         one = table.get(key)
         lines: list[str] = [one] if isinstance(one, str) else self.optional(table, key, list, [])
-        return lines
+        unknown = next((line for line in lines if line.isidentifier() and line not in self.conditions), None)
+        if unknown is not None:
+            near = did_you_mean(unknown, set(self.conditions))
+            raise RuleError(
+                f"{self.place(unknown)}: '{unknown}' is no condition, and [conditions] does not name it.{near}",
+                "See rules/README.md.",
+            )
+        return [each for line in lines for each in self.conditions.get(line, [line])]
+
+    def name_conditions(self, data: dict[str, Any]) -> None:
+        """Read [conditions]: names under which several tables of the file share conditions."""
+        for name in (table := self.optional(data, "conditions", dict, {})):
+            if not name.isidentifier():
+                raise RuleError(f"{self.place(name)}: '{name}' is no name for conditions", "See rules/README.md.")
+            self.conditions[name] = self.lines(table, name)
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)

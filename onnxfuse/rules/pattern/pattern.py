@@ -100,7 +100,7 @@ class Pattern:
     nodes: tuple[PatternNode, ...]
     text: str
     optional: frozenset[str] = frozenset()
-    """Inputs that may be absent; for an anchor also outputs."""
+    """Inputs that may be absent; for an anchor and a part also outputs."""
     place: str = ""
     """File and line, the prefix of every error."""
     shapes: Shapes = NO_SHAPES
@@ -301,6 +301,7 @@ def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Patt
         pattern,
         inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *left))),
         nodes=(*pattern.nodes[:index], *nodes, *pattern.nodes[index + 1 :]),
+        optional=pattern.optional | {names[v] for v in part.optional},
         spelled=(*pattern.spelled, *([alternative.shapes.renamed(names)] if alternative.shapes.written else [])),
         where=(*pattern.where, *(_reworded(line, {**names, **labels}) for line in alternative.where)),
         let={**pattern.let, **{k: _reworded(text, {**names, **labels}) for k, text in alternative.let.items()}},

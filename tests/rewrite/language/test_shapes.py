@@ -234,7 +234,7 @@ summary = "Two halves that are scaled."
 [fuse]
 template = "pointwise"
 
-[[fuse.part.Scaled]]
+[[part.Scaled]]
 pattern = """(x, s) => (y) { y = Mul (x, s) }"""
 shapes = { x = "A B", s = "B" }
 where = "B % 2 == 0"
