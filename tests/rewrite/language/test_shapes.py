@@ -271,5 +271,7 @@ def test_the_axes_of_a_part_are_its_own(tmp_path: Path) -> None:
     }""")
     told = [n.refusal.reason for n in pipeline.run(odd, [rule]).near]
     assert told == ["B % 2 is 1; the rule wants B % 2 == 0 (B is dim(a, 1))"]
+    flat = parse(onnx.printer.to_text(whole).replace("float[4] d", "float[1,4] d"))
+    assert [n.refusal.reason for n in pipeline.run(flat, [rule]).near] == ["rank(d) is 2, expected 1"]
     refused = pipeline.run(parse(rule.examples[0].text), [rule])
     assert [n.refusal.reason for n in refused.near] == [rule.examples[0].refusal]
