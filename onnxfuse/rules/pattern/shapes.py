@@ -118,13 +118,14 @@ def _line(one: WrittenShape, names: expression.Axes) -> ShapeLine:
 def _axis(index: int, token: str, names: expression.Axes) -> Axis:
     text = token.removesuffix(OR_ONE)
     try:
-        (tree,), many = expression.read_values(text)
+        trees, many = expression.read_values(text)
     except RuleError:
-        tree, many = Word(""), True
-    if many or not _is_extent(tree):
+        trees, many = (), True
+    if many or not _is_extent(trees[0]):
         raise RuleError(
             f"'{token}' is no axis: a name, a whole number, an expression of both, NAME|1, '{ANY}' or '{REST}'", SEE
         )
+    tree = trees[0]
     unbound = sorted(_names(tree) - set(names))
     if unbound:
         near = did_you_mean(unbound[0], names)
