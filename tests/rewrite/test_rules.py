@@ -119,7 +119,7 @@ def test_a_rule_may_write_a_shared_part_its_own_way(tmp_path: Path) -> None:
     """Its own spellings take the place of all that are shared."""
     anchor = "[[fuse.anchor]]\npattern = '(x) => (y) { s = Square (x) y = Sqrt (s) }'\n"
     head = 'summary = "s"\n[fuse]\ntemplate = "pointwise"\n'
-    own = "[[fuse.part.Square]]\npattern = '(x) => (s) { s = Abs (x) }'\n"
+    own = "[[part.Square]]\npattern = '(x) => (s) { s = Abs (x) }'\n"
     (tmp_path / "mine.toml").write_text(head + own + anchor)
     (tmp_path / "shared.toml").write_text(head + anchor)
     by_abs = "g (float[4] x) => (float[4] y) { s = Abs (x) y = Sqrt (s) }"

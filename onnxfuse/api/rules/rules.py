@@ -13,6 +13,7 @@ from onnxfuse.model.validate import validate
 from onnxfuse.passes import phases, pipeline
 from onnxfuse.rules.language import pack, predicate, rule_file
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.pattern import shapes
 from onnxfuse.support.bounded_text import parse_model
 from onnxfuse.support.errors import ModelError, RuleError
 
@@ -63,8 +64,8 @@ def built_in() -> tuple[BuiltIn, ...]:
 
 
 def predicates() -> list[str]:
-    """Return the predicates available in `where`."""
-    return [word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values())]
+    """Return what may stand in `shapes` and the predicates available in `where`."""
+    return [*shapes.TEXTS, *(word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values()))]
 
 
 def kind(one: Rule) -> str:

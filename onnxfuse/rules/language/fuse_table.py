@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FUSE_KEYS = {
     "anchor",
-    "part",
     "split",
     "template",
     "prologue",
@@ -156,8 +155,7 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     if anchor in (ANY_POINTWISE, ANY_MOVEMENT) or anchor is ANY_CONCAT:
         anchors: tuple[Anchor, ...] = ()
     elif isinstance(anchor, list) and anchor:
-        parts = read_parts(reader, reader.optional(table, "part", dict, {}), reader.shared)
-        anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t, parts))
+        anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t))
     else:
         words = f'"{ANY_POINTWISE}" or "{ANY_MOVEMENT}"'
         raise RuleError(f"{reader.place('anchor')}: `anchor` must be {words} or tables [[fuse.anchor]]")
@@ -173,7 +171,8 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
                 f"{reader.place(key)}: `{key}` grows by {step.kind}, which template '{template}' does not allow",
                 f"It allows {', '.join(sorted(allowed)) or 'no growth'}.",
             )
-    splits = tuple(reader.rewrite(t, "[[fuse.split]]") for t in reader.optional(table, "split", list, []))
+    tables = reader.optional(table, "split", list, [])
+    splits = tuple(one for t in tables for one in reader.rewrites(t, "[[fuse.split]]"))
     least = reader.optional(table, "least", int, NOWHERE_ELSE if "between" in table else 0)
     between = reader.optional(table, "between", int, least)
     return Fuse(
@@ -234,10 +233,10 @@ def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
     read: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for name, spellings in tables.items():
         if not isinstance(spellings, list) or not all(isinstance(s, dict) for s in spellings):
-            raise RuleError(f"{reader.place(f'part.{name}')}: a part is written [[fuse.part.{name}]]")
-        what = f"[[fuse.part.{name}]]"
+            raise RuleError(f"{reader.place(f'part.{name}')}: a part is written [[part.{name}]]")
+        what = f"[[part.{name}]]"
         for table in spellings:
-            reader.keys(table, {"pattern", "where", "let", "realize"}, what)
+            reader.keys(table, {"pattern", "optional", "shapes", "where", "let", "realize"}, what)
         read[name] = [(table, reader.want(table, "pattern", str, what)) for table in spellings]
 
     def complete(name: str, above: tuple[str, ...]) -> None:
@@ -258,16 +257,17 @@ def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
 
 
 def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) -> Alternative:
-    pattern = patterns.parse(text, reader.place(text), parts, part=True)
-    where = tuple(Line(line, reader.place(line)) for line in reader.lines(table, "where"))
-    let = {k: Line(str(v), reader.place(str(v))) for k, v in reader.optional(table, "let", dict, {}).items()}
+    pattern = _with_optional(reader, table, patterns.parse(text, reader.place(text), parts, part=True))
+    shapes = reader.shapes(table)
+    where = tuple(Line(line, reader.place(line), shapes) for line in reader.lines(table, "where"))
+    let = {k: Line(str(v), reader.place(str(v)), shapes) for k, v in reader.optional(table, "let", dict, {}).items()}
     realize = reader.pattern(reader.want(table, "realize", str, "[[fuse]]")).nodes if "realize" in table else ()
-    return Alternative(pattern, where, let, realize)
+    return Alternative(pattern, shapes, where, let, realize)
 
 
-def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[Anchor]:
+def _anchors(reader: Reader, table: dict[str, Any]) -> Iterator[Anchor]:
     """Yield one anchor per operator that can be at the root of the table's pattern."""
-    known = {"pattern", "optional", "about", "where", "cost", "let", "realize", "kernel", "exact"}
+    known = {"pattern", "optional", "shapes", "about", "where", "cost", "let", "realize", "kernel", "exact"}
     reader.keys(table, known, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize, realizable = _realize(reader, table)
@@ -278,7 +278,8 @@ def _anchors(reader: Reader, table: dict[str, Any], parts: Parts) -> Iterator[An
     exact = reader.optional(table, "exact", str, "")
     if exact not in ("", EXACT_TOO, EXACT_ONLY):
         raise RuleError(f'{reader.place("exact")}: `exact` is "{EXACT_TOO}" or "{EXACT_ONLY}", not \'{exact}\'')
-    whole = _with_optional(reader, table, patterns.parse(text, reader.place(text), parts))
+    whole = reader.shaped(patterns.parse(text, reader.place(text), reader.parts), table)
+    whole = _with_optional(reader, table, whole)
     if reader.spellings:
         for spelling in patterns.every_spelling(whole):
             _anchor(reader, spelling, where, cost, let, realize, kernel, realizable, about, exact)
@@ -292,7 +293,7 @@ def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> P
     for name in names:
         if name not in known:
             raise RuleError(
-                f"{reader.place(name)}: optional '{name}' is neither an input of the anchor nor a later output."
+                f"{reader.place(name)}: optional '{name}' is neither an input of the pattern nor a later output."
                 f"{did_you_mean(name, known)}"
             )
     return replace(pattern, optional=frozenset(names))
@@ -327,16 +328,16 @@ def _anchor(
         reader.fits(form, pattern, frozenset(pattern.inputs), labels, "`realize`", "its anchor")
     predicates.bound(pattern)
     return Anchor(
-        pattern, reader.where(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
+        pattern, reader.where_shaped(where, pattern), reader.let(let, pattern), realize, reader.where(cost, pattern),
         reader.where(kernel, pattern), reader.where(realizable, pattern), reader.where(about, pattern),
         exact,
     )  # fmt: skip
 
 
 def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
-    reader.keys(table, {"pattern", "where"}, "[[fuse.ending]]")
-    pattern = reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]"))
-    return Anchor(pattern, reader.where(reader.lines(table, "where"), pattern))
+    reader.keys(table, {"pattern", "shapes", "where"}, "[[fuse.ending]]")
+    pattern = reader.shaped(reader.pattern(reader.want(table, "pattern", str, "[[fuse.ending]]")), table)
+    return Anchor(pattern, reader.where_shaped(reader.lines(table, "where"), pattern))
 
 
 def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:

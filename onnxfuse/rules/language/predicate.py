@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.language.unify import unify
 from onnxfuse.rules.language.vocabulary import DTYPES, FORMERLY, Value, Values
 from onnxfuse.rules.language.vocabulary import TERMS as TERMS
 from onnxfuse.rules.language.vocabulary import TESTS as TESTS
@@ -25,11 +26,14 @@ from onnxfuse.rules.pattern.expression import (
     Combined,
     Compare,
     ElementAccess,
+    Extent,
     NumberLiteral,
     Tree,
     Word,
 )
 from onnxfuse.rules.pattern.pattern import Pattern
+from onnxfuse.rules.pattern.shapes import SEE as SEE_SHAPES
+from onnxfuse.rules.pattern.shapes import ShapeLine, Shapes
 from onnxfuse.shapes.types import Dim, differ, is_unknown, shapes_differ
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
@@ -58,9 +62,12 @@ class Predicate:
     """One condition, parsed and checked."""
 
     text: str
-    tree: Tree
+    tree: Tree | ShapeLine
+    """A condition, or the shape of a value."""
     why: Cause | None = None
     """Message if it does not hold, in place of the values found."""
+    axes: tuple[Extent, ...] = ()
+    """The named axes that the condition uses."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +85,31 @@ class Binding:
 # ---- parsing
 
 
-def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None) -> Predicate:
-    """Return the condition in `text`; raises RuleError whose message begins with `place`."""
+def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None, shapes: Shapes | None = None) -> Predicate:
+    """Return the condition in `text`; raises RuleError whose message begins with `place`.
+
+    It may use the axes that `shapes`, those of the pattern's table unless others are given, name.
+    """
+    axes = (pattern.shapes if shapes is None else shapes).axes
     try:
         tree, calls = _condition(text)
         _check_names(calls, pattern)
+        tree = expression.with_axes(tree, axes)
     except RuleError as error:
         raise RuleError(f"{place}: {error}", error.hint) from None
-    return Predicate(text, tree, why)
+    return Predicate(text, tree, why, tuple(dict.fromkeys(expression.extents(tree))))
 
 
-def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
+def parse_shapes(shapes: Shapes, pattern: Pattern) -> tuple[Predicate, ...]:
+    """Return a condition for the shape of each value; raises RuleError."""
+    for one in shapes.written:
+        if one.value not in pattern.values:
+            near = did_you_mean(one.value, pattern.values)
+            raise RuleError(f"{one.place}: shapes: '{one.value}' is not a value of the pattern.{near}", SEE_SHAPES)
+    return tuple(Predicate(str(line), line) for line in shapes.lines)
+
+
+def parse_let(label: str, text: str, pattern: Pattern, place: str, shapes: Shapes | None = None) -> Binding:
     """Return the binding `label = text`, as in `scale = "1 / value(divisor)"` or `split = "[0, dim(x, 1)]"`.
 
     Raises RuleError.
@@ -96,6 +117,8 @@ def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
     try:
         trees, many, calls = _numbers(text)
         _check_names(calls, pattern)
+        axes = (pattern.shapes if shapes is None else shapes).axes
+        trees = tuple(expression.with_axes(tree, axes) for tree in trees)
     except RuleError as error:
         raise RuleError(f"{place}: {error}", error.hint) from None
     return Binding(label, text, trees, many)
@@ -104,13 +127,16 @@ def parse_let(label: str, text: str, pattern: Pattern, place: str) -> Binding:
 @cache
 def spelling_conditions(pattern: Pattern) -> tuple[Predicate, ...]:
     """Return the conditions of the spellings chosen in `pattern`."""
-    return tuple(parse(line.text, pattern, f"{line.place}: where") for line in pattern.where)
+    shapes = (one for shapes in pattern.spelled for one in parse_shapes(shapes, pattern))
+    lines = (parse(line.text, pattern, f"{line.place}: where", shapes=line.shapes) for line in pattern.where)
+    return (*shapes, *lines)
 
 
 @cache
 def bound(pattern: Pattern) -> tuple[Binding, ...]:
     """Return the labels bound by the spellings chosen in `pattern`."""
-    return tuple(parse_let(k, line.text, pattern, f"{line.place}: let") for k, line in pattern.let.items())
+    lets = pattern.let.items()
+    return tuple(parse_let(k, line.text, pattern, f"{line.place}: let", line.shapes) for k, line in lets)
 
 
 @cache
@@ -189,8 +215,12 @@ def _check_names(calls: tuple[Call, ...], pattern: Pattern) -> None:
 
 def holds(predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
     """Return None if `predicate` holds for `match`, else the cause, with the values found."""
+    if isinstance(predicate.tree, ShapeLine):
+        return unify(predicate.tree, graph, match, lambda tree: _evaluate(tree, graph, match))
     cause = _holds(predicate.tree, graph, match)
-    return predicate.why or cause if cause is not None else None
+    if cause is None:
+        return None
+    return predicate.why or (cause._replace(axes=predicate.axes) if predicate.axes else cause)
 
 
 def bind(binding: Binding, graph: Graph, match: Match) -> float | list[float] | Cause:
@@ -283,6 +313,9 @@ def _side(tree: Tree, graph: Graph, match: Match) -> Values:
 def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
     if isinstance(tree, NumberLiteral):
         return tree.value
+    if isinstance(tree, Extent):
+        extent: Values = TERMS["dim"].meaning(graph, match, tree.value, tree.index)
+        return extent
     if isinstance(tree, Call):
         arguments = [a if isinstance(a, str) else _number(a, graph, match) for a in tree.arguments]
         value: Values = None if None in arguments else TERMS[tree.name].meaning(graph, match, *arguments)

@@ -1,7 +1,7 @@
 """Rule files: one TOML file per fusion, parsed and validated here, with errors by file and line."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,8 @@ from onnxfuse.rules.language.fuse_table import Fuse, read_fuse, read_parts
 from onnxfuse.rules.language.predicate import Binding, Predicate
 from onnxfuse.rules.pattern import pattern as patterns
 from onnxfuse.rules.pattern.pattern import Parts, Pattern
+from onnxfuse.rules.pattern.shapes import Shapes, WrittenShape
+from onnxfuse.rules.pattern.shapes import read as read_shapes
 from onnxfuse.support.bounded_text import read_text, read_toml
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
@@ -24,7 +26,8 @@ TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
 
 FORMERLY = {
-    "define": "a part is written [[fuse.part.NAME]], without `name`",
+    "define": "a part is written [[part.NAME]], without `name`",
+    "part": "a part is written [[part.NAME]], beside [fuse]",
     "epilogue": "pointwise nodes behind the anchor join wherever the template allows it; delete the line",
     "library": "an anchor that the template does not compute stays a plain node by itself; delete the line",
     "terms_last": "a template that wants them so stores weights of float32 so by itself; delete the line",
@@ -119,7 +122,7 @@ def parts_file() -> Path:
 def shared_parts() -> Parts:
     """Return the shared parts that all rule files may use by name."""
     text, data = _read(parts_file())
-    reader = Reader(parts_file(), text, spellings=True, shared={})
+    reader = Reader(parts_file(), text, spellings=True, parts={})
     reader.keys(data, {"part"}, "the file of parts")
     return read_parts(reader, reader.want(data, "part", dict, "the file of parts"), {})
 
@@ -161,10 +164,14 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     """
     text, data = _read(path)
     shared = shared_parts()
-    reader = Reader(path, text, spellings=spellings, shared=shared)
-    reader.keys(data, {"summary", "optional", "priority", "rewrite", "fuse", "channels_last", "example"}, "a rule file")
+    reader = Reader(path, text, spellings=spellings, parts=shared)
+    keys = {"summary", "optional", "priority", "conditions", "part", "rewrite", "fuse", "channels_last", "example"}
+    reader.keys(data, keys, "a rule file")
+    reader.name_conditions(data)
+    reader.parts = read_parts(reader, reader.optional(data, "part", dict, {}), shared)
     summary = reader.want(data, "summary", str, "a rule file")
-    rewrites = tuple(reader.rewrite(r, "[[rewrite]]") for r in reader.optional(data, "rewrite", list, []))
+    tables = reader.optional(data, "rewrite", list, [])
+    rewrites = tuple(one for table in tables for one in reader.rewrites(table, "[[rewrite]]"))
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
     layout = reader.layout(data) if "channels_last" in data else None
     if not rewrites and fuse is None and layout is None:
@@ -189,17 +196,22 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
 class Reader:
     """Parser of one file's tables; every error names the file and the line."""
 
-    def __init__(self, path: Path, text: str, *, spellings: bool, shared: Parts) -> None:
+    def __init__(self, path: Path, text: str, *, spellings: bool, parts: Parts) -> None:
         self.path = path
         self.text = text
         self.spellings = spellings
-        self.shared = shared
+        self.parts = parts
+        """The parts that patterns may use by name."""
+        self.conditions: dict[str, list[str]] = {}
+        """The conditions that the file names."""
         self.places: dict[str, str] = {}
         """Memoized text searches: each anchor looks up each of its conditions again."""
 
-    def rewrite(self, table: dict[str, Any], what: str) -> Rewrite:
-        self.keys(table, {"from", "to", "about", "where", "let", "optional"}, what)
-        source = self.pattern(self.want(table, "from", str, what))
+    def rewrites(self, table: dict[str, Any], what: str) -> Iterator[Rewrite]:
+        """Yield the rewrites of a table: one per operator that can be at the root of its pattern."""
+        self.keys(table, {"from", "to", "shapes", "about", "where", "let", "optional"}, what)
+        text = self.want(table, "from", str, what)
+        source = self.shaped(patterns.parse(text, self.place(text), self.parts), table)
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
         labels = source.labels | {binding.label for binding in let}
@@ -212,8 +224,12 @@ class Reader:
                     f"{did_you_mean(name, set(source.inputs))}"
                 )
         source = replace(source, optional=frozenset(optional))
-        about, where = (self.where(self.lines(table, key), source) for key in ("about", "where"))
-        return Rewrite(source, target, where, optional, let, about)
+        if self.spellings:
+            for spelling in patterns.every_spelling(source):
+                predicates.spelling_conditions(spelling)
+        for one in patterns.roots(source):
+            about = self.where(self.lines(table, "about"), one)
+            yield Rewrite(one, target, self.where_shaped(self.lines(table, "where"), one), optional, let, about)
 
     def layout(self, table: dict[str, Any]) -> LayoutOptions:
         return LayoutOptions(
@@ -278,6 +294,23 @@ class Reader:
     def where(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
         return tuple(predicates.parse(line, pattern, f"{self.place(line)}: where") for line in lines)
 
+    def where_shaped(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
+        """Return the conditions that the table's shapes are, then those in `lines`."""
+        return (*predicates.parse_shapes(pattern.shapes, pattern), *self.where(lines, pattern))
+
+    def shaped(self, pattern: Pattern, table: dict[str, Any]) -> Pattern:
+        """Return the pattern of a table with the shapes that the table gives."""
+        return replace(pattern, shapes=self.shapes(table))
+
+    def shapes(self, table: dict[str, Any]) -> Shapes:
+        """Return the shapes that a table gives its values."""
+        lines = self.optional(table, "shapes", dict, {})
+        odd = next((v for v in lines.values() if not isinstance(v, str)), "")
+        if odd != "":
+            raise RuleError(f'{self.place("shapes")}: a shape is a line of axes, as "B S D", got {shown(odd)}')
+        each = ((value, text) for key, text in lines.items() for value in key.split())
+        return read_shapes(tuple(WrittenShape(value, text, self.place(f'"{text}"')) for value, text in each))
+
     def let(self, lines: dict[str, Any], pattern: Pattern) -> tuple[Binding, ...]:
         return tuple(
             predicates.parse_let(k, str(text), pattern, f"{self.place(str(text))}: let") for k, text in lines.items()
@@ -297,10 +330,24 @@ class Reader:
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
-        """Return the conditions under `key`: one expression, or a list whose conjunction must hold."""
+        """Return the conditions under `key`: one expression, or a list whose conjunction must hold; names opened."""
         one = table.get(key)
         lines: list[str] = [one] if isinstance(one, str) else self.optional(table, key, list, [])
-        return lines
+        unknown = next((line for line in lines if line.isidentifier() and line not in self.conditions), None)
+        if unknown is not None:
+            near = did_you_mean(unknown, set(self.conditions))
+            raise RuleError(
+                f"{self.place(unknown)}: '{unknown}' is no condition, and [conditions] does not name it.{near}",
+                "See rules/README.md.",
+            )
+        return [each for line in lines for each in self.conditions.get(line, [line])]
+
+    def name_conditions(self, data: dict[str, Any]) -> None:
+        """Read [conditions]: names under which several tables of the file share conditions."""
+        for name in (table := self.optional(data, "conditions", dict, {})):
+            if not name.isidentifier():
+                raise RuleError(f"{self.place(name)}: '{name}' is no name for conditions", "See rules/README.md.")
+            self.conditions[name] = self.lines(table, name)
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onnxfuse.rules.pattern.expression import Extent
+
 TEXTS = {
     "operator": "is {a_seen}, the rule wants {a_wanted}",
     "between": "is {a_seen}, the rule wants {a_wanted}: that is {subject}, before it",
@@ -30,6 +32,8 @@ TEXTS = {
     "unknown": "{subject} is not known",
     "mask": "{subject} is not known",
     "label": "{subject} is not known",
+    "rank": "rank({subject}) is {seen}, expected {wanted}",
+    "extent": "{subject} is {seen}, {wanted}",
     "excluded": "{subject}; the rule leaves that alone",
     "finite": "'{subject}' is not known to be finite",
     "counted": "'{subject}' is not known to count from 0 as it lies in memory",
@@ -45,7 +49,9 @@ SPELLINGS = frozenset({
 })  # fmt: skip
 """Kinds of structural mismatches with a pattern."""
 
-CONDITIONS = COMPARED | {"label", "excluded", "finite", "counted", "quantized", "not constant", "none of"}
+CONDITIONS = COMPARED | {
+    "label", "rank", "extent", "excluded", "finite", "counted", "quantized", "not constant", "none of",
+}  # fmt: skip
 """Kinds that come from a rule's conditions."""
 
 
@@ -64,6 +70,8 @@ class Cause(NamedTuple):
     """Further context of the message: the operator of an attribute, the accepted types, the divisor."""
     parts: tuple[Cause, ...] = ()
     """For alternatives that all fail: the cause of each."""
+    axes: tuple[Extent, ...] = ()
+    """The named axes in the condition."""
 
     @property
     def text(self) -> str:

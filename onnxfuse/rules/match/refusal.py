@@ -42,7 +42,8 @@ class Refusal:
     @property
     def reason(self) -> str:
         """The cause as text."""
-        called = ", ".join(f"{name} is '{value}'" for name, value in self.names)
+        axes = [f"{a} is dim({a.value}, {a.index})" for a in self.cause.axes]
+        called = ", ".join([*axes, *(f"{name} is '{value}'" for name, value in self.names)])
         return f"{self.cause.text} ({called})" if called else self.cause.text
 
     @property

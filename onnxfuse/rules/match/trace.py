@@ -100,5 +100,7 @@ def _spoken_of(cause: Cause, match: Match) -> tuple[tuple[str, str], ...]:
     words = dict.fromkeys(
         word for call in re.findall(r"\w\(([^()]*)\)", cause.text) for word in re.findall(r"\w+", call)
     )
+    words.update(dict.fromkeys(re.findall(r"\bof (\w+)", cause.text) if cause.kind in ("extent", "unknown") else ()))
+    words.update(dict.fromkeys(axis.value for axis in cause.axes))
     bound = {word: match.values.get(word) for word in words}
     return tuple((word, value) for word, value in bound.items() if isinstance(value, str) and value not in ("", word))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
+from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
 from onnxfuse.support.plurals import plural
 
@@ -51,6 +52,18 @@ class Word:
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True)
+class Extent:
+    """An axis named by `shapes`: the extent of a value of the pattern at an index, counted from the end if negative."""
+
+    name: str
+    value: str
+    index: int
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,13 @@ class Combined:
         return self.text
 
 
-Tree = NumberLiteral | Word | Call | ElementAccess | Arithmetic | Compare | Combined
+Tree = NumberLiteral | Word | Extent | Call | ElementAccess | Arithmetic | Compare | Combined
+
+
+NUMBERS = (NumberLiteral, Arithmetic)
+
+Axes = Mapping[str, Extent]
+"""The axes that the `shapes` of a table name."""
 
 
 @cache
@@ -131,6 +150,41 @@ def read_values(text: str) -> tuple[tuple[Tree, ...], bool]:
     tree = _parsed(text)
     many = isinstance(tree, ast.List)
     return tuple(_value(one) for one in (tree.elts if isinstance(tree, ast.List) else (tree,))), many
+
+
+def with_axes(tree: Tree, axes: Axes, *, side: bool = False) -> Tree:
+    """Return `tree` with the names of axes resolved; raises RuleError for another name where a number is wanted.
+
+    A `side` of a comparison may be any word, unless it is compared by order, or with a number.
+    """
+    if isinstance(tree, Word):
+        if tree.text in axes:
+            return axes[tree.text]
+        if side:
+            return tree
+        known = "; it may use + - * / // %, numbers, terms, and axes that `shapes` names."
+        raise RuleError(f"'{tree}' has no place in an expression{known}{did_you_mean(tree.text, set(axes))}", SEE)
+    if isinstance(tree, Arithmetic):
+        return replace(tree, left=with_axes(tree.left, axes), right=with_axes(tree.right, axes))
+    if isinstance(tree, Compare):
+        sides = tree.left, *tree.right
+        words = tree.relation in ("==", "!=", "in")
+        left = with_axes(tree.left, axes, side=words and not any(isinstance(s, NUMBERS) for s in sides))
+        right = (with_axes(s, axes, side=words and not isinstance(tree.left, NUMBERS)) for s in tree.right)
+        return replace(tree, left=left, right=tuple(right))
+    if isinstance(tree, Combined):
+        return replace(tree, parts=tuple(with_axes(part, axes) for part in tree.parts))
+    if isinstance(tree, Call):
+        return replace(tree, arguments=tuple(a if isinstance(a, str) else with_axes(a, axes) for a in tree.arguments))
+    return tree
+
+
+def extents(tree: Tree) -> Iterator[Extent]:
+    """Yield every named axis in `tree`."""
+    if isinstance(tree, Extent):
+        yield tree
+    for part in _inside(tree):
+        yield from extents(part)
 
 
 def calls(tree: Tree) -> Iterator[Call]:
@@ -253,8 +307,8 @@ def _side(tree: ast.expr) -> Tree:
 def _value(tree: ast.expr) -> Tree:
     if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and _fits(tree.value):
         return NumberLiteral(tree.value)
-    if isinstance(tree, ast.Name) and tree.id == "inf":
-        return NumberLiteral(float("inf"))
+    if isinstance(tree, ast.Name):
+        return NumberLiteral(float("inf")) if tree.id == "inf" else Word(tree.id)
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
         inner = _value(tree.operand)
         if isinstance(inner, NumberLiteral):

@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from onnxfuse import cuda, ops
 from onnxfuse.model import schema
 from onnxfuse.rules.pattern import expression
+from onnxfuse.rules.pattern.shapes import NO_SHAPES, Shapes
 from onnxfuse.support import bounded_text as model_text
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import ModelError, RuleError
@@ -44,6 +45,8 @@ class Line:
 
     text: str
     place: str
+    shapes: Shapes = NO_SHAPES
+    """The shapes of its table, whose axes it may use."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,13 @@ class Pattern:
     nodes: tuple[PatternNode, ...]
     text: str
     optional: frozenset[str] = frozenset()
-    """Inputs that may be absent; for an anchor also outputs."""
+    """Inputs that may be absent; for an anchor and a part also outputs."""
     place: str = ""
     """File and line, the prefix of every error."""
+    shapes: Shapes = NO_SHAPES
+    """The shapes that its own table gives its values."""
+    spelled: tuple[Shapes, ...] = ()
+    """Shapes of the spellings chosen so far."""
     where: tuple["Line", ...] = ()
     """Conditions of the spellings chosen so far."""
     let: Mapping[str, "Line"] = field(default_factory=dict)
@@ -174,6 +181,7 @@ class Alternative:
 
     pattern: Pattern
     """Its nodes; an output that none of them computes matches any value."""
+    shapes: Shapes = NO_SHAPES
     where: tuple[Line, ...] = ()
     let: Mapping[str, Line] = field(default_factory=dict)
     realize: tuple[PatternNode, ...] = ()
@@ -295,6 +303,8 @@ def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Patt
         pattern,
         inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *left))),
         nodes=(*pattern.nodes[:index], *nodes, *pattern.nodes[index + 1 :]),
+        optional=pattern.optional | {names[v] for v in part.optional},
+        spelled=(*pattern.spelled, *([alternative.shapes.renamed(names)] if alternative.shapes.written else [])),
         where=(*pattern.where, *(_reworded(line, {**names, **labels}) for line in alternative.where)),
         let={**pattern.let, **{k: _reworded(text, {**names, **labels}) for k, text in alternative.let.items()}},
         realize=(*pattern.realize, *(_renamed(n, names, labels) for n in alternative.realize)),
@@ -319,7 +329,7 @@ def _renamed(node: PatternNode, names: Mapping[str, str], labels: Mapping[str, s
 
 def _reworded(line: Line, names: Mapping[str, str]) -> Line:
     try:
-        return replace(line, text=expression.renamed(line.text, names))
+        return replace(line, text=expression.renamed(line.text, names), shapes=line.shapes.renamed(names))
     except RuleError as error:
         raise RuleError(f"{line.place}: {error}", error.hint) from None
 

@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         changed("float[2,5,8] v", "float[2,5,12] v").replace("(v, split)", "(v, wide)")
         .replace("int64[4] split", "int64[4] wide = {0, 0, 2, 6}, int64[4] split")
         .replace("{0, 0, 8}", "{0, 0, 12}").replace("(float[2,3,8] y)", "(float[2,3,12] y)"),
-        "dim(vh, 3) is 6 and dim(qh, 3) is 4; the rule wants dim(vh, 3) == dim(qh, 3)",
+        "dim D of vh is 6, of qh 4",
     ),
     "the scores are read twice": (
         changed("[2,3,8] y)", "[2,3,8] y, float[2,2,3,5] e)").replace("c = MatMul", "e = Exp (s) c = MatMul"),

@@ -12,7 +12,7 @@ from onnxfuse.support.errors import RuleError
 
 def part(name: str, *patterns: str) -> str:
     """Return the tables of a part, one for each spelling."""
-    return "".join(f"[[fuse.part.{name}]]\npattern = '''(x) => (y) {{ {p} }}'''\n" for p in patterns)
+    return "".join(f"[[part.{name}]]\npattern = '''(x) => (y) {{ {p} }}'''\n" for p in patterns)
 
 
 def rule(pattern: str, parts: str = "", more: str = "", template: str = "row") -> str:

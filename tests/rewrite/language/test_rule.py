@@ -13,7 +13,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.pattern.pattern import choices, every_spelling
 from onnxfuse.support.errors import RuleError
-from tests.rewrite.small import assert_same_numbers, ops, parse
+from tests.rewrite.small import assert_same_numbers, numbers, ops, parse
 
 GOOD = '''\
 summary = "Relu of Relu is one Relu."
@@ -141,7 +141,7 @@ def test_a_mistake_is_told_with_file_line_and_nearest_word(
         ("pattern =", "patern =", 8, "'patern' is not a key of [[fuse.anchor]]. Did you mean pattern?"),
         ("value(axis)", "value(axes)", 9, "'axes' is not a name of the pattern. Did you mean axis?"),
         ("least = 1", "least = \"two\"", 5, "'least' must be a int, got 'two'"),
-        ("where =", "optional = [\"z\"]\nwhere =", 9, "'z' is neither an input of the anchor nor a later output"),
+        ("where =", "optional = [\"z\"]\nwhere =", 9, "'z' is neither an input of the pattern nor a later output"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_fuse_rule_is_told_too(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
@@ -214,7 +214,8 @@ def test_a_librarys_form_has_no_class(tmp_path: Path) -> None:
         ("least = 1", 'broadcast = "x"', 5, "'broadcast' is not a key any more: `prologue` names the input"),
         ("least = 1", 'terms_last = ["float32"]', 5, "'terms_last' is not a key any more"),
         ("least = 1", "library = true", 5, "'library' is not a key any more: an anchor that the template does not"),
-        ("[[fuse.anchor]]", "[[fuse.define]]", 7, "'define' is not a key any more: a part is written [[fuse.part"),
+        ("[[fuse.anchor]]", "[[fuse.part.X]]", 7, "'part' is not a key any more: a part is written [[part.NAME]]"),
+        ("[[fuse.anchor]]", "[[fuse.define]]", 7, "'define' is not a key any more: a part is written [[part"),
         ("where =", "realize_where =", 9, "'realize_where' is not a key any more: [fuse.anchor.realize] has"),
         ("[fuse]", "[layout]", 3, "'layout' is not a key any more: channels_last = "),
         ('"value(axis)', '"covers(x, x) or value(axis)', 9, "'covers' is not a predicate any more: until(mask, s) and"),
@@ -375,10 +376,10 @@ summary = "A sum of squares under a root."
 [fuse]
 template = "row"
 
-[[fuse.part.Square]]
+[[part.Square]]
 pattern = """(a) => (b) { b = Mul (a, a) }"""
 
-[[fuse.part.Square]]
+[[part.Square]]
 pattern = """(a, two) => (b) { b = Pow (a, two) }"""
 where = ["value(two) == 2"]
 let = { power = "value(two)" }
@@ -432,12 +433,12 @@ def test_every_spelling_of_a_part_is_found(tmp_path: Path, square: str) -> None:
 
 def test_parts_inside_parts_and_twice_in_a_pattern(tmp_path: Path) -> None:
     """Every spelling stands in some pattern; inner names of the second use do not clash with those of the first."""
-    define = """[[fuse.part.{0}]]
+    define = """[[part.{0}]]
 pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
 """
     parts = "".join(define.format(*w) for w in (("P", "Relu", "Neg"), ("P", "Abs", "Neg"), ("Q", "Exp", "P")))
     anchor = "[[fuse.anchor]]\npattern = '''(x) => (y) { p = P (x) q = Q (p) y = Softmax (q) }'''\n"
-    made = rule_file.read(write(tmp_path, PARTS.split("[[fuse.part")[0] + parts + anchor)).fuse
+    made = rule_file.read(write(tmp_path, PARTS.split("[[part")[0] + parts + anchor)).fuse
     assert made is not None
     (only,) = made.anchors
     spelled = list(every_spelling(only.pattern))
@@ -450,6 +451,100 @@ pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
         assert len(set(outputs)) == len(outputs)
 
 
+SIGNED = '''\
+summary = "A sign before or behind a product goes."
+
+[conditions]
+thin = ["rank(w) == 2", "dim(w, 1) <= 4"]
+
+[[part.Opposite]]
+pattern = """(x) => (y) { y = Neg (x) }"""
+
+[[part.Opposite]]
+pattern = """(x, minus) => (y) { y = Mul (x, minus) }"""
+where = "value(minus) == -1"
+
+[[part.Cut]]
+pattern = """(x, sizes) => (a, b) { a, b = Split <axis = 1, _: string = @split> (x, sizes) }"""
+optional = ["sizes"]
+
+[[rewrite]]
+from = """(x, w) => (a, b) {
+  n = Opposite (x)
+  m = MatMul (n, w)
+  y = Opposite (m)
+  a, b = Cut (y)
+}"""
+to = """(x, w) => (a, b) {
+  m = MatMul (x, w)
+  a, b = Split <axis = 1, num_outputs = 2> (m)
+}"""
+where = ["thin", "const(w)"]
+'''
+"""Parts in a rewrite, one of them at its root, and conditions by name."""
+
+
+def opposites(first: str, second: str, split: str, columns: int = 4) -> str:
+    """Return a product between two nodes, cut into two."""
+    return f"""g (float[N,3] x) => (float[N,{columns // 2}] a, float[N,{columns // 2}] b)
+    <float[3,{columns}] w = {{{numbers(3 * columns, 5)}}}, float k = {{-1}}, float two = {{2}}, int64[2] s = {{2,2}}> {{
+      n = {first} m = MatMul (n, w) y = {second} a, b = {split}
+    }}"""
+
+
+SPLITS = ("Split <axis = 1, num_outputs = 2> (y)", "Split <axis = 1> (y, s)")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("second", ["Neg (m)", "Mul (m, k)"])
+@pytest.mark.parametrize("first", ["Neg (x)", "Mul (k, x)"])
+def test_a_rewrite_may_use_parts(tmp_path: Path, first: str, second: str, split: str) -> None:
+    """Each spelling of each is found; an input of one may be absent."""
+    one = rule_file.read(write(tmp_path, SIGNED))
+    assert [[p.text for p in r.where] for r in one.rewrites] == [["rank(w) == 2", "dim(w, 1) <= 4", "const(w)"]]
+    text = opposites(first, second, split)
+    model = parse(text, opset=18)
+    assert pipeline.run(model, [one]).by_rule() == {"mine": 1}
+    assert ops(model) == ["MatMul", "Split"]
+    assert_same_numbers(parse(text, opset=18), model)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (opposites("Neg (x)", "Mul (m, two)", SPLITS[0]), "value(minus) is 2; the rule wants value(minus) == -1"),
+        (opposites("Neg (x)", "Neg (m)", SPLITS[0], 6), "dim(w, 1) is 6; the rule wants dim(w, 1) <= 4"),
+    ],
+)
+def test_conditions_of_a_rewrites_parts_and_by_name_hold(tmp_path: Path, text: str, told: str) -> None:
+    """A refusal gives the condition as it is written where it is named."""
+    near = pipeline.run(parse(text, opset=18), [rule_file.read(write(tmp_path, SIGNED))]).near
+    assert any(told in n.refusal.reason for n in near)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "told"),
+    [
+        ('["thin"', '["thinn"', 28, "'thinn' is no condition, and [conditions] does not name it. Did you mean thin?"),
+        ("thin =", '"thin w" =', 4, "'thin w' is no name for conditions"),
+        ('thin = ["rank', 'thin = ["thin", "rank', 4, "'thin' is no condition, and [conditions] does not name it"),
+        ("rank(w)", "rnk(w)", 4, "'rnk' is not a predicate. Did you mean rank?"),
+        ("Opposite (m)", "Oposite (m)", 18, "'Oposite' is not an ONNX operator. Did you mean Opposite?"),
+        ("value(minus)", "value(minos)", 11, "'minos' is not a name of the pattern. Did you mean minus?"),
+        ('["sizes"]', '["size"]', 14, "optional 'size' is neither an input of the pattern nor a later output."),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_shared_conditions_or_parts_is_told(
+    tmp_path: Path, good: str, bad: str, line: int, told: str
+) -> None:
+    """With file and line; parts of rewrites are checked in each spelling."""
+    assert good in SIGNED
+    with pytest.raises(RuleError) as caught:
+        rule_file.read(write(tmp_path, SIGNED.replace(good, bad)))
+    assert told in str(caught.value)
+    assert f"mine.toml:{line}: " in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("good", "bad", "line", "told"),
     [
@@ -459,7 +554,7 @@ pattern = '''(a) => (b) {{ inner = {1} (a) b = {2} (inner) }}'''
         ("s = Square (x)", "s = Square (x, axes)", 15, "Square is used as (x, axes) => (s); a spelling of it has (a)"),
         ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mul a }", 7, "Expected character ( not found."),
         ("(a) => (b) { b = Mul (a, a) }", "(a) => (b) { b = Mull (a, a) }", 7, "'Mull' is not an ONNX operator."),
-        ("pattern = \"\"\"(a) =>", "patern = \"\"\"(a) =>", 7, "'patern' is not a key of [[fuse.part.Square]]"),
+        ("pattern = \"\"\"(a) =>", "patern = \"\"\"(a) =>", 7, "'patern' is not a key of [[part.Square]]"),
         ('where = ["value(two) == 2"]', "where = 2", 11, "'where' must be a list"),
         ("value(two) == 2", "value(too) == 2", 11, "'too' is not a name of the pattern. Did you mean two?"),
         # Labels from terms.
@@ -511,7 +606,7 @@ def test_a_mistake_in_a_librarys_form_is_told(tmp_path: Path, good: str, bad: st
 )
 def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str], told: str) -> None:
     """It would stand for endlessly many patterns; a part may use others."""
-    tables = [f"[[fuse.part.{n}]]\npattern = '''(x) => (y) {{ y = {used} (x) }}'''" for n, used in parts.items()]
+    tables = [f"[[part.{n}]]\npattern = '''(x) => (y) {{ y = {used} (x) }}'''" for n, used in parts.items()]
     file = tmp_path / "loop.toml"
     file.write_text(
         'summary = "s"\n[fuse]\ntemplate = "row"\n' + "\n".join(tables) + "\n[[fuse.anchor]]\n"
@@ -524,9 +619,9 @@ def test_a_part_that_uses_itself_is_refused(tmp_path: Path, parts: dict[str, str
 GIVEN = """summary = "A norm of something."
 [fuse]
 template = "attention"
-[[fuse.part.Root]]
+[[part.Root]]
 pattern = '''(x) => (r) { r = Sqrt (x) }'''
-[[fuse.part.Root]]
+[[part.Root]]
 pattern = '''(x) => (r) { }'''
 where = ["rank(r) == 2"]
 realize = '''(r) => (x) { x = Mul (r, r) }'''
