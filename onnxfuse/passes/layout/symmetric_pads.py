@@ -5,11 +5,8 @@ channels-last op does not run at all. Keras's "same" padding with an odd kernel 
 pixel is removed, at the end.
 """
 
-import numpy as np
-import onnx
-
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.layout.subpixel import END, ends, subpixel
 from onnxfuse.passes.layout.writer import channels_last_type, integers
 from onnxfuse.shapes.extent_arithmetic import shifted
@@ -54,19 +51,12 @@ def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
     image, known = node.outputs[0], graph.type(node.outputs[0])
     both = [min(pair) for pair in zip(first, last, strict=True)]
     cut = [(a - p, b - p) for a, b, p in zip(first, last, both, strict=True)]
-    whole = graph.fresh(f"{image}.whole")
+    type_ = None
     if known.shape is not None:
         places = (shifted(n, a + b) for n, (a, b) in zip(known.shape[2:], cut, strict=True))
-        graph.types[whole] = ValueType(known.dtype, (*known.shape[:2], *places))
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    new.output[0] = whole
-    set_attribute(new, "pads", [*both, *both])
-    told = {
-        "starts": [a for a, _ in cut], "ends": [-b or END for _, b in cut], "axes": list(range(2, 2 + len(cut))),
-    }  # fmt: skip
-    names = [graph.fresh(f"{image}.{name}") for name in told]
-    for name, numbers in zip(names, told.values(), strict=True):
-        graph.add_constant(name, np.asarray(numbers, np.int64))
-    cutting = onnx.helper.make_node("Slice", [whole, *names], [image], image)
-    graph.replace([node], [Node(new), Node(cutting)])
+        type_ = ValueType(known.dtype, (*known.shape[:2], *places))
+    to = Rewriter(graph, node)
+    whole = to.copy(node, hint=f"{image}.whole", type_=type_, pads=[*both, *both])
+    starts, ends = [a for a, _ in cut], [-b or END for _, b in cut]
+    to.add("Slice", whole, starts=starts, ends=ends, axes=list(range(2, 2 + len(cut))), output=image)
+    to.finish()

@@ -7,10 +7,11 @@ by an Expand. Masks that are added to scores, or select among them, broadcast to
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import onnx
+from onnx import NodeProto
 
-from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.mask_facts import everywhere
+from onnxfuse.graph.rewriter import Rewriter, copied
 from onnxfuse.shapes.extent_arithmetic import broadcast
 from onnxfuse.shapes.types import ValueType
 
@@ -36,8 +37,11 @@ def shrink_masks(graph: Graph) -> bool:
             if small == value or not _keeps_shape(graph, small, value, others):
                 slim.waiting.clear()
                 continue
-            inputs = [small if i == position else v for i, v in enumerate(node.inputs)]
-            graph.replace([node], [*slim.made(small), _with_inputs(node, inputs, node.outputs)])
+            to = Rewriter(graph, node)
+            for new in slim.made(small):
+                to.append(new)
+            to.copy(node, {position: small})
+            to.finish()
             changed = True
             break
     return changed
@@ -69,7 +73,7 @@ class _Slim:
     graph: Graph
     known: dict[str, str] = field(default_factory=dict)
     """Memoized results: a value in the graph, or that no smaller one is known."""
-    waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
+    waiting: dict[str, tuple[str, NodeProto]] = field(default_factory=dict)
     """Nodes not yet inserted into the graph, by what they compute, with the value that each replaces."""
 
     def of(self, value: str, depth: int) -> str:
@@ -97,17 +101,18 @@ class _Slim:
             return value
         name = self.graph.fresh(f"{value}.row")
         self.graph.types[name] = ValueType(self.graph.type(value).dtype, shape)
-        self.waiting[name] = value, _with_inputs(node, inputs, [name])
+        row = f"{node.proto.name}.row" if node.proto.name else ""
+        self.waiting[name] = value, copied(node, inputs, [name], name=row)
         return name
 
-    def made(self, name: str) -> list[Node]:
+    def made(self, name: str) -> list[NodeProto]:
         """Return the pending nodes that `name` depends on, in order, and mark them as inserted."""
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, NodeProto] = {}
 
         def visit(name: str) -> None:
             if name in self.waiting and name not in nodes:
                 value, node = self.waiting[name]
-                for read in node.inputs:
+                for read in node.input:
                     visit(read)
                 nodes[name] = node
                 self.known[value] = name
@@ -115,16 +120,6 @@ class _Slim:
         visit(name)
         self.waiting.clear()
         return list(nodes.values())
-
-
-def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
-    proto = onnx.NodeProto()
-    proto.CopyFrom(node.proto)
-    proto.input[:] = inputs
-    proto.output[:] = outputs
-    if proto.name and tuple(outputs) != node.outputs:
-        proto.name += ".row"
-    return Node(proto)
 
 
 _MASKING = {"Add": (0, 1), "Where": (0,)}

@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 
 from onnxfuse.cuda import scaled_extent
-from onnxfuse.graph.constant_folding import ask_extents
+from onnxfuse.graph.constant_folding import read_extents
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 11
@@ -116,21 +117,13 @@ def _next(scale: np.float32) -> np.float32:
 def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
     """Set the scales or sizes of a Resize."""
     image, result = node.inputs[0], node.outputs[0]
-    made = list[onnx.NodeProto]()
+    to = Rewriter(graph, node)
     if isinstance(numbers, list):
-        name, known = graph.fresh(f"{result}.sizes"), graph.type(result)
-        extents = zip(known.shape or (), numbers, strict=True)
+        known, extents = graph.type(result), zip(graph.type(result).shape or (), numbers, strict=True)
         graph.types[result] = ValueType(known.dtype, tuple(own if size is None else size for own, size in extents))
-        if None in numbers:
-            places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
-            made = ask_extents(graph, places, name)
-        else:
-            graph.add_constant(name, np.asarray(numbers, np.int64))
+        places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
+        sizes = read_extents(to, places, f"{result}.sizes") if None in numbers else numbers
+        to.copy(node, node.inputs[:2], sizes=sizes)
     else:
-        name = graph.fresh(f"{result}.scales")
-        graph.add_constant(name, numbers)
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    del new.input[2:]
-    new.input.extend(["", name] if isinstance(numbers, list) else [name])
-    graph.replace([node], [Node(n) for n in (*made, new)])
+        to.copy(node, node.inputs[:2], scales=numbers)
+    to.finish()

@@ -7,11 +7,9 @@ concatenate both with all intermediate results.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx import NodeProto
-
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.passes.rewriting.node_replacement import replace_each
-from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,13 @@ class _Part:
 
 def cancel_split_concat(graph: Graph) -> bool:
     """Let each Concat read the value that its adjacent inputs are slices of; return whether one did."""
-    return replace_each(graph, {"Concat": _joined})
+    return rewrite_each(graph, {"Concat": _joined})
 
 
-def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
-    rank = graph.type(concat.outputs[0]).rank
+def _joined(concat: Node, to: Rewriter) -> bool:
+    graph, rank = to.graph, to.graph.type(concat.outputs[0]).rank
     if rank is None:
-        return None
+        return False
     axis = int(str(graph.attributes(concat)["axis"])) % rank
     inputs, left = list[str](), list(concat.inputs)
     while left:
@@ -39,15 +37,12 @@ def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
         inputs.append(whole if many else left[0])
         del left[: max(many, 1)]
     if len(inputs) == len(concat.inputs):
-        return None
-    new = NodeProto()
-    new.CopyFrom(concat.proto)
-    del new.input[:]
-    new.input.extend(inputs)
+        return False
     if len(inputs) == 1:
-        new.op_type = "Identity"
-        del new.attribute[:]
-    return [new]
+        to.replace(concat.outputs[0], inputs[0])
+    else:
+        to.copy(concat, inputs)
+    return True
 
 
 def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str]:

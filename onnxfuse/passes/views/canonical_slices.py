@@ -1,8 +1,7 @@
 """Canonicalize Slices: drop steps of 1, so that rules match one spelling."""
 
-import onnx
-
-from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.rewriter import substitute
 
 STEPS = 4
 """Input index of a Slice's steps, its last input."""
@@ -15,9 +14,6 @@ def canonical_slices(graph: Graph) -> bool:
         steps = graph.constant(node.inputs[STEPS]) if len(node.inputs) > STEPS else None
         if steps is None or not (steps == 1).all():
             continue
-        new = onnx.NodeProto()
-        new.CopyFrom(node.proto)
-        del new.input[STEPS:]
-        graph.replace([node], [Node(new)])
+        substitute(graph, node, node.inputs[:STEPS])
         changed = True
     return changed

@@ -4,9 +4,8 @@ torch exports `repeat_interleave` so, which decoders use to repeat keys and valu
 an Expand can read its input instead, and rules match that.
 """
 
-import onnx
-
-from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.rewriter import substitute
 
 SINCE = 8
 """First operator set with Expand."""
@@ -22,9 +21,6 @@ def tile_to_expand(graph: Graph) -> bool:
         if repeats is None or shape is None or len(shape) != repeats.size:
             continue
         if all(often == 1 or (often > 1 and extent == 1) for often, extent in zip(repeats, shape, strict=True)):
-            new = onnx.NodeProto()
-            new.CopyFrom(node.proto)
-            new.op_type = "Expand"  # 1 keeps an extent in Expand's target, too
-            graph.replace([node], [Node(new)])
+            substitute(graph, node, op="Expand")  # 1 keeps an extent in Expand's target, too
             changed = True
     return changed

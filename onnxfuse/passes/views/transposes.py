@@ -1,10 +1,8 @@
 """Merge consecutive Transposes into one, or none, and move a Cast above a Transpose."""
 
-import onnx
-
 from onnxfuse.graph import channels
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.rewriter import Rewriter, forward, substitute
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 
 
@@ -27,13 +25,10 @@ def merge_transposes(graph: Graph) -> bool:
         same = order == sorted(order)
         if same and channels.is_nhwc_to_nchw(node) and not _is_viewed(graph, node):
             continue
-        new = onnx.NodeProto()
-        new.CopyFrom(node.proto)
-        new.input[0] = before.inputs[0]
-        set_attribute(new, "perm", None if same else order)
         if same:
-            new.op_type = "Identity"
-        graph.replace([node], [Node(new)])
+            forward(graph, node, before.inputs[0])
+        else:
+            substitute(graph, node, [before.inputs[0]], perm=order)
         changed = True
     return changed
 
@@ -57,13 +52,10 @@ def cast_before_transpose(graph: Graph) -> bool:
             continue
         if channels.is_nhwc_to_nchw(before) or channels.is_nchw_to_nhwc(before):
             continue
-        cast, turn = onnx.NodeProto(), onnx.NodeProto()
-        cast.CopyFrom(node.proto)
-        turn.CopyFrom(before.proto)
-        cast.input[0] = before.inputs[0]
-        cast.output[0] = turn.input[0] = graph.fresh(node.inputs[0])
-        turn.output[0] = node.outputs[0]
-        graph.replace([before, node], [Node(cast), Node(turn)])
+        to = Rewriter(graph, before, node)
+        cast = to.copy(node, before.inputs, hint=node.inputs[0])
+        to.copy(before, [cast], output=node.outputs[0])
+        to.finish()
         changed = True
     return changed
 
