@@ -16,6 +16,7 @@ from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.channels import is_nhwc_to_nchw
 from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.schema import AttributeValue, is_random
@@ -61,8 +62,9 @@ _NUMPYS: Mapping[int, np.dtype[Any]] = {
 """Element types whose casts NumPy knows to be exact or not."""
 
 
+@graph_pass
 def identity_elimination(graph: Graph) -> bool:
-    """Reroute readers of an Identity to its operand; the producer of a graph output takes over the output's name.
+    """Removes Identity, products with 1 and Casts to the same type.
 
     Also identities: a product with or a quotient by 1, a Concat or Sum of one value, a Cast to the same type, and a
     Slice of the whole value.
@@ -153,8 +155,9 @@ def _takes_all(graph: Graph, node: Node) -> bool:
     )
 
 
+@graph_pass
 def constant_folding(graph: Graph) -> bool:
-    """Fold nodes that depend on constants alone, unless that would enlarge the file much."""
+    """Computes what depends on constants alone, unless the file would grow much."""
     changed = common_subexpressions(graph, lambda n: n.op == "Transpose" and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
@@ -175,8 +178,9 @@ def constant_folding(graph: Graph) -> bool:
     return changed
 
 
+@graph_pass
 def reuse_extents(graph: Graph) -> bool:
-    """Let `Shape(x)[i]` read the first value with this extent, or become a constant if the extent is known."""
+    """Reads an extent from the first value that has it, or from a constant."""
     homes = homes_of(graph)
     changed = False
     for node in list(graph.nodes):
@@ -199,8 +203,9 @@ def reuse_extents(graph: Graph) -> bool:
     return changed
 
 
+@graph_pass
 def sum_extents(graph: Graph) -> bool:
-    """Replace the length of a concatenated cache by the sum of its parts' lengths.
+    """Replaces the length of a growing cache by the sum of its parts' lengths.
 
     Shape arithmetic for the kernel that reads the cache then does not wait for the cache: one kernel does both.
     """

@@ -14,6 +14,7 @@ from onnx import helper
 
 from onnxfuse.graph.constant_folding import read_extent
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import WHOLE
 from onnxfuse.graph.mask_facts import constant_axes
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -29,8 +30,9 @@ Entries = np.ndarray
 """For each element its constant value, or the name of the one-element value that it equals."""
 
 
+@graph_pass
 def pad_integer_inputs(graph: Graph) -> bool:
-    """Rewrite Pads of integers by computed amounts as Concats with the padding; return whether any were rewritten.
+    """Rewrites a computed Pad of integers as a Concat: its Pad has no CUDA kernel.
 
     A Pad by constants stays: kernels that move data absorb it.
     """

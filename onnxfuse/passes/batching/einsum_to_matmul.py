@@ -11,6 +11,7 @@ from math import prod
 from onnx import TensorProto
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.shapes.types import Dim, differ
 
@@ -35,8 +36,9 @@ class _Form:
     """Target of the Reshape; empty if no axes are merged."""
 
 
+@graph_pass
 def einsum_to_matmul(graph: Graph) -> bool:
-    """Rewrite each Einsum that is a batched matrix product as MatMul; return whether any was rewritten."""
+    """Rewrites an Einsum that is a matrix product as MatMul and Transposes."""
     return rewrite_each(graph, {"Einsum": _written})
 
 

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, forward
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import ValueType
@@ -47,8 +48,9 @@ class _Region:
     """The transposed values."""
 
 
+@graph_pass
 def absorb_matmul_transposes(graph: Graph) -> bool:
-    """Multiply along the other axis in place of the Transposes around products by weights; return whether any changed.
+    """Runs products between two Transposes along the other axis, without the Transposes.
 
     Nothing changes unless everything between the Transposes is a product by a weight or elementwise.
     """

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 
 SINCE = 13
@@ -51,8 +52,9 @@ class _Joint:
     """Whether they are concatenated along the last axis, the table's columns."""
 
 
+@graph_pass
 def merge_embedding_tables(graph: Graph) -> bool:
-    """Read concatenated rows from one merged table; return whether any were merged."""
+    """Merges Gathers from several concatenated tables into one."""
     if graph.opset < SINCE:
         return False
     found = [joint for n in graph.nodes if n.op == "Concat" and not n.domain for joint in _joints(graph, n)]

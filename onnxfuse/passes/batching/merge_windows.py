@@ -12,6 +12,7 @@ import numpy as np
 
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
@@ -45,8 +46,9 @@ class _Region:
         return (int(np.prod(sizes)) if len(sizes) == len(self.batch) else None, *shape[-ATTENDED:])
 
 
+@graph_pass
 def merge_windows(graph: Graph) -> bool:
-    """Merge the batch axes of each attention that has several; return whether any were merged."""
+    """Merges several batch axes of an attention, as of windows, into one."""
     if graph.opset < SINCE:
         return False
     changed = False

@@ -16,6 +16,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 from onnxfuse.passes.views.transposes import order_of
@@ -82,8 +83,9 @@ class _Cut:
     parts: tuple[_Part, ...]
 
 
+@graph_pass
 def split_matmul(graph: Graph) -> bool:
-    """Rewrite each product whose columns are sliced apart as one product per slice; return whether any changed."""
+    """Splits a product whose columns are sliced apart into one product per slice."""
     if graph.opset < SINCE:
         return False
     found = [cut for n in graph.nodes if n.op in ("MatMul", "Gemm") and (cut := _cut(graph, n)) is not None]

@@ -11,6 +11,7 @@ from typing import Any
 
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
@@ -40,11 +41,9 @@ class _Merge:
         return (*self.parts, *shape[1:])
 
 
+@graph_pass
 def unmerge_batches(graph: Graph) -> bool:
-    """Run products over the original batch axes where a Reshape merged them and another one splits them again.
-
-    Return whether any changed.
-    """
+    """Runs products and Transposes over the batch axes that a Reshape merged."""
     if graph.opset < SINCE:
         return False
     changed = False

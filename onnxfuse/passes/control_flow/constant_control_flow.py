@@ -13,6 +13,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
 from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.model.nested import defined, nodes_of
 from onnxfuse.passes.control_flow.constant_sequences import along_one
@@ -22,8 +23,9 @@ MOST = 1000
 """Maximum number of nodes that a Loop may expand to: each trip has its own copies."""
 
 
+@graph_pass
 def constant_control_flow(graph: Graph) -> bool:
-    """Inline the branch of a constant If, and the trips of a constant Loop; return whether any were inlined."""
+    """Inlines the branch that an If is known to take, and Loops with few known trips."""
     return rewrite_each(graph, _FLATTENED)
 
 

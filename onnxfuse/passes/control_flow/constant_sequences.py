@@ -11,14 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 
 LONGEST = 256
 """Maximum number of pieces of a Split."""
 
 
+@graph_pass
 def constant_sequences(graph: Graph) -> bool:
-    """Replace element access, length and Concat of constant sequences; return whether any were replaced."""
+    """Replaces reads of a sequence at a known index by the value inserted there."""
     return rewrite_each(graph, _WRITTEN)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.model import schema
 from onnxfuse.shapes.types import ValueType
@@ -17,8 +18,9 @@ from onnxfuse.shapes.types import ValueType
 HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
+@graph_pass
 def expand_simplified_norms(graph: Graph) -> bool:
-    """Rewrite each SimplifiedLayerNormalization as an RMS norm; return whether there was one."""
+    """Rewrites ONNX Runtime's SimplifiedLayerNormalization as the RMS norm that rules match."""
     return rewrite_each(graph, {"SimplifiedLayerNormalization": _written})
 
 

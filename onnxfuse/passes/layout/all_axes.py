@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
 from onnxfuse.passes.layout.writer import integers
@@ -21,8 +22,11 @@ AXES = 3
 INTEGERS = ValueType(TensorProto.INT64, (None,))
 
 
+@graph_pass
 def explicit_axes(graph: Graph) -> bool:
-    """Rewrite such a Pad or Resize with amounts for all axes; return whether there was any."""
+    """Gives Pad and nearest Resize numbers for all axes next to convolutions, so that ONNX Runtime moves
+    Transposes through them.
+    """
     return any(n.op in CONVOLUTIONS for n in graph.nodes) and rewrite_each(graph, {"Pad": _pad, "Resize": _resize})
 
 

@@ -6,6 +6,7 @@ pixel is removed, at the end.
 """
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.layout.subpixel import END, ends, subpixel
 from onnxfuse.passes.layout.writer import channels_last_type, integers
@@ -16,8 +17,9 @@ SINCE = 10
 """First operator set in which Slice reads its starts and ends as inputs."""
 
 
+@graph_pass
 def symmetric_pads(graph: Graph) -> bool:
-    """Make the pads of every ConvTranspose without a subpixel form symmetric; return whether any were not."""
+    """Rewrites a ConvTranspose with asymmetric pads, which has no CUDA kernel, as a symmetric one and a Slice."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "ConvTranspose" and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)

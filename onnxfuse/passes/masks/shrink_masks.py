@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto
 
 from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import everywhere
 from onnxfuse.graph.rewriter import Rewriter, copied
 from onnxfuse.shapes.extent_arithmetic import broadcast
@@ -19,12 +20,11 @@ DEPTH = 20
 """Maximum nodes to follow from a mask to its sources; exporters write a handful."""
 
 
+@graph_pass
 def shrink_masks(graph: Graph) -> bool:
-    """Replace masks by smaller ones that broadcast to the same, where the scores have their full shape.
+    """Replaces a mask that is equal for all queries by one row.
 
     `Add(s, Where(And(always, keep), 0, low))` -> `Add(s, Where(keep, 0, low))`: `keep` is a row, `always` a column.
-
-    Return whether any were replaced.
     """
     slim, changed = _Slim(graph), False
     for node in list(graph.nodes):

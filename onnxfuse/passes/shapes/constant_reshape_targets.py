@@ -12,13 +12,15 @@ from collections.abc import Sequence
 
 from onnxfuse.graph.constant_folding import homes_of, read_extents
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, substitute
 from onnxfuse.shapes.extent_arithmetic import product
 from onnxfuse.shapes.types import Dim
 
 
+@graph_pass
 def constant_reshape_targets(graph: Graph) -> bool:
-    """Give every Reshape and Expand whose target follows from its types a constant target."""
+    """Replaces computed targets of Reshape and Expand by constants where the types tell them."""
     changed = False
     for node in list(graph.nodes):
         if node.op not in TARGETS or node.domain or len(node.inputs) != 2:
@@ -38,8 +40,9 @@ def constant_reshape_targets(graph: Graph) -> bool:
     return changed
 
 
+@graph_pass
 def bypass_shared_reshapes(graph: Graph) -> bool:
-    """Let a Reshape bypass a preceding Reshape that other operators read, too; return whether any did.
+    """Lets a Reshape of a shared Reshape read that one's input.
 
     The preceding one then serves only those. Chains of Reshapes alone stay: rules inspect which axes they merge.
     """

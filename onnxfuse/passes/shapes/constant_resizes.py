@@ -17,6 +17,7 @@ import onnx
 from onnxfuse.cuda import scaled_extent
 from onnxfuse.graph.constant_folding import read_extents
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.shapes.types import Dim, ValueType
 
@@ -34,8 +35,9 @@ Numbers = np.ndarray | list[int | None]
 """Scales or sizes of a Resize; None for an extent of its own input."""
 
 
+@graph_pass
 def constant_resizes(graph: Graph) -> bool:
-    """Give every Resize constant sizes or scales where types determine them; return whether any changed."""
+    """Replaces computed sizes of a Resize by constant scales, or scales that round differently by sizes."""
     changed = False
     for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)

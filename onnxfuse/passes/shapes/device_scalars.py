@@ -19,6 +19,7 @@ from onnxfuse.cuda import is_pointwise
 from onnxfuse.fusion.steps.pointwise import host_values
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
 from onnxfuse.ops import Trait, named
@@ -54,8 +55,9 @@ them all.
 """
 
 
+@graph_pass
 def device_scalars(graph: Graph) -> bool:
-    """Give each kernel the shape-derived scalars that it reads as data on the GPU; return whether any changed.
+    """Passes shape-derived scalars as launch arguments instead of copying them to the device.
 
     `y = Mul(x, n)` -> `y = Mul(x, Range(n, n + 1, 1))`. A scalar that depends on elements of a model input stays as it
     is: the replay of a CUDA graph would not see that input change. A model with If, Loop or Scan is never captured.

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, forward
 from onnxfuse.shapes.types import ValueType
 
@@ -23,8 +24,9 @@ COUNTING = {
 """Operators of shape arithmetic, with the number of inputs that are extents; None for all."""
 
 
+@graph_pass
 def int64_extents(graph: Graph) -> bool:
-    """Let readers of extents cast to int32 use the int64 extents, and cast their results; return whether any changed.
+    """Removes casts of extents to int32 and back, as TensorFlow writes them.
 
     A Cast back to int64 then cancels.
     """

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.shapes.extent_arithmetic import broadcast
 from onnxfuse.shapes.types import ValueType
@@ -22,8 +23,9 @@ GROUP = 4
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
+@graph_pass
 def split_many_operands(graph: Graph) -> bool:
-    """Rewrite each Sum, Mean, Max and Min of more than `MOST` operands as several; return whether there was one.
+    """Splits a Sum, Mean, Max or Min of many operands into several that fuse with their producers.
 
     # Sum(a, ..., p) -> Sum(Sum(a, ..., d), Sum(e, ..., h), Sum(i, ..., l), Sum(m, ..., p))
     """

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 
@@ -21,8 +22,9 @@ class _Part:
     end: int
 
 
+@graph_pass
 def cancel_split_concat(graph: Graph) -> bool:
-    """Let each Concat read the value that its adjacent inputs are slices of; return whether one did."""
+    """Replaces a Concat of adjacent parts of a value by the value."""
     return rewrite_each(graph, {"Concat": _joined})
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.shapes.types import ValueType
@@ -16,8 +17,9 @@ from onnxfuse.shapes.types import ValueType
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 
 
+@graph_pass
 def elementwise_before_view(graph: Graph) -> bool:
-    """Move each Reshape of a convolution's output below the elementwise nodes that are its only readers."""
+    """Moves elementwise nodes above a Reshape of a convolution's image."""
     changed = False
     for view in [n for n in graph.nodes if is_reshape(n)]:
         if view.order >= 0 and _of_a_convolution(graph, view):

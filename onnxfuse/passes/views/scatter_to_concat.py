@@ -14,6 +14,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -58,8 +59,9 @@ class _Span:
         return self.start == 0 and self.end == END
 
 
+@graph_pass
 def scatter_to_concat(graph: Graph) -> bool:
-    """Rewrite scatters into slices as Concats; return whether any were rewritten."""
+    """Rewrites ScatterND over a contiguous slice as Concat(before, update, after)."""
     return graph.opset >= SINCE and rewrite_each(graph, _WRITTEN)
 
 

@@ -5,14 +5,16 @@ an Expand can read its input instead, and rules match that.
 """
 
 from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import substitute
 
 SINCE = 8
 """First operator set with Expand."""
 
 
+@graph_pass
 def tile_to_expand(graph: Graph) -> bool:
-    """Rewrite each Tile that repeats only unit axes, by constants, as an Expand; return whether one changed."""
+    """Rewrites a Tile that repeats only unit axes as an Expand."""
     changed = False
     for node in list(graph.nodes):
         if node.op != "Tile" or node.domain or graph.opset < SINCE:

@@ -7,6 +7,7 @@ axis of the other, unsqueezed, transposed and merged.
 """
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, forward
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
@@ -27,8 +28,9 @@ PARTS = 100
 """Maximum values that a target is followed through."""
 
 
+@graph_pass
 def keep_unit_axes(graph: Graph) -> bool:
-    """Let readers of a Squeeze or Unsqueeze use an earlier value of the same shape; return whether any did.
+    """Keeps axes of extent 1 that are squeezed and unsqueezed again.
 
     Squeezes and Unsqueezes with other readers stay for those.
     """
@@ -59,8 +61,9 @@ def _before(graph: Graph, node: Node) -> str | None:
     return found
 
 
+@graph_pass
 def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
-    """Merge Squeeze and Unsqueeze into adjacent Reshapes; return whether any changed.
+    """Merges Squeeze, Unsqueeze and Transposes of unit axes into the adjacent Reshape.
 
     # Unsqueeze -> Transpose -> Reshape: Transpose -> Reshape
     # Unsqueeze -> Reshape -> Squeeze: Reshape
@@ -68,17 +71,6 @@ def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
     changed = False
     for node in [n for n in graph.nodes if is_reshape(n)]:
         changed |= _turned_before(graph, node) or _joined(graph, node) or _split(graph, node)
-    return changed
-
-
-def redundant_reshape_elimination(graph: Graph) -> bool:
-    """Let readers of a Reshape to its input's own shape read that input; return whether any did."""
-    changed = False
-    for node in [n for n in graph.nodes if is_reshape(n)]:
-        shape = graph.type(node.inputs[0]).shape
-        if shape is not None and None not in shape and graph.type(node.outputs[0]).shape == shape:
-            forward(graph, node, node.inputs[0])
-            changed = True
     return changed
 
 
