@@ -74,12 +74,9 @@ class Rewriter:
 
         Its output is called `output`, or has an unused name that begins with `hint`, and is of type `type_`. `operands`
         are attributes, or inputs by the names that ONNX gives them: a list becomes a constant. What is an attribute in
-        one operator set and an input in another is written as the model's operator set has it:
-
-        >>> to.add("Unsqueeze", "x", axes=[0])  # doctest: +SKIP
-
-        A node that computes an output of a replaced one has that one's name unless `name` is given, any other is named
-        after its output.
+        one operator set and an input in another, as the axes of `to.add("Unsqueeze", x, axes=[0])`, is written as the
+        model's operator set has it. A node that computes an output of a replaced one has that one's name unless `name`
+        is given, any other is named after its output.
         """
         outputs = [output] if isinstance(output, str) else list(output)
         if not outputs[0]:

@@ -20,8 +20,6 @@ from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.shapes.types import Dim
 
-SINCE = 10
-"""First operator set in which Slice reads its starts and ends as inputs."""
 DEPTH = 20
 """Maximum nodes between indices and the Range that they derive from."""
 END = np.iinfo(np.int64).max
@@ -62,7 +60,7 @@ class _Span:
 @graph_pass
 def scatter_to_concat(graph: Graph) -> bool:
     """Rewrites ScatterND over a contiguous slice as Concat(before, update, after)."""
-    return graph.opset >= SINCE and rewrite_each(graph, _WRITTEN)
+    return rewrite_each(graph, _WRITTEN)
 
 
 def _by_tuples(node: Node, to: Rewriter) -> bool:
