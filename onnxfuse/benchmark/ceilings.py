@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import DEFAULT, Setting
 from onnxfuse.profiling.traffic import ModelTraffic
@@ -70,7 +71,7 @@ def measured(types: Collection[str], providers: Sequence[str], setting: Setting 
 def _product(element: str, providers: Sequence[str], edge: int, setting: Setting) -> float | None:
     """Return the FLOPs per second of ONNX Runtime's own MatMul; None if it does not support this type."""
     number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[element]))
-    model = _one_node("MatMul", number, ("a", "b"), (edge, edge))
+    model = _one_node(ops.MatMul, number, ("a", "b"), (edge, edge))
     few = np.random.default_rng(0).standard_normal(1 << 18).astype(TYPES[element])
     inputs = ort_values({name: np.resize(few, (edge, edge)) for name in ("a", "b")})
     try:
@@ -83,7 +84,7 @@ def _product(element: str, providers: Sequence[str], edge: int, setting: Setting
 def _copy_on_cpu(providers: Sequence[str]) -> float:
     """Return the bytes per second of ONNX Runtime's Neg, which uses all threads; NumPy's copy uses one."""
     size = COPIED[False]
-    model = _one_node("Neg", TensorProto.FLOAT, ("a",), (size // 4,))
+    model = _one_node(ops.Neg, TensorProto.FLOAT, ("a",), (size // 4,))
     inputs = ort_values({"a": np.ones(size // 4, np.float32)})
     session = opened(model, DEFAULT, providers, fused=False)
     return 2 * size / _seconds(bind(session, inputs, outputs_of(session, inputs, "measured")).run)

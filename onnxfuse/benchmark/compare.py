@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
-from onnxfuse import runtime
+from onnxfuse import ops, runtime
 from onnxfuse.benchmark.ceilings import Ceilings, measured
 from onnxfuse.benchmark.leaving_out import PATIENCE, SLOWER, Earlier, at, done, patient
 from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, RefusedRun, ReportBlock, Timing, TimingRow, WorkPerRun
@@ -105,7 +105,7 @@ def compare(
         at("original", default, case=plan[0])
         first, original_nodes = profiled(before, default, providers, ort_values(arrays), "original")
         at("fused", default)
-        fused_nodes, ops = _look_at_fused(after, default, providers, arrays)
+        fused_nodes, kernels = _look_at_fused(after, default, providers, arrays)
         doing(model="")
         progress("measuring what this machine can do", 2, total)
         types = {n.element for both in work for one in both.values() for n in one.nodes}
@@ -123,7 +123,7 @@ def compare(
         blocks=tuple(blocks),
         assumed=assumed,
         nodes={"original": original_nodes, "fused": fused_nodes},
-        fused_ops=ops,
+        fused_ops=kernels,
         environment=device.environment(first),
         runs=runs,
         rounds=rounds,
@@ -162,7 +162,7 @@ def _check(original: onnx.ModelProto, fused: onnx.ModelProto) -> None:
 
 def convolves(model: onnx.ModelProto) -> bool:
     def within(nodes: Sequence[onnx.NodeProto]) -> bool:
-        return any(n.op_type == "Conv" or any(within(b.node) for b in bodies(n)) for n in nodes)
+        return any(n.op_type == ops.Conv or any(within(b.node) for b in bodies(n)) for n in nodes)
 
     return within(model.graph.node) or any(within(f.node) for f in model.functions)
 
@@ -194,14 +194,14 @@ def _look_at_fused(
         runtime.reset_counts()
     session, nodes = profiled(model, setting, providers, ort_values(arrays), "fused")
     placed: Sequence[runtime.Placement] = session.fused
-    ops = FusedOps(
+    kernels = FusedOps(
         nodes=sum(p.nodes for p in placed),
         kernels=sum(p.nodes for p in placed if p.runs_as == "kernel"),
         bodies=sum(p.nodes for p in placed if p.runs_as == "function"),
         launches=sum(runtime.launches().values()) if on_cuda else None,
         reasons=tuple(dict.fromkeys(p.reason for p in placed if p.reason)),
     )
-    return nodes, ops
+    return nodes, kernels
 
 
 def _run(

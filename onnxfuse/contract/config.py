@@ -123,7 +123,7 @@ def read(path: Path) -> Contract:
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}", SEE) from None
-    reader = _Reader(path, text)
+    reader = _ConfigReader(path, text)
     reader.keys(data, {"rules", "model"}, path.name, 1)
     shared = reader.paths(data, "rules", 1)
     tables = reader.list(data, "model", dict, 1)
@@ -138,7 +138,7 @@ def read(path: Path) -> Contract:
     return Contract(path, models)
 
 
-class _Reader:
+class _ConfigReader:
     """Parses the tables; every error names the file, the line of the model's table, and the nearest valid word."""
 
     def __init__(self, path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 Pure Python up to the plan; `compile` needs NVRTC, `load` needs a GPU.
 """
 
+from onnxfuse import ops
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.codegen.operators.movement_ops import FREE, MOVEMENT
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
@@ -34,7 +35,7 @@ from onnxfuse.cuda.dispatch.dispatch import (
 )
 from onnxfuse.cuda.dispatch.proof import Case, unplanned
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec, TileTuning
 from onnxfuse.cuda.planning.template import Growth, Template
 from onnxfuse.cuda.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
@@ -58,7 +59,7 @@ def is_reduction(op_type: str, domain: str = "") -> bool:
 
 def is_movement(op_type: str, domain: str = "") -> bool:
     """Return whether a body of template pointwise may contain this op as data movement."""
-    return (domain, op_type) in MOVEMENT and op_type != "Shape"
+    return (domain, op_type) in MOVEMENT and op_type != ops.Shape
 
 
 def is_free(op_type: str, domain: str = "") -> bool:
@@ -85,7 +86,7 @@ __all__ = [
     "KernelSource",
     "LaunchPlan",
     "Template",
-    "TensorMap",
+    "TensorMapSpec",
     "TileTuning",
     "arch_of",
     "cached_family",

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
-from onnxfuse.fusion.region.attempt import Attempt, Start, Surroundings
+from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Start
 from onnxfuse.fusion.region.choices import Choices, Declined
 from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.fusion.region.proof import proven_op, unproven
@@ -42,7 +42,7 @@ def fuse(
     graph: Graph,
     rules: Sequence[Rule],
     report: OptimizeReport,
-    ops: dict[str, FusedOp],
+    fused_ops: dict[str, FusedOp],
     choices: Choices | None = None,
 ) -> bool:
     """Apply every fusion rule: strongest template first, larger anchors before their possible parts.
@@ -56,7 +56,7 @@ def fuse(
     fusing = order.fusing(rules)
     aside = set_aside(graph)
     heads = _heads([how for _, how in fusing])
-    around = Surroundings(host_values(graph), computed_once(graph), choices, heads, ops, aside)
+    around = GraphContext(host_values(graph), computed_once(graph), choices, heads, fused_ops, aside)
     splits = [
         s
         for _, how in fusing
@@ -77,7 +77,7 @@ def fuse(
     return len(report.applied) > before
 
 
-def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: Surroundings) -> bool:
+def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: GraphContext) -> bool:
     """Try every node as an anchor of one rule; return whether one was fused."""
     before = len(report.applied)
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
@@ -111,7 +111,7 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
     return replace(refusal, around=tuple(found))
 
 
-def _off_gpu(node: Node, around: Surroundings) -> bool:
+def _off_gpu(node: Node, around: GraphContext) -> bool:
     """Return whether ONNX Runtime folds `node` on load, or runs it on the CPU: no kernel starts there."""
     return all(o in around.host or o in around.once for o in node.outputs if o)
 
@@ -182,7 +182,7 @@ def _join_unused(graph: Graph, split: _Split) -> None:
 # ---- one fused op
 
 
-def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
+def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphContext) -> Outcome | None:
     """Fuse a region grown from `node`; return the fused op, the furthest refusal, or None if there is no work."""
     of_product, joined = how.wants(Growth.LEFT_OPERAND), how.wants(Growth.JOINED_INPUT)
     if of_product and not any(
@@ -218,7 +218,7 @@ def _fuse_from(
     rule: Rule,
     how: Fuse,
     start: Start,
-    around: Surroundings,
+    around: GraphContext,
     without: Growth | None = None,
     *,
     even: bool = False,
@@ -265,7 +265,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     return replace(attempt.refusal(declined.reason, "slower"), depth=len(attempt.given), size=len(attempt.given))
 
 
-def _declined(around: Surroundings, made: tuple[FusedOp, Node]) -> Declined | None:
+def _declined(around: GraphContext, made: tuple[FusedOp, Node]) -> Declined | None:
     """Return what the measurements say against an op at its location, None if nothing."""
     op, fused = made
     return None if around.choices is None else around.choices.declined.get((op.name, fused.outputs))
@@ -277,9 +277,9 @@ def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> No
         graph.replace(old, new)
 
 
-def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: Surroundings) -> Outcome | None:
+def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphContext) -> Outcome | None:
     """Let the fused ops whose results a Concat combines write its output directly: merge them into one op."""
-    if node.op != "Concat":
+    if node.op != ops.Concat:
         return None
     made = join(graph, node, around.ops, rule.name, how.template)
     if isinstance(made, str):

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Node
 
 LAST = (0, 2, 3, 1)
@@ -72,6 +73,6 @@ def is_signal_transpose(node: Node) -> bool:
 
 def perm_of(node: Node) -> tuple[int, ...] | None:
     """Return the permutation attribute of a Transpose, None for another operator."""
-    if node.op != "Transpose" or node.domain:
+    if node.op != ops.Transpose or node.domain:
         return None
     return next((tuple(a.ints) for a in node.proto.attribute if a.name == "perm"), None)

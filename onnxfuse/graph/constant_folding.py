@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import Message
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.channels import is_nhwc_to_nchw
 from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
@@ -35,10 +36,10 @@ from a table by constant indices, or by products with zeros and ones (timm's Max
 FILLED = 1 << 28
 """Bytes. Weights produced by ConstantOfShape are materialized if a model's weights take no more than this."""
 
-WEIGHED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+WEIGHED = frozenset({ops.Conv, ops.ConvTranspose, ops.Gemm, ops.MatMul})
 """Operators whose weights rules inspect."""
 
-ALONE = frozenset({"Concat", "Max", "Mean", "Min", "Sum"})
+ALONE = frozenset({ops.Concat, ops.Max, ops.Mean, ops.Min, ops.Sum})
 """Operators that are the identity on a single operand: `torch.cat([x], 1)` at the start of a dense block."""
 
 BEYOND = 1_000_000_000
@@ -93,14 +94,14 @@ def _passed_on(graph: Graph, node: Node) -> str | None:
     """Return the value that `node` forwards unchanged, None if it does not."""
     if node.domain:
         return None
-    if node.op == "Identity" or (node.op in ALONE and len(node.inputs) == 1):
+    if node.op == ops.Identity or (node.op in ALONE and len(node.inputs) == 1):
         return node.inputs[0]
-    if node.op == "Cast":
+    if node.op == ops.Cast:
         return _cast_back(graph, node)
-    if node.op == "Slice":
+    if node.op == ops.Slice:
         return node.inputs[0] if _takes_all(graph, node) else None
-    if node.op in ("Mul", "Div"):
-        sides = [node.inputs, node.inputs[::-1]] if node.op == "Mul" else [node.inputs]
+    if node.op in (ops.Mul, ops.Div):
+        sides = [node.inputs, node.inputs[::-1]] if node.op == ops.Mul else [node.inputs]
         return next((x for x, one in sides if _is_one(graph, one, graph.type(x).rank)), None)
     return None
 
@@ -158,7 +159,7 @@ def _takes_all(graph: Graph, node: Node) -> bool:
 @graph_pass
 def constant_folding(graph: Graph) -> bool:
     """Computes what depends on constants alone, unless the file would grow much."""
-    changed = common_subexpressions(graph, lambda n: n.op == "Transpose" and graph.is_constant(n.inputs[0]))
+    changed = common_subexpressions(graph, lambda n: n.op == ops.Transpose and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
         if node.op not in FOLDABLE or node.domain or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
             continue
@@ -212,7 +213,7 @@ def sum_extents(graph: Graph) -> bool:
     caches = {
         n.outputs[0]: n
         for n in graph.nodes
-        if n.op == "Concat" and not n.domain and len(n.inputs) > 1 and graph.is_output(n.outputs[0])
+        if n.op == ops.Concat and not n.domain and len(n.inputs) > 1 and graph.is_output(n.outputs[0])
     }
     changed = False
     for node in list(graph.nodes) if caches else ():
@@ -237,7 +238,7 @@ def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole:
             lengths.append(read_extent(to, (part, axis), f"{part}.length", whole=whole))
     total, *rest = lengths
     for length in rest:
-        total = to.add("Add", total, length, type_=ValueType(TensorProto.INT64, form))
+        total = to.add(ops.Add, total, length, type_=ValueType(TensorProto.INT64, form))
     to.replace(node.outputs[0], total)
     to.finish()
 
@@ -246,7 +247,7 @@ def homes_of(graph: Graph) -> dict[str, Home]:
     """Return the first value that has each named extent: among the inputs, and values whose Shape is taken."""
     homes: dict[str, Home] = {}
     # Intermediate values count only if their Shape is taken already: fusion changes which value is the first of a size.
-    sources = {n.inputs[0]: graph.producer(n.inputs[0]) for n in graph.nodes if n.op == "Shape"}
+    sources = {n.inputs[0]: graph.producer(n.inputs[0]) for n in graph.nodes if n.op == ops.Shape}
     made = {value: producer for value, producer in sources.items() if producer is not None}
     asked = sorted(made, key=lambda value: (made[value].order, made[value].outputs.index(value)))
     for value in (*sorted(graph.inputs), *asked):
@@ -267,14 +268,14 @@ def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
 
     Such nodes are a Gather or Slice of a Shape, or a Shape with start and end.
     """
-    if node.op == "Shape" and not node.domain:
+    if node.op == ops.Shape and not node.domain:
         rank, ends = graph.type(node.inputs[0]).rank, {a.name: a.i for a in node.proto.attribute}
         some = None if rank is None else list(range(rank))[ends.get("start", 0) : ends.get("end", rank)]
         return None if some is None or len(some) == rank else (node.inputs[0], some, True)
-    shape = graph.producer(node.inputs[0]) if node.op in ("Gather", "Slice") and not node.domain else None
+    shape = graph.producer(node.inputs[0]) if node.op in (ops.Gather, ops.Slice) and not node.domain else None
     if (
         shape is None
-        or shape.op != "Shape"
+        or shape.op != ops.Shape
         or shape.domain
         or any(graph.attributes(shape).get(k) for k in ("start", "end"))
     ):
@@ -285,7 +286,7 @@ def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
     if rank is None or not arrays or any(a is None for a in arrays):
         return None
     numbers = [[int(x) for x in a.reshape(-1)] for a in arrays if a is not None]
-    if node.op == "Gather":
+    if node.op == ops.Gather:
         inside = graph.attributes(node).get("axis", 0) == 0 and all(-rank <= i < rank for i in numbers[0])
         return (
             (source, [i % rank for i in numbers[0]], arrays[0] is not None and arrays[0].ndim > 0) if inside else None
@@ -313,7 +314,7 @@ def read_extents(to: Rewriter, places: Sequence[int | Home], hint: str) -> str:
         to.constant(name, [place]) if isinstance(place, int) else read_extent(to, place, name, whole=True)
         for name, place in named
     ]
-    return to.add("Concat", *parts, axis=0, hint=hint)
+    return to.add(ops.Concat, *parts, axis=0, hint=hint)
 
 
 def read_extent(to: Rewriter, home: Home, hint: str, *, whole: bool) -> str:
@@ -321,13 +322,15 @@ def read_extent(to: Rewriter, home: Home, hint: str, *, whole: bool) -> str:
     value, axis = home
     number = to.constant(f"{value}.axis", np.full((1,) if whole else (), axis, np.int64))
     shape_type = ValueType(TensorProto.INT64, (to.graph.type(value).rank,))
-    shape = to.add("Shape", value, hint=f"{value}.shape", type_=shape_type)
-    return to.add("Gather", shape, number, axis=0, hint=hint, type_=ValueType(TensorProto.INT64, (1,) if whole else ()))
+    shape = to.add(ops.Shape, value, hint=f"{value}.shape", type_=shape_type)
+    return to.add(
+        ops.Gather, shape, number, axis=0, hint=hint, type_=ValueType(TensorProto.INT64, (1,) if whole else ())
+    )
 
 
 def redundant_expand_elimination(graph: Graph) -> None:
     """Let readers of an Expand to its input's own shape read that input: the Expand would be a copy."""
-    for node in [n for n in graph.nodes if n.op == "Expand" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.Expand and not n.domain]:
         (result, *_), (source, *_) = node.outputs, node.inputs
         shape = graph.type(source).shape
         if shape is not None and None not in shape and graph.type(result).shape == shape:
@@ -340,7 +343,7 @@ def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _
     changed = False
     for index in range(len(graph.nodes)):  # rerouting keeps a reader's position
         node = graph.nodes[index]
-        if node.op == "Constant" or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
+        if node.op == ops.Constant or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
             continue
         attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
         said = (node.domain, node.op, tuple(map(bool, node.outputs)), tuple(attributes))
@@ -370,16 +373,16 @@ def value_key(graph: Graph, value: str) -> object:
 
 def _packs(graph: Graph, node: Node) -> bool:
     """Return whether `node` reads a channels-last convolution's weight, packed for its kernel."""
-    if node.op != "Transpose":
+    if node.op != ops.Transpose:
         return False
     readers = graph.readers(node.outputs[0])
-    before = [graph.producer(r.inputs[0]) for r in readers if r.op == "Conv" and r.inputs[1] == node.outputs[0]]
+    before = [graph.producer(r.inputs[0]) for r in readers if r.op == ops.Conv and r.inputs[1] == node.outputs[0]]
     return len(before) == len(readers) and all(b is not None and is_nhwc_to_nchw(b) for b in before)
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     """Return the inputs of `node` if all are constants and folding leaves the file about as big, else None."""
-    if node.op in ("Shape", "Size"):
+    if node.op in (ops.Shape, ops.Size):
         shape = graph.type(node.inputs[0]).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None
@@ -404,24 +407,24 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
 def _is_other_layout(graph: Graph, node: Node) -> bool:
     """Return whether `node` is a Transpose between a weight and products: their kernels read the stored layout."""
     value = node.outputs[0]
-    if node.op != "Transpose" or graph.type(value).rank != 2:
+    if node.op != ops.Transpose or graph.type(value).rank != 2:
         return False
     return any(is_product(r) or r.domain == DOMAIN or value in r.captures for r in graph.readers(value))
 
 
 def is_product(node: Node) -> bool:
     """Return whether `node` is a matrix product."""
-    return node.op in ("MatMul", "Gemm") and not node.domain
+    return node.op in (ops.MatMul, ops.Gemm) and not node.domain
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:
     """Return whether `node` gathers from a constant table a result small enough to store instead."""
-    return node.op in ("Gather", "Einsum") and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
+    return node.op in (ops.Gather, ops.Einsum) and size <= min(TABLED, SPREAD * max(a.nbytes for a in known.values()))
 
 
 def _fills(graph: Graph, node: Node, size: int) -> bool:
     """Return whether `node` fills a product's weight with one value, in a model that this does not enlarge much."""
-    if node.op != "ConstantOfShape" or size + sum(tensor_bytes(t) for t in graph.initializers.values()) > FILLED:
+    if node.op != ops.ConstantOfShape or size + sum(tensor_bytes(t) for t in graph.initializers.values()) > FILLED:
         return False
     return any(r.op in WEIGHED and node.outputs[0] in r.inputs[1:] for r in graph.readers(node.outputs[0]))
 

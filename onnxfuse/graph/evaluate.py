@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
+from onnxfuse import ops
+
 FOLDABLE = frozenset({
-    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Div", "Einsum", "Equal", "Exp", "Expand",
-    "Flatten", "Floor", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min",
-    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum",
-    "Relu", "Reshape", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Sqrt", "Squeeze", "Sub", "Tile",
-    "Transpose", "Trilu", "Unsqueeze", "Where",
+    ops.Abs, ops.Add, ops.And, ops.Cast, ops.Ceil, ops.Clip, ops.Concat, ops.ConstantOfShape, ops.Div, ops.Einsum,
+    ops.Equal, ops.Exp, ops.Expand, ops.Flatten, ops.Floor, ops.Gather, ops.Greater, ops.GreaterOrEqual,
+    ops.Identity, ops.Less, ops.LessOrEqual, ops.Max, ops.Min, ops.Mod, ops.Mul, ops.Neg, ops.Not, ops.Or, ops.Pow,
+    ops.Range, ops.Reciprocal, ops.ReduceMax, ops.ReduceMin, ops.ReduceProd, ops.ReduceSum, ops.Relu, ops.Reshape,
+    ops.ScatterElements, ops.ScatterND, ops.Shape, ops.Size, ops.Slice, ops.Sqrt, ops.Squeeze, ops.Sub, ops.Tile,
+    ops.Transpose, ops.Trilu, ops.Unsqueeze, ops.Where,
 })  # fmt: skip
 """Operators that exporters insert between weights and their use; deterministic, and cheap compared to loading the
 weights.

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model import schema
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies as bodies
@@ -158,7 +159,7 @@ class Graph:
             return value not in self.inputs
         node = self.producers.get(value)
         if node is not None:
-            return node.op == "Constant" and node.domain == ""
+            return node.op == ops.Constant and node.domain == ""
         return self.parent is not None and value not in self.inputs and self.parent.is_constant(value)
 
     def is_let_go(self, value: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
 from onnxfuse.shapes.extent_arithmetic import Shape, product
@@ -82,17 +83,17 @@ def _strides(graph: Graph, value: str, depth: int) -> _Strides:
     node = graph.producer(value)
     if node is None or node.domain or depth == 0 or graph.type(value).dtype not in WHOLE:
         return None
-    if node.op == "Range":
+    if node.op == ops.Range:
         start, step = (graph.constant(node.inputs[i]) for i in (0, 2))
         if start is None or step is None or start.any():
             return None
         return (_Step(int(step.reshape(-1)[0])),)
-    if node.op == "Mul":
+    if node.op == ops.Mul:
         return _multiplied(graph, node, depth)
     if node.op not in _OPERANDS:
         return None
     given = [_strides(graph, operand, depth - 1) for operand in node.inputs[: _OPERANDS[node.op]]]
-    return _unsqueezed(graph, node, given[0]) if node.op == "Unsqueeze" else _summed(graph, node, given)
+    return _unsqueezed(graph, node, given[0]) if node.op == ops.Unsqueeze else _summed(graph, node, given)
 
 
 def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:
@@ -117,7 +118,7 @@ def _number(graph: Graph, value: str) -> _Step | None:
     return _Step.of(extent_of(graph, value)) if shape is not None and set(shape) <= {1} else None
 
 
-_OPERANDS = {"Add": 2, "Cast": 1, "Identity": 1, "Expand": 1, "Unsqueeze": 1}
+_OPERANDS: dict[str, int] = {ops.Add: 2, ops.Cast: 1, ops.Identity: 1, ops.Expand: 1, ops.Unsqueeze: 1}
 """Number of inputs that are indices, by operator."""
 
 

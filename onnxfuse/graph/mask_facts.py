@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.shapes.types import Dim
 
@@ -71,8 +72,8 @@ def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool
         return True
     if node is None or node.domain or depth == 0:
         return False
-    if node.op != "Slice":
-        passing = node.op == "Cast" or node.op in _ELEMENTWISE
+    if node.op != ops.Slice:
+        passing = node.op == ops.Cast or node.op in _ELEMENTWISE
         return passing and any(_spans(graph, v, axis, extent, depth - 1) for v in node.inputs)
     axes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
     table = graph.type(node.inputs[0]).shape
@@ -91,17 +92,17 @@ def _known(graph: Graph, value: str, depth: int) -> _Known:
     node = graph.producer(value)
     if node is None or node.domain or depth == 0:
         return None
-    if node.op in ("Cast", "Identity", "Expand"):
+    if node.op in (ops.Cast, ops.Identity, ops.Expand):
         inner = _known(graph, node.inputs[0], depth - 1) if _keeps_numbers(graph, node) else None
-        return inner if isinstance(inner, float) or node.op != "Expand" or _keeps_square(graph, node) else None
-    if node.op in ("Unsqueeze", "Range"):
+        return inner if isinstance(inner, float) or node.op != ops.Expand or _keeps_square(graph, node) else None
+    if node.op in (ops.Unsqueeze, ops.Range):
         return _position(graph, node, depth)
-    if node.op == "ConstantOfShape":
+    if node.op == ops.ConstantOfShape:
         filled = graph.attributes(node).get("value")
         return _of_constant(numpy_helper.to_array(filled) if isinstance(filled, TensorProto) else np.zeros(1))
-    if node.op == "Trilu":
+    if node.op == ops.Trilu:
         return _triangle(graph, node, depth)
-    if node.op == "Slice":
+    if node.op == ops.Slice:
         inner = _known(graph, node.inputs[0], depth - 1)
         return (
             inner if isinstance(inner, float) or (isinstance(inner, Seen) and _from_the_corner(graph, node)) else None
@@ -120,7 +121,7 @@ def _keeps_numbers(graph: Graph, node: Node) -> bool:
     """A Cast of positions to a floating type may round them; a Cast of a condition is exact."""
     whole = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
     return (
-        node.op != "Cast"
+        node.op != ops.Cast
         or graph.type(node.inputs[0]).dtype not in whole[:2]
         or graph.type(node.outputs[0]).dtype in whole
     )
@@ -148,7 +149,7 @@ def _is_zero(graph: Graph, value: str) -> bool:
         return not constant.any()
     if node is None or node.domain:
         return False
-    if node.op == "Sub":
+    if node.op == ops.Sub:
         first, second = (extent_of(graph, v) for v in node.inputs)
         return first is not None and first == second
     return node.op in _PASSING and _is_zero(graph, node.inputs[0])
@@ -159,9 +160,9 @@ def extent_of(graph: Graph, value: str) -> Dim:
     node = graph.producer(value)
     while node is not None and node.op in _PASSING and not node.domain:
         node = graph.producer(node.inputs[0])
-    source = graph.producer(node.inputs[0]) if node is not None and node.op == "Gather" and not node.domain else None
+    source = graph.producer(node.inputs[0]) if node is not None and node.op == ops.Gather and not node.domain else None
     index = graph.constant(node.inputs[1]) if node is not None and source is not None else None
-    if source is None or source.op != "Shape" or source.proto.attribute or index is None or index.size != 1:
+    if source is None or source.op != ops.Shape or source.proto.attribute or index is None or index.size != 1:
         return None
     shape = graph.type(source.inputs[0]).shape or ()
     place = int(index.reshape(-1)[0])
@@ -187,7 +188,7 @@ def unsqueezed_axes(graph: Graph, node: Node, rank: int) -> list[int | None] | N
     return [None if axis in new else next(old) for axis in range(whole)]
 
 
-_PASSING = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze"})
+_PASSING = frozenset({ops.Cast, ops.Identity, ops.Squeeze, ops.Unsqueeze})
 """Operators between an extent and its use that preserve its value."""
 
 
@@ -219,7 +220,7 @@ def _triangle(graph: Graph, node: Node, depth: int) -> _Known:
 
 
 def _position(graph: Graph, node: Node, depth: int) -> _Known:
-    if node.op == "Range":
+    if node.op == ops.Range:
         start, _, step = (graph.constant(v) for v in node.inputs)
         counts = start is not None and step is not None and not start.any() and (step == 1).all()
         return _Position(-1, 1) if counts else None
@@ -233,7 +234,7 @@ def _position(graph: Graph, node: Node, depth: int) -> _Known:
 def _computed(op: str, given: list[_Known]) -> _Known:
     if isinstance(given[0], _Position) and len(given) == 2 and isinstance(given[1], _Position):
         return _COMPARED.get((op, given[0].axis, given[1].axis))
-    if op == "Add" and 0.0 in given:
+    if op == ops.Add and 0.0 in given:
         return given[1] if given[0] == 0.0 else given[0]
     if len(given) == 2 and isinstance(given[0], _Position) and isinstance(given[1], float):
         return _counted(op, given[1])
@@ -251,28 +252,29 @@ def _computed(op: str, given: list[_Known]) -> _Known:
 
 def _counted(op: str, number: float) -> float | None:
     """Return the constant result of comparing positions with a number, if any: positions start at 0."""
-    if (op == "GreaterOrEqual" and number <= 0) or (op == "Greater" and number < 0):
+    if (op == ops.GreaterOrEqual and number <= 0) or (op == ops.Greater and number < 0):
         return 1.0
-    return 0.0 if (op == "Less" and number <= 0) or (op == "LessOrEqual" and number < 0) else None
+    return 0.0 if (op == ops.Less and number <= 0) or (op == ops.LessOrEqual and number < 0) else None
 
 
-_MIRRORED = {
-    "LessOrEqual": "GreaterOrEqual", "GreaterOrEqual": "LessOrEqual", "Greater": "Less", "Less": "Greater",
+_MIRRORED: dict[str, str] = {
+    ops.LessOrEqual: ops.GreaterOrEqual, ops.GreaterOrEqual: ops.LessOrEqual, ops.Greater: ops.Less,
+    ops.Less: ops.Greater,
 }  # fmt: skip
 """The comparison with operands exchanged."""
 
-_COMPARED = {
-    ("LessOrEqual", -1, -2): Seen(1, 0), ("GreaterOrEqual", -2, -1): Seen(1, 0),
-    ("Greater", -1, -2): Seen(0, 1), ("Less", -2, -1): Seen(0, 1),
+_COMPARED: dict[tuple[str, int, int], Seen] = {
+    (ops.LessOrEqual, -1, -2): Seen(1, 0), (ops.GreaterOrEqual, -2, -1): Seen(1, 0),
+    (ops.Greater, -1, -2): Seen(0, 1), (ops.Less, -2, -1): Seen(0, 1),
 }  # fmt: skip
 """Result of comparing positions along two axes; the other comparisons put the diagonal on the wrong side."""
 
 _COMPARISONS = frozenset(op for op, _, _ in _COMPARED)
 
 _ELEMENTWISE: dict[str, Callable[..., float]] = {
-    "And": lambda a, b: float(a and b), "Or": lambda a, b: float(a or b), "Not": lambda a: float(not a),
-    "Equal": lambda a, b: float(a == b), "Where": lambda c, a, b: a if c else b, "Add": lambda a, b: a + b,
-    "Mul": lambda a, b: a * b,
+    ops.And: lambda a, b: float(a and b), ops.Or: lambda a, b: float(a or b), ops.Not: lambda a: float(not a),
+    ops.Equal: lambda a, b: float(a == b), ops.Where: lambda c, a, b: a if c else b, ops.Add: lambda a, b: a + b,
+    ops.Mul: lambda a, b: a * b,
 }  # fmt: skip
 
 
@@ -284,11 +286,11 @@ def is_finite(graph: Graph, value: str, depth: int = 20) -> bool:
     node = graph.producer(value)
     if node is None or node.domain or depth == 0:
         return False
-    if node.op == "Where":
+    if node.op == ops.Where:
         return all(is_finite(graph, v, depth - 1) for v in node.inputs[1:])
-    if node.op == "Cast":
+    if node.op == ops.Cast:
         return graph.type(node.inputs[0]).dtype == TensorProto.BOOL
     return node.op in _PASSING and is_finite(graph, node.inputs[0], depth - 1)
 
 
-_PASSING = frozenset({"Expand", "Unsqueeze", "Identity", "Slice", "Reshape"})
+_PASSING = frozenset({ops.Expand, ops.Unsqueeze, ops.Identity, ops.Slice, ops.Reshape})

@@ -6,9 +6,10 @@ both.
 
 from onnx import GraphProto, ModelProto, NodeProto
 
+from onnxfuse import ops
 from onnxfuse.graph.concrete_shapes import every_graph
 
-CONSTANT = "Constant"
+CONSTANT = ops.Constant
 
 
 def redefined(model: ModelProto) -> list[str]:

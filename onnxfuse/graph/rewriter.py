@@ -10,6 +10,7 @@ import numpy as np
 from onnx import NodeProto
 from onnx.helper import make_node
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.model.attributes import set_attribute
@@ -121,7 +122,7 @@ class Rewriter:
         Identity.
         """
         if by not in self._own:
-            self.add("Identity", by, output=value)
+            self.add(ops.Identity, by, output=value)
             return
         for proto in self.nodes:
             if by in proto.output and proto.name == by:

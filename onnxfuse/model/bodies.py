@@ -13,6 +13,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto
 from onnx.external_data_helper import uses_external_data
 
+from onnxfuse import ops
 from onnxfuse.model import schema
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
@@ -43,7 +44,7 @@ def check(function: FunctionProto) -> None:
 
 def overfull(function: FunctionProto) -> str | None:
     """Return which limit a body exceeds, None if it exceeds none; rules make no larger ones either."""
-    if sum(n.op_type != "Constant" for n in function.node) > MOST_NODES:
+    if sum(n.op_type != ops.Constant for n in function.node) > MOST_NODES:
         return f"{plural(function.node, 'node')}, expected at most {MOST_NODES}"
     for of, one in (("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)):
         for what, names in (("inputs", one.input), ("outputs", one.output)):
@@ -105,18 +106,18 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
         for text in (attribute.s, *attribute.strings):
             if "\ufffd" in text.decode(errors="replace"):
                 raise ValueError(f"{op} with an attribute '{shown(attribute.name)}' that is no text: {text[:20]!r}")
-    if node.op_type == "Constant":
+    if node.op_type == ops.Constant:
         _check_constant(node)
     if node.domain in ("", "ai.onnx"):
         _check_schema(node, opsets.get("", 1))
     facts: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type in CHECKED}
     for name, value in facts.items():
         numbers = [value] if isinstance(value, int) else list(value)
-        least, most = _RANGES.get(name, (-(2**62), 2**62)) if node.op_type != "Constant" else (-(2**63), 2**63)
+        least, most = _RANGES.get(name, (-(2**62), 2**62)) if node.op_type != ops.Constant else (-(2**63), 2**63)
         wrong = [n for n in numbers if not least <= n <= most]
         if wrong:
             raise ValueError(f"{op} with {name} {wrong[0]}, expected {least} to {most}")
-        if isinstance(value, list) and node.op_type != "Constant" and len(value) > 2 * MOST_AXES:
+        if isinstance(value, list) and node.op_type != ops.Constant and len(value) > 2 * MOST_AXES:
             raise ValueError(f"{op} with {plural(value, 'number')} of {name}")
     if node.op_type in _RULES:
         _RULES[node.op_type](node, facts)
@@ -206,6 +207,6 @@ def _check_constant(node: NodeProto) -> None:
 
 Check = Callable[[NodeProto, dict[str, Any]], None]
 _RULES: dict[str, Check] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), _check_window),
-    "Transpose": _check_perm, "Split": _check_split,
+    **dict.fromkeys((ops.Conv, ops.ConvTranspose, ops.MaxPool, ops.AveragePool, ops.LpPool), _check_window),
+    ops.Transpose: _check_perm, ops.Split: _check_split,
 }  # fmt: skip

@@ -3,9 +3,10 @@
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 
-MOVES = named(Trait.VIEW) | {"Transpose", "Expand", "Cast"}
+MOVES = named(Trait.VIEW) | {ops.Transpose, ops.Expand, ops.Cast}
 """Operators that say little about what a body computes."""
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import onnx
 import onnx.printer
 
+from onnxfuse import ops
 from onnxfuse.model import bodies, provenance
 from onnxfuse.model.nested import graphs_in, nodes_of
 from onnxfuse.model.tf32 import is_strict_fp32
@@ -105,7 +106,7 @@ def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
     """
     actual = {f"v{i}": name for i, name in enumerate(provenance.names(node, "values") or ())}
     actual.update(zip(op.body.output, node.output, strict=False))
-    inner = [n for n in op.body.node if n.op_type != "Constant"]
+    inner = [n for n in op.body.node if n.op_type != ops.Constant]
     names = (provenance.names(node, "nodes") or [])[-len(inner) :] if inner else []
     called = [*names, *[""] * (len(inner) - len(names))]
     return tuple(

@@ -8,14 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from onnx import NodeProto, TensorProto
 
+from onnxfuse import ops
+
 SMALL = 100
 """Elements. ONNX Runtime's limit for initializers that it copies rather than keep a node on the GPU."""
 
-SHAPE_READERS = frozenset({"Shape", "Size"})
+SHAPE_READERS = frozenset({ops.Shape, ops.Size})
 """Operators whose CUDA kernels write their output to host memory."""
 
 READ_ON_HOST: Mapping[str, Collection[int]] = {
-    "ConstantOfShape": (0,), "Expand": (1,), "Range": (0, 1, 2), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,),
+    ops.ConstantOfShape: (0,), ops.Expand: (1,), ops.Range: (0, 1, 2), ops.Reshape: (1,), ops.Slice: (1, 2, 3, 4),
+    ops.Tile: (1,),
 }  # fmt: skip
 """Inputs that CUDA kernels read in host memory, while their output is on the device.
 

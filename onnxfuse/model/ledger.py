@@ -14,6 +14,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto
 
+from onnxfuse import ops
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies
 from onnxfuse.support.bounded_text import read_json
@@ -166,7 +167,7 @@ def undone(model: ModelProto, fused: int) -> Undone:
 
 def _nodes(graph: GraphProto) -> Iterable[NodeProto]:
     for node in graph.node:
-        if node.op_type != "Constant" or node.domain:
+        if node.op_type != ops.Constant or node.domain:
             yield node
         for body in bodies(node):
             yield from _nodes(body)

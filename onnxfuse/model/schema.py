@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 
 AttributeValue = int | float | str | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | onnx.GraphProto
@@ -25,7 +26,7 @@ def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None]
 
     `constant` returns known values: an unknown training mode may be true.
     """
-    if node.op_type != "Dropout":
+    if node.op_type != ops.Dropout:
         return node.op_type in RANDOM
     ratio, training = (constant(v) if v else None for v in (*node.input, "", "")[1:3])
     trains = len(node.input) > 2 and bool(node.input[2]) and (training is None or bool(training.any()))

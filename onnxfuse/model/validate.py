@@ -15,6 +15,7 @@ import onnx
 from google.protobuf.message import Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.model import schema
 from onnxfuse.model.functions import Key, called, key_of
 from onnxfuse.model.fused import DOMAIN
@@ -338,7 +339,7 @@ def _nodes(
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Signature:
     """An operator's signature by ONNX's schema."""
 
     inputs: tuple[int, int]
@@ -351,12 +352,12 @@ class _Form:
 
 
 @cache
-def _form(op: str, domain: str, version: int) -> _Form | None:
+def _form(op: str, domain: str, version: int) -> _Signature | None:
     """Return an operator's signature, None for one that ONNX does not define: its owner checks it."""
     found = schema.find(op, domain, version)
     if found is None:
         return None
-    return _Form(
+    return _Signature(
         (found.min_input, found.max_input),
         (found.min_output, found.max_output),
         {
@@ -383,7 +384,7 @@ _HELD = {
 """Attribute types with a single message field, which must be present."""
 
 
-def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool) -> None:
+def _attributes(node: NodeProto, form: _Signature | None, where: str, *, inside: bool) -> None:
     _named_once([a.name for a in node.attribute], f"{where}: attribute")
     for attribute in node.attribute:
         kind = attribute.type
@@ -407,5 +408,5 @@ def _attributes(node: NodeProto, form: _Form | None, where: str, *, inside: bool
     missing = next((name for name in form.required if name not in names), None)
     if missing is not None:
         raise ModelError(f"{where} lacks its attribute '{missing}'", AGAIN)
-    if node.op_type == "Constant" and len(names & form.attributes.keys()) != 1:
+    if node.op_type == ops.Constant and len(names & form.attributes.keys()) != 1:
         raise ModelError(f"{where} holds {plural(names, 'value')}, it takes one", AGAIN)

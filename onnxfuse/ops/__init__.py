@@ -1,4 +1,7 @@
-"""The operators of ONNX: one entry each, with the traits that passes, templates, reference and profiler ask for."""
+"""The operators of ONNX: one entry each, with the traits that passes, templates, reference and profiler ask for.
+
+`ops.Transpose` is an operator's entry and its name in one.
+"""
 
 from onnxfuse.ops import (
     attention,
@@ -15,14 +18,26 @@ from onnxfuse.ops import (
     text,
     window,
 )
-from onnxfuse.ops.registry import Operator, Trait, registry
-
-__all__ = ["ENTRIES", "Operator", "Trait", "named", "operator"]
+from onnxfuse.ops.attention import *
+from onnxfuse.ops.contraction import *
+from onnxfuse.ops.contrib import *
+from onnxfuse.ops.control_flow import *
+from onnxfuse.ops.elementwise import *
+from onnxfuse.ops.generate import *
+from onnxfuse.ops.movement import *
+from onnxfuse.ops.quantize import *
+from onnxfuse.ops.recurrent import *
+from onnxfuse.ops.reduction import *
+from onnxfuse.ops.registry import Operator as Operator
+from onnxfuse.ops.registry import Trait as Trait
+from onnxfuse.ops.registry import registry
+from onnxfuse.ops.select import *
+from onnxfuse.ops.text import *
+from onnxfuse.ops.window import *
 
 ENTRIES = registry(
-    attention.ENTRIES, contraction.ENTRIES, contrib.ENTRIES, control_flow.ENTRIES, elementwise.ENTRIES,
-    generate.ENTRIES, movement.ENTRIES, quantize.ENTRIES, recurrent.ENTRIES, reduction.ENTRIES, select.ENTRIES,
-    text.ENTRIES, window.ENTRIES,
+    attention, contraction, contrib, control_flow, elementwise, generate, movement, quantize, recurrent, reduction,
+    select, text, window,
 )  # fmt: skip
 """All entries by (domain, operator), the default domain as ""."""
 

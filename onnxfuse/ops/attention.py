@@ -1,18 +1,10 @@
 """Attention and position embeddings."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-ENTRIES: Entries = (
-    *entries(
-        "Attention",
-        Trait.ATTENTION,
-    ),
-    *entries(
-        "RotaryEmbedding",
-        Trait.KEEPS_SHAPE,
-    ),
-    *entries(
-        "LinearAttention CausalConvWithState",
-        Trait.OPAQUE,
-    ),
-)
+Attention = Operator("Attention", Trait.ATTENTION)
+
+RotaryEmbedding = Operator("RotaryEmbedding", Trait.KEEPS_SHAPE)
+
+LinearAttention = Operator("LinearAttention", Trait.OPAQUE)
+CausalConvWithState = Operator("CausalConvWithState", Trait.OPAQUE)

@@ -1,14 +1,12 @@
 """Sums of products: matrix products and convolutions."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-ENTRIES: Entries = (
-    *entries(
-        "MatMul Gemm Conv ConvTranspose Einsum",
-        Trait.CONTRACTION,
-    ),
-    *entries(
-        "DeformConv Det",
-        Trait.OPAQUE,
-    ),
-)
+MatMul = Operator("MatMul", Trait.CONTRACTION)
+Gemm = Operator("Gemm", Trait.CONTRACTION)
+Conv = Operator("Conv", Trait.CONTRACTION)
+ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION)
+Einsum = Operator("Einsum", Trait.CONTRACTION)
+
+DeformConv = Operator("DeformConv", Trait.OPAQUE)
+Det = Operator("Det", Trait.OPAQUE)

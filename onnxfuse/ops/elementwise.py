@@ -1,44 +1,82 @@
 """Elementwise operators: arithmetic, activations, comparisons, logic, casts."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-# PRelu's slope may have more axes than its input: ONNX Runtime gives them to the output, ONNX does not.
-ENTRIES: Entries = (
-    *entries(
-        "Relu LeakyRelu Sigmoid HardSigmoid HardSwish Tanh Clip Elu Selu Celu Softplus Softsign Gelu Mish "
-        "Swish Erf Abs Neg ThresholdedRelu Shrink",
-        Trait.KEEPS_SHAPE,
-        Trait.FINITE_FROM_ZERO,
-    ),
-    *entries(
-        "Sqrt Exp Log Reciprocal Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Floor Ceil Round Sign",
-        Trait.KEEPS_SHAPE,
-    ),
-    *entries(
-        "Not BitwiseNot IsNaN IsInf Cast CastLike Dropout",
-        Trait.KEEPS_SHAPE,
-    ),
-    *entries(
-        "Add Mul And Or Xor Max Min Sum Mean BitwiseAnd BitwiseOr BitwiseXor",
-        Trait.BROADCASTS,
-        Trait.COMMUTATIVE,
-    ),
-    *entries(
-        "Sub Div Pow Mod Where BitShift",
-        Trait.BROADCASTS,
-    ),
-    *entries(
-        "Equal",
-        Trait.BROADCASTS,
-        Trait.COMMUTATIVE,
-        Trait.COMPARISON,
-    ),
-    *entries(
-        "Greater GreaterOrEqual Less LessOrEqual",
-        Trait.BROADCASTS,
-        Trait.COMPARISON,
-    ),
-    *entries(
-        "PRelu BitCast SwiGLU",
-    ),
-)
+Relu = Operator("Relu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+LeakyRelu = Operator("LeakyRelu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Sigmoid = Operator("Sigmoid", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+HardSigmoid = Operator("HardSigmoid", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+HardSwish = Operator("HardSwish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Tanh = Operator("Tanh", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Clip = Operator("Clip", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Elu = Operator("Elu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Selu = Operator("Selu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Celu = Operator("Celu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Softplus = Operator("Softplus", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Softsign = Operator("Softsign", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Gelu = Operator("Gelu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Mish = Operator("Mish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Swish = Operator("Swish", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Erf = Operator("Erf", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Abs = Operator("Abs", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Neg = Operator("Neg", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+ThresholdedRelu = Operator("ThresholdedRelu", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+Shrink = Operator("Shrink", Trait.KEEPS_SHAPE, Trait.FINITE_FROM_ZERO)
+
+Sqrt = Operator("Sqrt", Trait.KEEPS_SHAPE)
+Exp = Operator("Exp", Trait.KEEPS_SHAPE)
+Log = Operator("Log", Trait.KEEPS_SHAPE)
+Reciprocal = Operator("Reciprocal", Trait.KEEPS_SHAPE)
+Sin = Operator("Sin", Trait.KEEPS_SHAPE)
+Cos = Operator("Cos", Trait.KEEPS_SHAPE)
+Tan = Operator("Tan", Trait.KEEPS_SHAPE)
+Asin = Operator("Asin", Trait.KEEPS_SHAPE)
+Acos = Operator("Acos", Trait.KEEPS_SHAPE)
+Atan = Operator("Atan", Trait.KEEPS_SHAPE)
+Sinh = Operator("Sinh", Trait.KEEPS_SHAPE)
+Cosh = Operator("Cosh", Trait.KEEPS_SHAPE)
+Asinh = Operator("Asinh", Trait.KEEPS_SHAPE)
+Acosh = Operator("Acosh", Trait.KEEPS_SHAPE)
+Atanh = Operator("Atanh", Trait.KEEPS_SHAPE)
+Floor = Operator("Floor", Trait.KEEPS_SHAPE)
+Ceil = Operator("Ceil", Trait.KEEPS_SHAPE)
+Round = Operator("Round", Trait.KEEPS_SHAPE)
+Sign = Operator("Sign", Trait.KEEPS_SHAPE)
+Not = Operator("Not", Trait.KEEPS_SHAPE)
+BitwiseNot = Operator("BitwiseNot", Trait.KEEPS_SHAPE)
+IsNaN = Operator("IsNaN", Trait.KEEPS_SHAPE)
+IsInf = Operator("IsInf", Trait.KEEPS_SHAPE)
+Cast = Operator("Cast", Trait.KEEPS_SHAPE)
+CastLike = Operator("CastLike", Trait.KEEPS_SHAPE)
+Dropout = Operator("Dropout", Trait.KEEPS_SHAPE)
+
+Add = Operator("Add", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Mul = Operator("Mul", Trait.BROADCASTS, Trait.COMMUTATIVE)
+And = Operator("And", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Or = Operator("Or", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Xor = Operator("Xor", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Max = Operator("Max", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Min = Operator("Min", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Sum = Operator("Sum", Trait.BROADCASTS, Trait.COMMUTATIVE)
+Mean = Operator("Mean", Trait.BROADCASTS, Trait.COMMUTATIVE)
+BitwiseAnd = Operator("BitwiseAnd", Trait.BROADCASTS, Trait.COMMUTATIVE)
+BitwiseOr = Operator("BitwiseOr", Trait.BROADCASTS, Trait.COMMUTATIVE)
+BitwiseXor = Operator("BitwiseXor", Trait.BROADCASTS, Trait.COMMUTATIVE)
+
+Sub = Operator("Sub", Trait.BROADCASTS)
+Div = Operator("Div", Trait.BROADCASTS)
+Pow = Operator("Pow", Trait.BROADCASTS)
+Mod = Operator("Mod", Trait.BROADCASTS)
+Where = Operator("Where", Trait.BROADCASTS)
+BitShift = Operator("BitShift", Trait.BROADCASTS)
+
+Equal = Operator("Equal", Trait.BROADCASTS, Trait.COMMUTATIVE, Trait.COMPARISON)
+
+Greater = Operator("Greater", Trait.BROADCASTS, Trait.COMPARISON)
+GreaterOrEqual = Operator("GreaterOrEqual", Trait.BROADCASTS, Trait.COMPARISON)
+Less = Operator("Less", Trait.BROADCASTS, Trait.COMPARISON)
+LessOrEqual = Operator("LessOrEqual", Trait.BROADCASTS, Trait.COMPARISON)
+
+PRelu = Operator("PRelu")
+BitCast = Operator("BitCast")
+SwiGLU = Operator("SwiGLU")

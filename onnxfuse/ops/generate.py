@@ -1,26 +1,26 @@
 """Constants, ranges, shapes, random numbers, windows of signals."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-ENTRIES: Entries = (
-    *entries(
-        "Constant ConstantOfShape Range Shape Size",
-    ),
-    *entries(
-        "EyeLike",
-        Trait.KEEPS_SHAPE,
-    ),
-    *entries(
-        "Bernoulli RandomNormalLike RandomUniformLike",
-        Trait.RANDOM,
-        Trait.KEEPS_SHAPE,
-    ),
-    *entries(
-        "RandomNormal RandomUniform Multinomial",
-        Trait.RANDOM,
-    ),
-    *entries(
-        "BlackmanWindow HammingWindow HannWindow MelWeightMatrix DFT STFT",
-        Trait.OPAQUE,
-    ),
-)
+Constant = Operator("Constant")
+ConstantOfShape = Operator("ConstantOfShape")
+Range = Operator("Range")
+Shape = Operator("Shape")
+Size = Operator("Size")
+
+EyeLike = Operator("EyeLike", Trait.KEEPS_SHAPE)
+
+Bernoulli = Operator("Bernoulli", Trait.KEEPS_SHAPE, Trait.RANDOM)
+RandomNormalLike = Operator("RandomNormalLike", Trait.KEEPS_SHAPE, Trait.RANDOM)
+RandomUniformLike = Operator("RandomUniformLike", Trait.KEEPS_SHAPE, Trait.RANDOM)
+
+RandomNormal = Operator("RandomNormal", Trait.RANDOM)
+RandomUniform = Operator("RandomUniform", Trait.RANDOM)
+Multinomial = Operator("Multinomial", Trait.RANDOM)
+
+BlackmanWindow = Operator("BlackmanWindow", Trait.OPAQUE)
+HammingWindow = Operator("HammingWindow", Trait.OPAQUE)
+HannWindow = Operator("HannWindow", Trait.OPAQUE)
+MelWeightMatrix = Operator("MelWeightMatrix", Trait.OPAQUE)
+DFT = Operator("DFT", Trait.OPAQUE)
+STFT = Operator("STFT", Trait.OPAQUE)

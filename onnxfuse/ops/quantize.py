@@ -1,13 +1,12 @@
 """Quantization, and arithmetic on quantized values."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-ENTRIES: Entries = (
-    *entries(
-        "QuantizeLinear DequantizeLinear DynamicQuantizeLinear",
-        Trait.KEEPS_SHAPE,
-    ),
-    *entries(
-        "QLinearConv QLinearMatMul ConvInteger MatMulInteger",
-    ),
-)
+QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE)
+DequantizeLinear = Operator("DequantizeLinear", Trait.KEEPS_SHAPE)
+DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE)
+
+QLinearConv = Operator("QLinearConv")
+QLinearMatMul = Operator("QLinearMatMul")
+ConvInteger = Operator("ConvInteger")
+MatMulInteger = Operator("MatMulInteger")

@@ -1,9 +1,7 @@
 """Recurrent layers."""
 
-from onnxfuse.ops.registry import Entries, entries
+from onnxfuse.ops.registry import Operator
 
-ENTRIES: Entries = (
-    *entries(
-        "RNN GRU LSTM",
-    ),
-)
+RNN = Operator("RNN")
+GRU = Operator("GRU")
+LSTM = Operator("LSTM")

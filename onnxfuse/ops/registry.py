@@ -1,8 +1,8 @@
 """What an entry of the registry says of an operator."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import Enum, auto
+from types import ModuleType, SimpleNamespace
 
 
 class Trait(Enum):
@@ -38,28 +38,31 @@ class Trait(Enum):
     """Nothing more is known of it here than its schema says."""
 
 
-@dataclass(frozen=True)
-class Operator:
-    """One operator of a domain."""
+class Operator(str):
+    """One operator of a domain: its name, as nodes have it, and what is known of it.
 
-    name: str
+    A string, so that `node.op_type == ops.Transpose` compares names; the domain is compared where it matters.
+    """
+
+    domain: str
     traits: frozenset[Trait]
-    domain: str = ""
+
+    def __new__(cls, name: str, *traits: Trait, domain: str = "") -> "Operator":
+        """Return the entry of an operator with these traits."""
+        entry = super().__new__(cls, name)
+        entry.domain, entry.traits = domain, frozenset(traits)
+        return entry
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Return how a copy is made: the name alone."""
+        return str, (str(self),)
 
 
-Entries = tuple[Operator, ...]
-
-
-def entries(names: str, *traits: Trait, domain: str = "") -> Entries:
-    """Return an entry for each of some operators, separated by spaces, that have the same traits."""
-    return tuple(Operator(name, frozenset(traits), domain) for name in names.split())
-
-
-def registry(*families: Iterable[Operator]) -> Mapping[tuple[str, str], Operator]:
+def registry(*families: ModuleType | SimpleNamespace) -> Mapping[tuple[str, str], Operator]:
     """Return the entries of all families by (domain, name). Raises ValueError for an operator that has two."""
     found: dict[tuple[str, str], Operator] = {}
-    for one in (one for family in families for one in family):
-        if (one.domain, one.name) in found:
-            raise ValueError(f"two entries for {one.domain}:{one.name}")
-        found[one.domain, one.name] = one
+    for one in (one for family in families for one in vars(family).values() if isinstance(one, Operator)):
+        if (one.domain, one) in found:
+            raise ValueError(f"two entries for {one.domain}:{one}")
+        found[one.domain, one] = one
     return found

@@ -1,9 +1,8 @@
 """Operators whose output has as many elements as the data say."""
 
-from onnxfuse.ops.registry import Entries, entries
+from onnxfuse.ops.registry import Operator
 
-ENTRIES: Entries = (
-    *entries(
-        "TopK NonZero NonMaxSuppression Unique",
-    ),
-)
+TopK = Operator("TopK")
+NonZero = Operator("NonZero")
+NonMaxSuppression = Operator("NonMaxSuppression")
+Unique = Operator("Unique")

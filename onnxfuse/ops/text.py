@@ -1,10 +1,9 @@
 """Operators on text."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-ENTRIES: Entries = (
-    *entries(
-        "RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer",
-        Trait.OPAQUE,
-    ),
-)
+RegexFullMatch = Operator("RegexFullMatch", Trait.OPAQUE)
+StringConcat = Operator("StringConcat", Trait.OPAQUE)
+StringNormalizer = Operator("StringNormalizer", Trait.OPAQUE)
+StringSplit = Operator("StringSplit", Trait.OPAQUE)
+TfIdfVectorizer = Operator("TfIdfVectorizer", Trait.OPAQUE)

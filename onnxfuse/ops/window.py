@@ -1,13 +1,20 @@
 """Sliding windows and sampling of images."""
 
-from onnxfuse.ops.registry import Entries, Trait, entries
+from onnxfuse.ops.registry import Operator, Trait
 
-ENTRIES: Entries = (
-    *entries(
-        "MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool MaxUnpool Resize Upsample Col2Im",
-    ),
-    *entries(
-        "MaxRoiPool RoiAlign GridSample AffineGrid ImageDecoder",
-        Trait.OPAQUE,
-    ),
-)
+MaxPool = Operator("MaxPool")
+AveragePool = Operator("AveragePool")
+LpPool = Operator("LpPool")
+GlobalAveragePool = Operator("GlobalAveragePool")
+GlobalMaxPool = Operator("GlobalMaxPool")
+GlobalLpPool = Operator("GlobalLpPool")
+MaxUnpool = Operator("MaxUnpool")
+Resize = Operator("Resize")
+Upsample = Operator("Upsample")
+Col2Im = Operator("Col2Im")
+
+MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)
+RoiAlign = Operator("RoiAlign", Trait.OPAQUE)
+GridSample = Operator("GridSample", Trait.OPAQUE)
+AffineGrid = Operator("AffineGrid", Trait.OPAQUE)
+ImageDecoder = Operator("ImageDecoder", Trait.OPAQUE)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.precision.plan import FLOAT
 from onnxfuse.precision.scopes import Scope, every
 
@@ -23,15 +24,15 @@ float16. Both are float16 numbers, the first also a bfloat16 number."""
 BEYOND = 30_000.0
 """Constants above this are poorly or not at all representable in float16."""
 
-ADDING = frozenset({"Add", "Sub"})
+ADDING = frozenset({ops.Add, ops.Sub})
 
 PASSING = ADDING | frozenset({
-    "Mul", "Where", "Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Slice", "Concat", "Cast",
-    "Identity", "Tile", "Trilu", "Neg", "Min", "Max", "ScatterND", "Pad", "Gather",
+    ops.Mul, ops.Where, ops.Expand, ops.Reshape, ops.Unsqueeze, ops.Squeeze, ops.Transpose, ops.Slice, ops.Concat,
+    ops.Cast, ops.Identity, ops.Tile, ops.Trilu, ops.Neg, ops.Min, ops.Max, ops.ScatterND, ops.Pad, ops.Gather,
 })  # fmt: skip
 """Operators through which a mask reaches the scores."""
 
-ENDS = frozenset({"Softmax"})
+ENDS = frozenset({ops.Softmax})
 """Operators that turn masked scores into 0."""
 
 
@@ -49,7 +50,7 @@ def clamp(main: Scope) -> list[str]:
 def _filled(scope: Scope) -> Iterator[tuple[str, TensorProto]]:
     """Yield tensors filled with one number, and that number."""
     for node in scope.proto.node:
-        if node.op_type == "ConstantOfShape":
+        if node.op_type == ops.ConstantOfShape:
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.model import schema
 from onnxfuse.model.precision_record import TYPES
@@ -24,21 +25,21 @@ TEXT = {TYPES[name]: f"tensor({name})" for name in ("float16", "bfloat16")}
 CARRIERS = named(Trait.HAS_BODY)
 """Operators with bodies: inputs and outputs of a body keep their types, so that an accumulated state is not rounded."""
 
-QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+QUANTIZED = frozenset({ops.QuantizeLinear, ops.DequantizeLinear, ops.DynamicQuantizeLinear})
 
-TYPELESS = frozenset({"Shape", "Size", "Cast"})
+TYPELESS = frozenset({ops.Shape, ops.Size, ops.Cast})
 """Operators whose first input may have any type, independent of the output."""
 
-STAY = {"Resize": (1, 2), "Upsample": (1,)}
+STAY: dict[str, tuple[int, ...]] = {ops.Resize: (1, 2), ops.Upsample: (1,)}
 """Inputs that stay float32: scales and regions, which ONNX Runtime reads on the host."""
 
-ON_CPU = frozenset({"Atan", "GridSample", "STFT", "DFT", "InstanceNormalization"})
+ON_CPU = frozenset({ops.Atan, ops.GridSample, ops.STFT, ops.DFT, ops.InstanceNormalization})
 """Operators that ONNX Runtime 1.31 places on the CPU for half types in a CUDA session."""
 
-DECIDING = {
-    "If": (0,), "Loop": (0, 1), "Resize": (1, 2, 3), "Upsample": (1,), "Reshape": (1,), "Expand": (1,), "Tile": (1,),
-    "ConstantOfShape": (0,), "Range": (0, 1, 2), "TopK": (1,), "OneHot": (1,), "Slice": (1, 2, 4), "Pad": (1,),
-    "Trilu": (1,), "Split": (1,),
+DECIDING: dict[str, tuple[int, ...]] = {
+    ops.If: (0,), ops.Loop: (0, 1), ops.Resize: (1, 2, 3), ops.Upsample: (1,), ops.Reshape: (1,), ops.Expand: (1,),
+    ops.Tile: (1,), ops.ConstantOfShape: (0,), ops.Range: (0, 1, 2), ops.TopK: (1,), ops.OneHot: (1,),
+    ops.Slice: (1, 2, 4), ops.Pad: (1,), ops.Trilu: (1,), ops.Split: (1,),
 }  # fmt: skip
 """Inputs that are counts, offsets or conditions: values from which they are computed retain full precision."""
 
@@ -74,7 +75,7 @@ def float_nodes(main: Scope, opsets: dict[str, int]) -> dict[str, FloatNode]:
 
 def _has_floats(scope: Scope, node: NodeProto) -> bool:
     """Return whether a node computes with float32, as opposed to producing a shape or another type."""
-    if node.op_type == "Constant" and not node.domain:
+    if node.op_type == ops.Constant and not node.domain:
         return False
     read = [v for n, v in enumerate(node.input) if v and not is_typeless(node, n)]
     return any(scope.type(v).dtype == FLOAT for v in (*read, *node.output) if v)
@@ -144,7 +145,7 @@ def _deciding(main: Scope) -> set[int]:
             if made is None or id(made[1]) in found or not _is_small(where, name):
                 continue
             found.add(id(made[1]))
-            if made[1].op_type not in ("Shape", "Size"):
+            if made[1].op_type not in (ops.Shape, ops.Size):
                 waiting += [(made[0], v) for v in made[1].input if v]
     return found
 

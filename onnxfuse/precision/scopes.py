@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.model.nested import bodies
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
@@ -89,7 +90,7 @@ def _scope(proto: GraphProto, inferred: GraphProto, parent: Scope | None) -> Sco
     for position, (node, twin) in enumerate(zip(proto.node, inferred.node, strict=True)):
         scope.own.update(o for o in node.output if o)
         scope.producers.update((o, node) for o in node.output if o)
-        if node.op_type == "Constant" and not node.domain and node.attribute[0].HasField("t"):
+        if node.op_type == ops.Constant and not node.domain and node.attribute[0].HasField("t"):
             scope.constants[node.output[0]] = node.attribute[0].t
         inner = [_scope(b, t, scope) for b, t in zip(bodies(node), bodies(twin), strict=True)]
         if inner:

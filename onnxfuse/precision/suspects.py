@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model.precision_record import NAMES
 from onnxfuse.ops import Trait, named
 from onnxfuse.precision import numbers
@@ -23,7 +24,7 @@ from onnxfuse.precision.scopes import called, key
 HEADROOM = 2.0
 """Largest part of the type's range that a value may use, because other inputs produce larger ones."""
 
-PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {"MultiHeadAttention"}
+PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {ops.MultiHeadAttention}
 """Operators beyond which inexact inputs are not traced: their sums are rounded anyway."""
 
 DEEP = 12

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import every_name
 from onnxfuse.model.precision_record import NAMES
 from onnxfuse.precision import numbers
@@ -104,7 +105,7 @@ class PrecisionWriter:
         computed = {o for node in graph.node for o in node.output}
         nodes = [c for source in sorted(casts.keys() - computed) for c in casts[source]]
         for node in graph.node:
-            if node.op_type == "Constant" and node.output[0] in scope.constants:
+            if node.op_type == ops.Constant and node.output[0] in scope.constants:
                 nodes += self._constants(scope, node)
                 continue
             nodes.append(node)
@@ -188,15 +189,15 @@ def _square(scope: Scope, node: NodeProto) -> None:
     A norm spelled with Pow is fused by ONNX Runtime's optimizer, which reads epsilon in float32 only: in a lower type
     it would use 1e-5, whatever the model says.
     """
-    if node.op_type == "Pow" and not node.domain:
+    if node.op_type == ops.Pow and not node.domain:
         exponent = scope.constant(node.input[1])
         if exponent is not None and not exponent.dims and numpy_helper.to_array(exponent) == 2:
-            node.op_type, node.input[1] = "Mul", node.input[0]
+            node.op_type, node.input[1] = ops.Mul, node.input[0]
 
 
 def _retype(node: NodeProto, type_: int) -> None:
     """Set the type attribute of a node that holds its output type to `type_`."""
-    if node.op_type == "ConstantOfShape" and not node.domain:
+    if node.op_type == ops.ConstantOfShape and not node.domain:
         given = next((a.t for a in node.attribute if a.name == "value"), None)
         array = np.zeros(1, np.float32) if given is None else numpy_helper.to_array(given)
         del node.attribute[:]
@@ -217,7 +218,7 @@ def _declare(graph: GraphProto, values: Mapping[str, _Value]) -> None:
 
 
 def _cast(source: str, target: str, type_: int) -> NodeProto:
-    return helper.make_node("Cast", [source], [target], name=f"{target}/Cast", to=type_)
+    return helper.make_node(ops.Cast, [source], [target], name=f"{target}/Cast", to=type_)
 
 
 def _in_type(tensor: TensorProto, type_: int, name: str) -> TensorProto:
@@ -239,7 +240,7 @@ def constants_as_tensors(model: ModelProto, graphs: Collection[GraphProto]) -> N
     """Store the value of every float Constant as a tensor, the only form that can have another type."""
     for graph in graphs:
         for node in graph.node:
-            if node.op_type != "Constant" or node.domain or not node.attribute:
+            if node.op_type != ops.Constant or node.domain or not node.attribute:
                 continue
             attribute = node.attribute[0]
             if attribute.name in ("value_float", "value_floats"):

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.graph.evaluate import FOLDABLE, REFUSALS, evaluate
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
@@ -89,7 +90,7 @@ def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
     for name, t in value_types(inferred.graph).items():
         types[name] = _in_numbers(t, numbers) if t.shape is not None else types.get(name, t)
     constants = weights | {
-        v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == "Constant" for v in p.output
+        v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == ops.Constant for v in p.output
     }
     inputs = frozenset(i.name for i in model.graph.input) - weights
     return Sized(
@@ -144,10 +145,10 @@ def _value(
     node: NodeProto, known: Mapping[str, np.ndarray], types: Mapping[str, ValueType], opset: int
 ) -> np.ndarray | None:
     """Return the integers or booleans that `node` computes; None if unknown or too many."""
-    if node.domain or len(node.output) != 1 or node.op_type not in FOLDABLE | {"Constant"}:
+    if node.domain or len(node.output) != 1 or node.op_type not in FOLDABLE | {ops.Constant}:
         return None
     inputs = dict(known)
-    if node.op_type in ("Shape", "Size"):
+    if node.op_type in (ops.Shape, ops.Size):
         shape = types.get(node.input[0], UNKNOWN).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None
@@ -167,11 +168,11 @@ def _value(
 
 def _placed(model: onnx.ModelProto) -> Iterator[ExpandedNode]:
     """Yield the nodes of the main graph in order; values inside a body get unique names."""
-    ops = fused_ops(model)
+    fused = fused_ops(model)
     for index, proto in enumerate(model.graph.node):
         own = NodeProto()
         own.CopyFrom(proto)
-        op = ops[proto.op_type] if proto.domain == DOMAIN else None
+        op = fused[proto.op_type] if proto.domain == DOMAIN else None
         if op is None:
             yield ExpandedNode(own, None, ())
             continue

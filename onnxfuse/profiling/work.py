@@ -12,48 +12,51 @@ from dataclasses import dataclass
 import onnx
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise, is_reduction
 from onnxfuse.ops import Trait, named
 from onnxfuse.profiling.sizes import ExpandedNode, Sized
 from onnxfuse.shapes.types import UNKNOWN
 
-VIEWS = named(Trait.VIEW) | {"Dropout"}
+VIEWS = named(Trait.VIEW) | {ops.Dropout}
 """Views: the same bytes under another shape, whose buffer ONNX Runtime passes on."""
 
-ON_HOST = frozenset({"Shape", "Size", "Constant"})
+ON_HOST = frozenset({ops.Shape, ops.Size, ops.Constant})
 """Computed without reading the data."""
 
-PICKS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
+PICKS = frozenset({ops.Gather, ops.GatherElements, ops.GatherND, ops.Slice, ops.Split})
 """Operators that read no more of the first input than they output."""
 
 MOVES = frozenset({
-    "Transpose", "Concat", "Expand", "Tile", "Pad", "Cast", "CastLike", "Where", "DepthToSpace", "SpaceToDepth",
-    "ConstantOfShape", "Range", "EyeLike", "OneHot", "NonZero", "Trilu", "ScatterElements", "ScatterND", "Scatter",
-    "Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "TopK", "Unique",
-    "ReverseSequence", "Compress", "ArgMax", "ArgMin", "Not", "And", "Or", "Xor", "Equal", "Less", "Greater",
-    "LessOrEqual", "GreaterOrEqual", "IsNaN", "IsInf", "CenterCropPad",
+    ops.Transpose, ops.Concat, ops.Expand, ops.Tile, ops.Pad, ops.Cast, ops.CastLike, ops.Where, ops.DepthToSpace,
+    ops.SpaceToDepth, ops.ConstantOfShape, ops.Range, ops.EyeLike, ops.OneHot, ops.NonZero, ops.Trilu,
+    ops.ScatterElements, ops.ScatterND, ops.Scatter, ops.Bernoulli, ops.RandomNormal, ops.RandomNormalLike,
+    ops.RandomUniform, ops.RandomUniformLike, ops.TopK, ops.Unique, ops.ReverseSequence, ops.Compress, ops.ArgMax,
+    ops.ArgMin, ops.Not, ops.And, ops.Or, ops.Xor, ops.Equal, ops.Less, ops.Greater, ops.LessOrEqual,
+    ops.GreaterOrEqual, ops.IsNaN, ops.IsInf, ops.CenterCropPad,
 })  # fmt: skip
 """No floating-point arithmetic: data is moved, compared or selected."""
 
 CONTROL = named(Trait.HAS_BODY)
 """Operators with bodies."""
 
-PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {"FusedMatMul", "FusedConv", "MultiHeadAttention"}
+PRODUCTS = named(Trait.CONTRACTION, Trait.ATTENTION) | {ops.FusedMatMul, ops.FusedConv, ops.MultiHeadAttention}
 """Operators that run on tensor cores."""
 
 STEPS: Mapping[str, int] = {
-    "Gelu": 5, "FastGelu": 8, "QuickGelu": 5, "Sigmoid": 4, "Swish": 5, "HardSigmoid": 4, "HardSwish": 5, "Mish": 5,
-    "Softplus": 3, "Softsign": 3, "Elu": 3, "Selu": 4, "Celu": 4, "LeakyRelu": 2, "PRelu": 2, "Clip": 2, "Mean": 2,
+    ops.Gelu: 5, ops.FastGelu: 8, ops.QuickGelu: 5, ops.Sigmoid: 4, ops.Swish: 5, ops.HardSigmoid: 4,
+    ops.HardSwish: 5, ops.Mish: 5, ops.Softplus: 3, ops.Softsign: 3, ops.Elu: 3, ops.Selu: 4, ops.Celu: 4,
+    ops.LeakyRelu: 2, ops.PRelu: 2, ops.Clip: 2, ops.Mean: 2,
 }  # fmt: skip
 """Steps of the formula per output element; other pointwise operators have one."""
 
 ROW_STEPS: Mapping[str, int] = {
-    "Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8, "SimplifiedLayerNormalization": 5, "RMSNormalization": 5,
-    "InstanceNormalization": 8, "GroupNormalization": 8, "BatchNormalization": 4, "LpNormalization": 4,
-    "SkipLayerNormalization": 9, "SkipSimplifiedLayerNormalization": 6, "ReduceL2": 2, "ReduceSumSquare": 2,
-    "ReduceLogSumExp": 3, "ReduceL1": 2, "ReduceMean": 1, "ReduceSum": 1, "ReduceMax": 1, "ReduceMin": 1,
-    "ReduceProd": 1, "ReduceLogSum": 1, "CumSum": 1, "GlobalAveragePool": 1, "GlobalMaxPool": 1, "Resize": 7,
-    "LRN": 6, "MeanVarianceNormalization": 8,
+    ops.Softmax: 5, ops.LogSoftmax: 6, ops.LayerNormalization: 8, ops.SimplifiedLayerNormalization: 5,
+    ops.RMSNormalization: 5, ops.InstanceNormalization: 8, ops.GroupNormalization: 8, ops.BatchNormalization: 4,
+    ops.LpNormalization: 4, ops.SkipLayerNormalization: 9, ops.SkipSimplifiedLayerNormalization: 6, ops.ReduceL2: 2,
+    ops.ReduceSumSquare: 2, ops.ReduceLogSumExp: 3, ops.ReduceL1: 2, ops.ReduceMean: 1, ops.ReduceSum: 1,
+    ops.ReduceMax: 1, ops.ReduceMin: 1, ops.ReduceProd: 1, ops.ReduceLogSum: 1, ops.CumSum: 1,
+    ops.GlobalAveragePool: 1, ops.GlobalMaxPool: 1, ops.Resize: 7, ops.LRN: 6, ops.MeanVarianceNormalization: 8,
 }  # fmt: skip
 """Steps per input element (output element for Resize): subtract the maximum, exponential, sum, divide, ..."""
 
@@ -164,12 +167,14 @@ Formula = Callable[[NodeProto, _Extents], int | None]
 def _pointwise(node: NodeProto, of: _Extents) -> int | None:
     if of.output is None:
         return None
-    operands = max(1, len([v for v in node.input if v]) - 1) if node.op_type in ("Sum", "Max", "Min", "Mean") else 1
+    operands = (
+        max(1, len([v for v in node.input if v]) - 1) if node.op_type in (ops.Sum, ops.Max, ops.Min, ops.Mean) else 1
+    )
     return math.prod(of.output) * STEPS.get(node.op_type, 1) * operands
 
 
 def _row(node: NodeProto, of: _Extents) -> int | None:
-    shape = of.output if node.op_type == "Resize" else of.input(0)
+    shape = of.output if node.op_type == ops.Resize else of.input(0)
     return None if shape is None else math.prod(shape) * ROW_STEPS.get(node.op_type, 1)
 
 
@@ -254,9 +259,9 @@ def _multi_head_attention(node: NodeProto, of: _Extents) -> int | None:
 
 
 _FORMULAS: Mapping[str, Formula] = {
-    "MatMul": _matmul, "FusedMatMul": _fused_matmul, "Gemm": _gemm, "Conv": _conv, "FusedConv": _conv,
-    "ConvTranspose": _conv_transpose, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool, "Einsum": _einsum,
-    "Attention": _attention, "MultiHeadAttention": _multi_head_attention,
+    ops.MatMul: _matmul, ops.FusedMatMul: _fused_matmul, ops.Gemm: _gemm, ops.Conv: _conv, ops.FusedConv: _conv,
+    ops.ConvTranspose: _conv_transpose, ops.MaxPool: _pool, ops.AveragePool: _pool, ops.LpPool: _pool,
+    ops.Einsum: _einsum, ops.Attention: _attention, ops.MultiHeadAttention: _multi_head_attention,
 }  # fmt: skip
 
 

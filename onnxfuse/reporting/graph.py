@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.model import provenance
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, replaced_nodes
@@ -37,7 +38,7 @@ def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, An
     `ops`, each with its body as text and as a graph of its own. `costs` are assigned to nodes by name.
     """
     types = value_types(infer(model).graph)
-    ops = fused_ops(model)
+    by_name = fused_ops(model)
     weights = {t.name for t in model.graph.initializer}
     nodes: list[dict[str, Any]] = []
     producers: dict[str, int] = {}
@@ -47,21 +48,21 @@ def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, An
             shown = [f"{value.name}: {types[value.name]}"]
             nodes.append({"op": "input", "name": value.name, "outputs": shown, "values": [value.name]})
     edges: list[tuple[int, int]] = []
-    constants = weights | {v for n in model.graph.node if n.op_type == "Constant" for v in n.output}
+    constants = weights | {v for n in model.graph.node if n.op_type == ops.Constant for v in n.output}
     for proto in model.graph.node:
-        if proto.op_type == "Constant":
+        if proto.op_type == ops.Constant:
             continue
         edges += [(producers[v], len(nodes)) for v in dict.fromkeys(proto.input) if v in producers]
         producers.update((v, len(nodes)) for v in proto.output if v)
         nodes.append(_node(proto, types, constants))
         if proto.domain == DOMAIN:
-            nodes[-1] |= _fused(proto, ops[proto.op_type], nodes[-1]["values"])
+            nodes[-1] |= _fused(proto, by_name[proto.op_type], nodes[-1]["values"])
     for value in model.graph.output:
         if value.name in producers:
             edges.append((producers[value.name], len(nodes)))
             nodes.append({"op": "output", "name": value.name, "outputs": [], "values": []})
     _add(costs, nodes)
-    bodies = {name: _body(op) for name, op in ops.items()}
+    bodies = {name: _body(op) for name, op in by_name.items()}
     return {**_laid_out(nodes, edges), "ops": bodies}
 
 
@@ -85,7 +86,7 @@ def _node(proto: NodeProto, types: Mapping[str, ValueType], constants: Iterable[
 
 def _fused(proto: NodeProto, op: FusedOp, made: Sequence[str]) -> dict[str, Any]:
     """Return the additional properties of a fused node: its rule, its body, and the original nodes."""
-    body = [n.op_type for n in op.body.node if n.op_type != "Constant"]
+    body = [n.op_type for n in op.body.node if n.op_type != ops.Constant]
     return {
         "op": short(body),
         "fused": op.name,
@@ -104,7 +105,7 @@ def _body(op: FusedOp) -> dict[str, Any]:
     edges: list[tuple[int, int]] = []
     producers: dict[str, int] = {}
     for proto in op.body.node:
-        if proto.op_type != "Constant":
+        if proto.op_type != ops.Constant:
             edges += [(producers[v], len(nodes)) for v in dict.fromkeys(proto.input) if v in producers]
             producers.update((v, len(nodes)) for v in proto.output if v)
             nodes.append(_node(proto, {}))

@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class Drawing:
     """Where everything stands."""
 
     places: tuple[Point, ...]
@@ -34,10 +34,10 @@ class Layout:
     height: float
 
 
-def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout:
+def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Drawing:
     """Return positions for nodes of these widths; edges lead from lower to higher indices, as in topological order."""
     if not widths:
-        return Layout((), (), 0.0, 0.0)
+        return Drawing((), (), 0.0, 0.0)
     layers = _layers(len(widths), edges)
     sizes, level = list(widths), list(layers)
     routes: list[list[int]] = []
@@ -67,7 +67,7 @@ def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Layout:
     places = [(x[i] - least + GAP, level[i] * ROW + ROW / 2) for i in range(len(sizes))]
     width = max(place[0] + sizes[i] / 2 for i, place in enumerate(places)) + GAP
     lines = tuple(tuple(places[i] for i in route) for route in routes)
-    return Layout(tuple(places[: len(widths)]), lines, width, len(rows) * ROW)
+    return Drawing(tuple(places[: len(widths)]), lines, width, len(rows) * ROW)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:

@@ -24,7 +24,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PageSection:
     """One section of the page."""
 
     name: str
@@ -46,11 +46,13 @@ def page(
     if view:
         models = [{"name": "", "optimize": facts}]
         drawn["served"] = facts["served"]
-    parts = [] if view else [_Part("Verdict", _verdict(command, facts))]
+    parts = [] if view else [_PageSection("Verdict", _verdict(command, facts))]
     for model in models:
         title = f"{model['name']}: " if model["name"] else ""
-        parts += [_Part(f"{title}{p.name}", p.html) for p in _model_parts(model, graphs.get(model["name"], {}), drawn)]
-    parts.append(_Part("Environment", _environment(command_line, facts, environment)))
+        parts += [
+            _PageSection(f"{title}{p.name}", p.html) for p in _model_parts(model, graphs.get(model["name"], {}), drawn)
+        ]
+    parts.append(_PageSection("Environment", _environment(command_line, facts, environment)))
     links = "".join(f'<a href="#s{i}">{escape(p.name)}</a>' for i, p in enumerate(parts))
     body = "".join(f'<section id="s{i}"><h2>{escape(p.name)}</h2>{p.html}</section>' for i, p in enumerate(parts))
     links, body = controls_written_out(links), controls_written_out(body)
@@ -120,39 +122,39 @@ def _summary(command: str, facts: Facts) -> str:
     return ""
 
 
-def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any]) -> Iterator[_Part]:
+def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any]) -> Iterator[_PageSection]:
     number = len(drawn["graphs"])
     finding = (model.get("verify") or {}).get("bisection")
     if finding:
-        yield _Part("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
+        yield _PageSection("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
     optimized = model.get("optimize") or {}
     if optimized.get("precision"):
         told, left = precision_rows(optimized["precision"])
         lines = "".join(f"<p>{escape(line)}</p>" for line in told)
-        yield _Part("Lower precision", lines + table(KEPT, left))
+        yield _PageSection("Lower precision", lines + table(KEPT, left))
     undone = (optimized.get("guard") or {}).get("undone")
     if undone:
-        yield _Part("Taken back by --guard", _taken_back(undone))
+        yield _PageSection("Taken back by --guard", _taken_back(undone))
     if graphs:
         drawn["graphs"][str(number)] = graphs
         drawn["near"][str(number)] = [
             {key: n[key] for key in ("rule", "root", "node", "reason", "hint")} for n in optimized.get("near", [])
         ]
-        yield _Part("Graph", graph_html(number, graphs))
+        yield _PageSection("Graph", graph_html(number, graphs))
     if graphs or model.get("optimize"):
-        yield _Part("Fusions by rule", _fusions(optimized, graphs))
+        yield _PageSection("Fusions by rule", _fusions(optimized, graphs))
     near = optimized.get("near", [])
     if near:
-        yield _Part("Nearly fused", _near(near))
+        yield _PageSection("Nearly fused", _near(near))
     if model.get("lost") or model.get("changed"):
         changes = [("lost", line) for line in model["lost"]] + [("changed", line) for line in model["changed"]]
-        yield _Part("Against the lock", table(("", "difference"), changes))
+        yield _PageSection("Against the lock", table(("", "difference"), changes))
     if model.get("verify"):
-        yield _Part("Errors", _errors(model["verify"]))
+        yield _PageSection("Errors", _errors(model["verify"]))
     if model.get("bench"):
-        yield _Part("Times", _times(model["bench"]))
+        yield _PageSection("Times", _times(model["bench"]))
     for name, html in profiled_parts(model["profile"]) if model.get("profile") else ():
-        yield _Part(name, html)
+        yield _PageSection(name, html)
 
 
 def _at_fault(finding: Facts, graph: int | None) -> str:

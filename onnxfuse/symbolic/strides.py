@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
+class StridedLayout:
     """A shape of minimal rank, and each operand's strides in it."""
 
     extents: Shape
@@ -52,7 +52,7 @@ def strides_by(shape: Shape, full: Shape, order: tuple[int, ...]) -> Shape:
     return tuple(0 if n == 1 else steps[d] for d, n in enumerate(own))
 
 
-def collapse(full: Shape, strides: tuple[Shape, ...]) -> Layout:
+def collapse(full: Shape, strides: tuple[Shape, ...]) -> StridedLayout:
     """Return the minimal layout: unit dimensions dropped, adjacent ones merged where every operand allows it.
 
     >>> collapse((4, 5, 6), ((30, 6, 1), (0, 0, 1)))
@@ -72,8 +72,8 @@ def collapse(full: Shape, strides: tuple[Shape, ...]) -> Layout:
             for c, s in zip(columns, strides, strict=True):
                 c.append(s[d])
     if not extents:
-        return Layout((1,), tuple((0,) for _ in strides))
-    return Layout(tuple(extents), tuple(tuple(c) for c in columns))
+        return StridedLayout((1,), tuple((0,) for _ in strides))
+    return StridedLayout(tuple(extents), tuple(tuple(c) for c in columns))
 
 
 def vector_width(sizes: tuple[int, ...]) -> int:

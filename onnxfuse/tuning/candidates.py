@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda.planning import measurements
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
@@ -46,7 +46,7 @@ def candidates(work: TuningTask, rules: Sequence[Rule], machine: Machine, arch: 
 def measured(work: TuningTask, timed: Sequence[Timed]) -> MeasuredVariants:
     """Return the measurements of the task."""
     names = [onnx.TensorProto.DataType.Name(t).lower() for t in work.op.inputs]
-    nodes = tuple(n.op_type for n in work.op.body.node if n.op_type != "Constant")
+    nodes = tuple(n.op_type for n in work.op.body.node if n.op_type != ops.Constant)
     return MeasuredVariants(work.op.name, work.op.rule, nodes, tuple(names), work.shapes, tuple(timed))
 
 

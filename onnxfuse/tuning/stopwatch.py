@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.measurements import Machine, Timed
@@ -190,7 +190,7 @@ def _on_device(inputs: Arrays) -> Values:
     values = ort_values(inputs)
     kinds = [(f"{n}.host", n, v.element_type(), v.shape()) for n, v in values.items()]
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Identity", [host], [name]) for host, name, _, _ in kinds],
+        [onnx.helper.make_node(ops.Identity, [host], [name]) for host, name, _, _ in kinds],
         "move",
         [onnx.helper.make_tensor_value_info(host, dtype, shape) for host, _, dtype, shape in kinds],
         [onnx.helper.make_tensor_value_info(name, dtype, shape) for _, name, dtype, shape in kinds],

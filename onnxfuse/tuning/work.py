@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.cuda.planning.measurements import Key, key
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.concrete_shapes import Shape, every_graph
@@ -83,7 +84,7 @@ def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
     constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer} - {*overridable(model)}
     known = set[str]()
     for node in (n for graph in every_graph(model.graph) for n in graph.node):
-        if node.op_type in ("Shape", "Size"):
+        if node.op_type in (ops.Shape, ops.Size):
             shape = types.get(node.input[0], UNKNOWN).shape
             decided = shape is not None and all(isinstance(d, int) for d in shape)
         else:

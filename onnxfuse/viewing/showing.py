@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from onnxfuse import reporting
+from onnxfuse import ops, reporting
 from onnxfuse.api.explain.explaining import Explained, explain
 from onnxfuse.api.optimize.dumping import arch_here
 from onnxfuse.api.reasons import near_misses
@@ -174,13 +174,13 @@ class ViewPage:
                 self._drawn[side] = _graph(m, counted[side], times, side)
         graphs = {side: self._drawn[side] for side in sides}
         last = sides.get("after")
-        ops = {} if last is None else fused_ops(last)
+        by_name = {} if last is None else fused_ops(last)
         shapes = {} if last is None else _shapes(last, known)
         page = reporting.page("view", facts, {"": graphs}, asked.call, asked.environment)
         with self._lock:
             if pending and not self.step:
                 return  # ready by now
-            self.page, self.summary, self.ops, self.shapes = page, summary, ops, shapes
+            self.page, self.summary, self.ops, self.shapes = page, summary, by_name, shapes
             self.step = self.step if pending else ""
 
 
@@ -225,7 +225,7 @@ def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: s
 
 
 def _counted(sides: Mapping[str, ModelProto]) -> str:
-    first, *others = (sum(n.op_type != "Constant" for n in m.graph.node) for m in sides.values())
+    first, *others = (sum(n.op_type != ops.Constant for n in m.graph.node) for m in sides.values())
     told = " -> ".join([plural(first, "node"), *map(str, others)])
     fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
     return told if fused is None else f"{told}, {fused} of them fused"

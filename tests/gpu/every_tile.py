@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.cuda.planning.launch_plan import Tile
+from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
@@ -38,7 +38,7 @@ def hopper() -> int:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
             count += 1
     for name in ("written head by head", "written by windows"):
-        run(*table(name, HALF), Tile(128, 128, 1))
+        run(*table(name, HALF), GemmTile(128, 128, 1))
         count += 1
     for tile in COMPUTING:
         if tile.split == 1:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnxfuse import cuda, runtime
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, Strip, Tile
+from onnxfuse.cuda.planning.launch_plan import Block, GemmTile, Strip
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
@@ -43,7 +43,7 @@ BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL, PREACTIVATED]
 SPLIT = [t for t in sm90.SPLIT if t.n % 64 == 0 and t.split != 4]
 NARROW = [t for t in sm90_costs.COSTS if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in sm90_costs.COSTS if t.n % 64 == 0), Tile(128, 64, 2), *SPLIT]
+TILES = [*(t for t in sm90_costs.COSTS if t.n % 64 == 0), GemmTile(128, 64, 2), *SPLIT]
 BETWEEN = [t for t in (*sm90_costs.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
 BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
 """Of right factors [n, k]; those between are of no others."""
@@ -265,7 +265,7 @@ def test_float32_results_are_written_where_they_belong(perm):
       r = Reshape(c, s) y = Transpose <perm = [PERM]> (r) }""".replace("PERM", perm)
     fused = ops.op(text, (HALF,) * 2, (FLOAT,), "gemm")
     for sequence in (99, 100):
-        run(fused, [(3, sequence, 40), (40, 72)], Tile(128, 128, 1))
+        run(fused, [(3, sequence, 40), (40, 72)], GemmTile(128, 128, 1))
 
 
 @pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])
@@ -278,7 +278,7 @@ def test_blocks_that_take_many_tiles(text, size):
 @pytest.mark.parametrize("text", [GELU, RESIDUAL])
 @pytest.mark.parametrize("size", [((3000,), 1928, 200), ((500,), 640, 64)])
 def test_columns_of_two_instructions(text, size):
-    check(text, HALF, *size, Tile(128, 320, 1, warpgroups=2, teams=1), times=50)
+    check(text, HALF, *size, GemmTile(128, 320, 1, warpgroups=2, teams=1), times=50)
 
 
 @pytest.mark.parametrize("tile", SPLIT, ids=str)
@@ -296,7 +296,7 @@ def test_ten_thousand_launches(tile):
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 1), Tile(64, 128, 1)])
+@pytest.mark.parametrize("tile", [GemmTile(64, 64, 1), GemmTile(128, 64, 1), GemmTile(64, 128, 1)])
 def test_short_sums_do_not_overtake_the_copy_engine(dtype, tile):
     """A tile is done sooner than the one before has left the shared memory."""
     check(TRANSPOSED, dtype, (60000,), 64, 32, tile, times=50)

@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from tests.kernels import emulate
 
 ASKED = """
@@ -96,7 +96,7 @@ def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return found
 
 
-def box(array: np.ndarray, told: TensorMap, at: np.ndarray) -> np.ndarray:
+def box(array: np.ndarray, told: TensorMapSpec, at: np.ndarray) -> np.ndarray:
     """Return a box of the tensor that a map tells of, outermost axis first; zeros outside of it."""
     flat, size = array.astype(np.float64).reshape(-1), array.itemsize
     found = np.zeros(told.box[::-1])
@@ -108,7 +108,7 @@ def box(array: np.ndarray, told: TensorMap, at: np.ndarray) -> np.ndarray:
     return found
 
 
-def pixels(array: np.ndarray, told: TensorMap, at: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def pixels(array: np.ndarray, told: TensorMapSpec, at: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return [pixels, channels]: the same element of as many windows as the map says, from one on; zeros outside."""
     window = told.window
     assert window is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.symbolic import element_types
 
 HOST = Path(__file__).with_name("host.cuh")
@@ -98,7 +98,7 @@ class _HostMap(ctypes.Structure):
     )  # fmt: skip
 
 
-def _host_map(told: TensorMap, addresses: list[int]) -> _HostMap:
+def _host_map(told: TensorMapSpec, addresses: list[int]) -> _HostMap:
     strides = (element_types.TYPES[told.dtype].size, *told.strides)
     return _HostMap(addresses[told.pointer] + told.offset, told.extents, strides, told.box)
 

@@ -15,7 +15,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from tests.kernels import chains, images, joined, moved, ops, pools, products, programs, recurrents, rows, windows
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -215,10 +215,10 @@ def test_chains_of_movements(chain, aligned, arch):
         ({"block": (1025, 1, 1)}, "1025 threads"),
         ({"shared_bytes": 100 * 1024}, "102400 bytes of shared memory, sm_86 has 101376"),
         ({"parameters": bytes(4090)}, "4114 bytes of arguments"),
-        ({"tensor_maps": (TensorMap(0, HALF, (8, 8), (16,), (8, 8)),) * 25}, "25 tensor maps, expected at most 24"),
-        ({"tensor_maps": (TensorMap(0, HALF, (9, 8), (18,), (8, 8)),)}, "multiples of 16"),
-        ({"tensor_maps": (TensorMap(0, HALF, (8, 2**33), (16,), (8, 8)),)}, "expected 1 to 2^32"),
-        ({"tensor_maps": (TensorMap(0, HALF, (8, 8), (16,), (8, 512)),)}, "expected 1 to 256"),
+        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 8)),) * 25}, "25 tensor maps, expected at most 24"),
+        ({"tensor_maps": (TensorMapSpec(0, HALF, (9, 8), (18,), (8, 8)),)}, "multiples of 16"),
+        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 2**33), (16,), (8, 8)),)}, "expected 1 to 2^32"),
+        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 512)),)}, "expected 1 to 256"),
     ],
 )
 def test_a_plan_that_no_gpu_launches_is_told(change, reason):

@@ -10,7 +10,7 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import measurements
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, Tile, TileTuning
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, GemmTile, TileTuning
 from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.support.errors import KernelError, ModelError
 from tests.kernels import ops, products
@@ -18,7 +18,7 @@ from tests.kernels.ops import FLOAT, HALF
 
 H200 = Arch("sm_90a", 132)
 HERE, THERE = Machine("NVIDIA H200", "580.1", "1.31.1"), Machine("NVIDIA A100", "580.1", "1.31.1")
-TILED = TileTuning(tile=Tile(128, 64, 2))
+TILED = TileTuning(tile=GemmTile(128, 64, 2))
 
 
 def measured(op: str = "MatMulAdd_1", rows: int = 32, rule: str = "gemm") -> MeasuredVariants:
@@ -169,11 +169,11 @@ def test_a_tile_of_an_older_file_has_what_was_then_usual() -> None:
 @pytest.mark.parametrize(
     ("tile", "name"),
     [
-        (Tile(128, 64, 2), "128x64x2"), (Tile(192, 192, 1, warpgroups=3, teams=1), "192x192x1 w3 t1"),
-        (Tile(64, 64, 1, teams=1, split=4), "64x64x1 t1 s4"),
+        (GemmTile(128, 64, 2), "128x64x2"), (GemmTile(192, 192, 1, warpgroups=3, teams=1), "192x192x1 w3 t1"),
+        (GemmTile(64, 64, 1, teams=1, split=4), "64x64x1 t1 s4"),
     ],
 )  # fmt: skip
-def test_tiles_that_differ_have_names_that_differ(tile: Tile, name: str) -> None:
+def test_tiles_that_differ_have_names_that_differ(tile: GemmTile, name: str) -> None:
     assert str(tile) == name
 
 

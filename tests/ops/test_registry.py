@@ -1,5 +1,9 @@
 """Every operator has one entry, and what entries say holds in onnx's reference implementation and inference."""
 
+import copy
+import pickle
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -8,8 +12,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from onnxfuse import ops
-from onnxfuse.ops import Trait
-from onnxfuse.ops.registry import entries, registry
+from onnxfuse.ops import Operator, Trait
+from onnxfuse.ops.registry import registry
 
 KNOWN = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain})
 
@@ -29,7 +33,21 @@ def test_no_entry_is_of_an_operator_that_nobody_knows() -> None:
 def test_an_operator_has_one_entry() -> None:
     """Two would be two homes of one fact."""
     with pytest.raises(ValueError, match="two entries for :Add"):
-        registry(entries("Add"), entries("Add", Trait.COMMUTATIVE))
+        registry(SimpleNamespace(Add=Operator("Add"), Sum=Operator("Add", Trait.COMMUTATIVE)))
+
+
+def test_an_operator_is_its_name() -> None:
+    """In comparisons, in nodes and in copies; a copy is a plain string."""
+    node = helper.make_node(ops.Transpose, ["x"], ["y"])
+    assert node.op_type == ops.Transpose == "Transpose"
+    assert type(copy.deepcopy(ops.Add)) is type(pickle.loads(pickle.dumps(ops.Add))) is str
+
+
+@pytest.mark.parametrize("entry", ops.ENTRIES.values(), ids=str)
+def test_an_entry_is_called_as_its_operator(entry: Operator) -> None:
+    """`ops.Gelu` is ONNX's; `ops.MicrosoftGelu` that of com.microsoft, where a name has two."""
+    assert entry in (getattr(ops, entry), getattr(ops, f"Microsoft{entry}", None))
+    assert getattr(ops, entry).domain == "" or ("", str(entry)) not in ops.ENTRIES
 
 
 def result(name: str, *arrays: np.ndarray, **attributes: object) -> np.ndarray:

@@ -16,7 +16,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TensorMap, TileTuning
+from onnxfuse.cuda import Arch, TensorMapSpec, TileTuning
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.kernels import ahead_of_time, fallback_kernels, loader, loading, programs
@@ -44,7 +44,7 @@ class StandInKernels:
     """Op name -> why there is no kernel for it."""
     block: tuple[int, int, int] = (128, 1, 1)
     shared_bytes: int = 0
-    tensor_maps: tuple[TensorMap, ...] = ()
+    tensor_maps: tuple[TensorMapSpec, ...] = ()
     scratch_bytes: int = 0
     passing: bool = False
     """Whether that memory is the op's, for all of its shapes."""

@@ -10,7 +10,7 @@ import pytest
 
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.launch_plan import Tile
+from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.variants import Variants
@@ -143,7 +143,7 @@ def test_what_serves_adds_in_the_same_order(rows: int) -> None:
 def test_nothing_serves_for_a_tile_that_blocks_share() -> None:
     """Its sums are added in another order."""
     fused, shapes = products.case(products.GELU, HALF, (64,), 768, 3072)
-    assert isinstance(_chosen(fused, tuple(shapes)), Tile)
+    assert isinstance(_chosen(fused, tuple(shapes)), GemmTile)
     assert _chosen(fused, tuple(shapes)).split > 1
     assert list(cuda.stand_ins(fused, tuple(shapes), True, H200)) == []
 

@@ -24,7 +24,7 @@ from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
 from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.engine.bridge import bridge
-from onnxfuse.runtime.engine.launch import Kernel, Program
+from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.runtime.kernels.packs import pack_of
@@ -287,8 +287,8 @@ def test_where_nothing_can_be_compiled_the_packs_general_kernels_run(on_fake_cud
 
 
 def launched(program: StoredProgram, shapes: Any) -> Any:
-    numbered = tuple(Kernel(n + 1, True, None) for n in range(len(program.kernels)))
-    return bridge().evaluated(Program(0, program.tape, numbered, (), lambda size: SimpleNamespace()), shapes)
+    numbered = tuple(LoadedKernel(n + 1, True, None) for n in range(len(program.kernels)))
+    return bridge().evaluated(LaunchProgram(0, program.tape, numbered, (), lambda size: SimpleNamespace()), shapes)
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -22,7 +22,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.measurements import key
 from onnxfuse.runtime.engine.bridge import bridge
-from onnxfuse.runtime.engine.launch import Kernel, Program
+from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from tests.kernels import products, programs, rows
 from tests.kernels.ops import HALF
@@ -37,12 +37,12 @@ ROW = np.zeros((1, 5, 8), np.float32)
 """Of LINEAR's inputs."""
 
 
-def program(family: programs.Family) -> Program:
+def program(family: programs.Family) -> LaunchProgram:
     """Return the program of a family whose kernels' functions are their numbers, from 1 on."""
     tape = written(family)
     assert tape is not None
-    found = tuple(Kernel(n + 1, True, None) for n in range(len(family.kernels)))
-    return Program(0, tape, found, (), lambda size: SimpleNamespace())
+    found = tuple(LoadedKernel(n + 1, True, None) for n in range(len(family.kernels)))
+    return LaunchProgram(0, tape, found, (), lambda size: SimpleNamespace())
 
 
 def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:

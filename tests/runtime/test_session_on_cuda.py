@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 
 from onnxfuse import runtime
-from onnxfuse.cuda import Arch, TensorMap, TileTuning
+from onnxfuse.cuda import Arch, TensorMapSpec, TileTuning
 from onnxfuse.cuda import plan as real_plan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.host_values import READ_ON_HOST
@@ -415,7 +415,7 @@ def test_kernels_may_start_before_the_one_ahead_has_ended(on_fake_cuda: FakeCuda
 
 
 def products() -> Any:
-    maps = (TensorMap(0, 1, (8, 3), (32,), (32, 3)), TensorMap(1, 1, (8, 1), (32,), (32, 1)))
+    maps = (TensorMapSpec(0, 1, (8, 3), (32,), (32, 3)), TensorMapSpec(1, 1, (8, 1), (32,), (32, 1)))
     kernels = stand_in_kernels.install(tensor_maps=maps)
     session = runtime.session(models.chain(), CUDA)
     errors = [chain_error(session, seed=seed) for seed in range(2)]
@@ -456,7 +456,7 @@ def test_launches_of_an_op_on_one_stream_share_their_scratch_memory(on_fake_cuda
 
 
 def several_launches() -> Any:
-    maps = (TensorMap(0, 1, (8, 3), (32,), (32, 3)), TensorMap(0, 1, (8, 3), (32,), (32, 3), offset=48))
+    maps = (TensorMapSpec(0, 1, (8, 3), (32,), (32, 3)), TensorMapSpec(0, 1, (8, 3), (32,), (32, 3), offset=48))
     kernels = stand_in_kernels.install(launches=3, scratch_bytes=64, tensor_maps=maps)
     session = runtime.session(models.chain(), CUDA)
     session.run(None, feeds())  # in place: what the stand-in computes three times is no longer right

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.support.errors import UsageError
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, Span
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, IntegerRange
 from onnxfuse.verification.inputs.input_roles import Role, roles
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, input_specs, nudge, shape_sets
 from tests.verification.small_models import text_model
@@ -17,7 +17,7 @@ NUMBER = Role("number")
 
 def within(low: int, high: int) -> Role:
     """Return the role of whole numbers of a range."""
-    return Role("within", (Span(CountedExtent((), low), CountedExtent((), high)),))
+    return Role("within", (IntegerRange(CountedExtent((), low), CountedExtent((), high)),))
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE])

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, ValueInfoProto
 
+from onnxfuse import ops
 from onnxfuse.api.request.model_source import Model, path_or_proto
 from onnxfuse.files import external, io
 from onnxfuse.model import precision_record
@@ -151,4 +152,4 @@ def _weights(held: Sequence[TensorProto]) -> tuple[Weights, ...]:
 
 
 def _made_of(body: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
-    return tuple(n.op_type for n in body if n.op_type != "Constant")
+    return tuple(n.op_type for n in body if n.op_type != ops.Constant)

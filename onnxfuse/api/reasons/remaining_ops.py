@@ -16,7 +16,7 @@ from onnxfuse.support.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Kind:
+class RemainingOperator:
     """The remaining plain nodes of one operator."""
 
     op: str
@@ -38,7 +38,7 @@ class Kind:
 class RemainingOps:
     """The remaining operators of an optimized model, most expensive first."""
 
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[RemainingOperator, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Assumed sizes of dynamic dimensions."""
     note: str = ""
@@ -77,11 +77,11 @@ def remaining_ops(model: onnx.ModelProto, report: OptimizeReport) -> RemainingOp
     return RemainingOps(tuple(sorted(made, key=lambda k: -k.share)), counted.sizes)
 
 
-def _kind(op: str, nodes: list[NodeTraffic], whole: int, reasons: Mapping[str, Near]) -> Kind:
+def _kind(op: str, nodes: list[NodeTraffic], whole: int, reasons: Mapping[str, Near]) -> RemainingOperator:
     largest = max(nodes, key=_cost)
     near = reasons.get(largest.name)
     why = "" if near is None else f"{near.rule}: {near.refusal.reason}"
-    return Kind(
+    return RemainingOperator(
         op,
         len(nodes),
         sum(launches(n) for n in nodes),

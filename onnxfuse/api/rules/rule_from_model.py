@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.rules import node_lookup
 from onnxfuse.api.rules.rules import as_line
@@ -55,7 +55,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class _Region:
+class _SelectedNodes:
     nodes: list[Node]
     products: list[Node]
     cut: list[Node]
@@ -84,7 +84,7 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     normalize(ours)
     graph = Graph(ours.graph, infer(ours).graph, opset_of(ours))
     region = _region(graph, node_lookup.Names(ours, (), origin.source), at)
-    cut = _Cut(graph, region.nodes)
+    cut = _Subgraph(graph, region.nodes)
     folder.mkdir(parents=True, exist_ok=True)
     kind, text = _text(path, cut)
     path.write_text(text, encoding="utf-8")
@@ -94,10 +94,10 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     return Begun(path, nodes, kind, products, left)
 
 
-def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _Region:
+def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _SelectedNodes:
     """Return the requested nodes in order, and the producers at which the region ends."""
     asked = {node for one in at for node in names.place(one, OptimizeReport()).nodes}
-    found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != "Constant")
+    found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != ops.Constant)
     if not found:
         raise UsageError(
             f"{', '.join(at)}: no node of the main graph computes that", "Name nodes that are in no branch or loop."
@@ -123,18 +123,18 @@ def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _Regio
     untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _unknown(graph.type(v))), None)
     if untyped is not None:
         raise UsageError(f"the type of '{untyped}' is not known", "See onnxfuse explain: it says where types are lost.")
-    return _Region(region, list(products), list(cut))
+    return _SelectedNodes(region, list(products), list(cut))
 
 
 def _before(graph: Graph, node: Node) -> list[Node]:
     found = (graph.producer(v) for v in node.inputs if v)
-    return [before for before in found if before is not None and before.op != "Constant"]
+    return [before for before in found if before is not None and before.op != ops.Constant]
 
 
 def _of_a_product(graph: Graph, node: Node) -> bool:
     """Return whether a node is a product by a weight, or adds the bias to one."""
     weights = [v for v in node.reads if graph.is_constant(v)]
-    if node.op == "Add" and not node.domain:
+    if node.op == ops.Add and not node.domain:
         return bool(weights) and any(_is_product(graph, before) for before in _before(graph, node))
     return _is_product(graph, node)
 
@@ -155,7 +155,7 @@ def _unknown(known: ValueType) -> bool:
     return not known.dtype or known.shape is None
 
 
-class _Cut:
+class _Subgraph:
     """The nodes under short names: inputs x0, x1, inner values v0, v1, output y, constants c0, c1."""
 
     def __init__(self, graph: Graph, region: Sequence[Node]) -> None:
@@ -272,17 +272,17 @@ def _numbers(graph: Graph, value: str) -> str:
 # ---- the file
 
 
-def _text(path: Path, cut: _Cut) -> tuple[str, str]:
+def _text(path: Path, cut: _Subgraph) -> tuple[str, str]:
     """Return the kind of the skeleton, and the text of the file."""
     pattern, weights = cut.pattern()
-    ops = " ".join(n.op for n in cut.region)
+    chain = " ".join(n.op for n in cut.region)
     where = f'where = ["const({", ".join(weights)})"]\n' if weights else ""
     large = [v for v in cut.inputs if cut.graph.is_constant(v)]
     note = "".join(f"# {cut.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
     # Later rules take nodes from earlier ones: try the kernel that covers the most nodes, with the fewest requirements.
     for template in (t.name for t in sorted(cuda.TEMPLATES.values(), key=lambda t: -t.order)):
         head = f"[fuse]\ntemplate = \"{template}\"\n\n[[fuse.anchor]]\npattern = '''{pattern}'''\n{where}"
-        summary = f'summary = "{ops} in one kernel."\n\n{note}'
+        summary = f'summary = "{chain} in one kernel."\n\n{note}'
         examples = _examples(path, cut, f"{summary}{head}")
         if examples is not None:
             return template, f"{summary}{head}{examples}"
@@ -292,10 +292,10 @@ def _text(path: Path, cut: _Cut) -> tuple[str, str]:
     rewrite = f"[[rewrite]]\nfrom = '''{pattern}'''\n# {TO_DO}\nto = '''{inputs} => {outputs}{{\n{to}\n}}'''\n{where}"
     left = ", ".join(['"Identity"'] * len(cut.outputs))
     after = f"[[example]]\nmodel = '''{cut.example()}'''\nafter = [{left}]\n"
-    return "rewrite", f'summary = "{ops} becomes something better."\n\n{note}{rewrite}\n{after}'
+    return "rewrite", f'summary = "{chain} becomes something better."\n\n{note}{rewrite}\n{after}'
 
 
-def _examples(path: Path, cut: _Cut, rule: str) -> str | None:
+def _examples(path: Path, cut: _Subgraph, rule: str) -> str | None:
     """Return an example that applies, and one that must not; None if the rule makes no op of the nodes."""
     path.write_text(rule, encoding="utf-8")
     try:

@@ -18,7 +18,7 @@ from onnxfuse.support.errors import ModelError, RuleError
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleResult:
     """The effect of a rule on one of its examples; nodes are lines of ONNX text."""
 
     before: tuple[str, ...]
@@ -79,20 +79,20 @@ def kind(one: Rule) -> str:
     return "rewrite" if one.layout is None else "layout"
 
 
-def examples(one: Rule) -> list[Example]:
+def examples(one: Rule) -> list[ExampleResult]:
     """Return the rule's effect on each of its examples; raises RuleError for an invalid example model."""
     return [_shown(one, example.text, refused=bool(example.refusal)) for example in one.examples]
 
 
-def _shown(one: Rule, text: str, *, refused: bool) -> Example:
+def _shown(one: Rule, text: str, *, refused: bool) -> ExampleResult:
     model = example_model(one, text)
     before = _nodes(model.graph.node)
     report = pipeline.run(model, [one])
     fault = "applies, though its file says that it is refused" if refused and report.applied else ""
     if refused and not report.applied:
-        return Example(before, None, "", {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))
+        return ExampleResult(before, None, "", {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))
     bodies = {op.name: _nodes(op.body.node) for op in fused_ops(model).values()}
-    return Example(before, _nodes(model.graph.node), fault, bodies, ())
+    return ExampleResult(before, _nodes(model.graph.node), fault, bodies, ())
 
 
 def example_model(one: Rule, text: str) -> onnx.ModelProto:

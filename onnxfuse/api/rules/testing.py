@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.rules.rules import as_line, example_model
 from onnxfuse.api.run import running
@@ -318,14 +319,14 @@ def _retyped(model: onnx.ModelProto, own: int, element: int) -> onnx.ModelProto:
         for value in (*graph.input, *graph.output, *graph.value_info):
             if _element(value) == own:
                 value.type.tensor_type.elem_type = element
-        constants = [a.t for n in graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"]
+        constants = [a.t for n in graph.node if n.op_type == ops.Constant for a in n.attribute if a.name == "value"]
         for tensor in (*graph.initializer, *constants):
             if tensor.data_type == own:
                 with np.errstate(over="ignore"):
                     array = numpy_helper.to_array(tensor).astype(dtype)
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         for node in graph.node:
-            for cast in (a for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i == own):
+            for cast in (a for a in node.attribute if node.op_type == ops.Cast and a.name == "to" and a.i == own):
                 cast.i = element
             for body in bodies(node):
                 turn(body)
@@ -341,7 +342,7 @@ def operators(model: onnx.ModelProto) -> list[str]:
     """Return the remaining operators in order, in the notation of `after`: a fused op as its nodes in braces."""
     fused = fused_ops(model)
     return [
-        "{" + " ".join(n.op_type for n in fused[node.op_type].body.node if n.op_type != "Constant") + "}"
+        "{" + " ".join(n.op_type for n in fused[node.op_type].body.node if n.op_type != ops.Constant) + "}"
         if node.domain == DOMAIN
         else node.op_type
         for node in model.graph.node

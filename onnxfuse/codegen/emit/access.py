@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxfuse.codegen.emit import expressions
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import Shape
 
@@ -56,7 +56,7 @@ class Operand:
         return Pointer(f"{'' if self.is_output else 'const '}{self.stored}", self.name, self.name)
 
 
-def operands(program: Program, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
+def operands(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
     """Return the live inputs and then the outputs, with the shapes of their values (keepdims=1)."""
     shapes = program.shapes(input_shapes)
     inputs = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onnxfuse.codegen.emit import index_maps
 from onnxfuse.codegen.emit.lower_movement import ConditionalRead, LoweredProgram, Read
-from onnxfuse.codegen.program.index_map import Digit, Index
+from onnxfuse.codegen.program.index_map import Index, SpaceDigit
 from onnxfuse.symbolic.branching import gcd
 
 FEWEST = 3
@@ -40,13 +40,13 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
     if len(read.cases) < FEWEST or index_maps.run(read, lowered.extents, width) < width:
         return None
     bounds = [b for c in read.cases for b in c.bounds]
-    along = next((a.number for b in bounds for a, _ in b.index.terms if isinstance(a, Digit)), -1)
-    if len(bounds) != len(read.cases) or any(b.index != Index(((Digit(along), 1),)) for b in bounds):
+    along = next((a.number for b in bounds for a, _ in b.index.terms if isinstance(a, SpaceDigit)), -1)
+    if len(bounds) != len(read.cases) or any(b.index != Index(((SpaceDigit(along), 1),)) for b in bounds):
         return None
     edges = [0, *(b.high for b in bounds)]
     if [b.low for b in bounds] != edges[:-1] or edges[-1] != lowered.extents[along]:
         return None  # padding
-    if any(not isinstance(a, Digit) for c in read.cases for a, _ in c.position.terms):
+    if any(not isinstance(a, SpaceDigit) for c in read.cases for a, _ in c.position.terms):
         return None
     dimensions = range(len(lowered.extents))
     first = read.cases[0].position
@@ -58,7 +58,7 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
     entries = lowered.extents[along] // run
     if entries > most:
         return None
-    others = ((Digit(d), first.factor(d)) for d in dimensions if d != across and first.factor(d))
+    others = ((SpaceDigit(d), first.factor(d)) for d in dimensions if d != across and first.factor(d))
     return Starts(along, across, run, entries, Index(tuple(others)))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from onnxfuse.codegen.emit.access import Operand, Pointer
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.model.fused import FusedOp
 
 
@@ -19,7 +19,7 @@ def typed(given: Iterable[Pointer]) -> str:
 
 
 def entry_point(
-    entry: str, work: str, of: Program | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int,
+    entry: str, work: str, of: BodyProgram | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int,
     cluster: int = 1, ahead: str = "",
 ) -> str:  # fmt: skip
     """Return the kernel function of a body, which calls `work` with the typed pointers and the parameters.

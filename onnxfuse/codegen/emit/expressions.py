@@ -10,17 +10,17 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit.operations import COMBINE, EXPRESSIONS, ROUND, SHORTER, SIXTEEN_BITS
 from onnxfuse.codegen.program.moments import Moments
-from onnxfuse.codegen.program.program import Apply, Constant, Input, Program, Reduce, arguments
+from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Reduce, arguments
 from onnxfuse.symbolic import element_types
 
 
-def live_inputs(program: Program) -> tuple[int, ...]:
+def live_inputs(program: BodyProgram) -> tuple[int, ...]:
     """Return the indices of the op's inputs that some output depends on, in order."""
     live = program.live()
     return tuple(sorted(v.index for i, v in enumerate(program.values) if isinstance(v, Input) and i in live))
 
 
-def reduced_inputs(program: Program) -> frozenset[int]:
+def reduced_inputs(program: BodyProgram) -> frozenset[int]:
     """Return the indices of the op's inputs that some reduction reads."""
     seen: set[int] = set()
     stack = list(program.reductions())
@@ -32,7 +32,7 @@ def reduced_inputs(program: Program) -> frozenset[int]:
     return frozenset(v.index for i in seen if isinstance(v := program.values[i], Input))
 
 
-def phases(program: Program) -> tuple[tuple[int, ...], ...]:
+def phases(program: BodyProgram) -> tuple[tuple[int, ...], ...]:
     """Return the reductions grouped by round: each depends only on those of earlier rounds."""
     levels = program.levels()
     reductions = program.reductions()
@@ -41,7 +41,7 @@ def phases(program: Program) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(i for i in reductions if levels[i] == level) for level in rounds)
 
 
-def source(program: Program) -> str:
+def source(program: BodyProgram) -> str:
     """Return the C++ text of the program: `Element`, `Result`, `Reduced` and `Phase<P>` for rows, and `apply`."""
     rounds = phases(program)
     fields = [(element_types.computed(program.inputs[i]), f"a{i}") for i in live_inputs(program)]
@@ -56,7 +56,7 @@ def source(program: Program) -> str:
     return "\n".join(parts)
 
 
-def norm(program: Program, of: Moments) -> str:
+def norm(program: BodyProgram, of: Moments) -> str:
     """Return the struct `Norm`: the value whose moments are computed, and `Reduced` from these; follows `source`."""
     made = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
     made += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
@@ -77,12 +77,12 @@ def norm(program: Program, of: Moments) -> str:
     return "\n".join(lines)
 
 
-def statements(program: Program, targets: Iterable[int]) -> list[str]:
+def statements(program: BodyProgram, targets: Iterable[int]) -> list[str]:
     """Return statements that compute values of a reduction-free program from the fields of a struct `x`."""
     return _statements(program, targets, frozenset())
 
 
-def name(program: Program, index: int) -> str:
+def name(program: BodyProgram, index: int) -> str:
     """Return a value's variable name in those statements."""
     return _operand(program, index, frozenset())
 
@@ -91,7 +91,7 @@ def _struct(name: str, fields: Iterable[tuple[str, str]]) -> str:
     return f"struct {name} {{\n" + "".join(f"  {cpp} {field};\n" for cpp, field in fields) + "};\n"
 
 
-def _apply(program: Program, has_reductions: bool) -> str:
+def _apply(program: BodyProgram, has_reductions: bool) -> str:
     done = ", const Reduced& done" if has_reductions else ""
     lines = [
         f"DEVICE Result apply(const Element& x{done}) {{",
@@ -105,7 +105,7 @@ def _apply(program: Program, has_reductions: bool) -> str:
     return "\n".join(lines)
 
 
-def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
+def _phase(program: BodyProgram, number: int, round_: tuple[int, ...]) -> str:
     reductions = [(i, _reduction(program, i)) for i in round_]
     made, divisors = _made(program, number, round_)
     fields = "".join(f"  {accumulator(program, r)} r{i};\n" for i, r in reductions)
@@ -137,13 +137,13 @@ def _phase(program: Program, number: int, round_: tuple[int, ...]) -> str:
     return "\n".join(lines)
 
 
-def _made(program: Program, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def _made(program: BodyProgram, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """Return the row-invariant values available after a round of reductions, and those with reciprocals."""
     made = [i for i, r in settled(program).items() if r == number]
     return made, [i for i in _divisors(program) if i in round_ or i in made]
 
 
-def _settle(program: Program, number: int, round_: tuple[int, ...]) -> list[str]:
+def _settle(program: BodyProgram, number: int, round_: tuple[int, ...]) -> list[str]:
     """Return the statements that compute them, after those that set the results of the round."""
     made, divisors = _made(program, number, round_)
     return [
@@ -153,7 +153,7 @@ def _settle(program: Program, number: int, round_: tuple[int, ...]) -> list[str]
     ]
 
 
-def _reduction(program: Program, index: int) -> Reduce:
+def _reduction(program: BodyProgram, index: int) -> Reduce:
     value = program.values[index]
     assert isinstance(value, Reduce)
     return value
@@ -163,7 +163,7 @@ def _combine(index: int, reduce: Reduce, other: str) -> str:
     return f"r{index} = {COMBINE[reduce.kind].format(f'r{index}', other)};"
 
 
-def _accumulate(program: Program, index: int, reduce: Reduce) -> str:
+def _accumulate(program: BodyProgram, index: int, reduce: Reduce) -> str:
     """Emit the accumulation of one element; each thread visits its elements in order."""
     value = f"({_summed(program, reduce)})({_operand(program, reduce.arg, _known(program))})"
     if not _is_position(reduce):
@@ -181,13 +181,13 @@ def _finished(index: int, reduce: Reduce) -> str:
     return f"({computed})({total})"
 
 
-def accumulator(program: Program, reduce: Reduce) -> str:
+def accumulator(program: BodyProgram, reduce: Reduce) -> str:
     """Return the C++ type of a partial result; for arg reductions, of the value found so far and its index."""
     word = _summed(program, reduce)
     return f"math::Found<{word}, Index>" if _is_position(reduce) else word
 
 
-def accumulator_bytes(program: Program, bits: int) -> int:
+def accumulator_bytes(program: BodyProgram, bits: int) -> int:
     """Return the maximum bytes of accumulators in one round of reductions, per result element."""
 
     def size(index: int) -> int:
@@ -206,7 +206,7 @@ def _is_position(reduce: Reduce) -> bool:
     return reduce.kind.startswith("arg")
 
 
-def _summed(program: Program, reduce: Reduce) -> str:
+def _summed(program: BodyProgram, reduce: Reduce) -> str:
     return _word(program.values[reduce.arg].dtype)
 
 
@@ -217,7 +217,7 @@ def _word(dtype: int) -> str:
     )
 
 
-def _identity(program: Program, reduce: Reduce) -> str:
+def _identity(program: BodyProgram, reduce: Reduce) -> str:
     dtype = program.values[reduce.arg].dtype
     if reduce.kind in ("sum", "mean", "prod"):
         return element_types.literal(int(reduce.kind == "prod"), dtype)
@@ -233,7 +233,7 @@ def _identity(program: Program, reduce: Reduce) -> str:
     return f"{{{least}, {'0' if reduce.kind.endswith('_last') else '(Index)-1'}}}"
 
 
-def _done(program: Program) -> Iterator[tuple[int, str]]:
+def _done(program: BodyProgram) -> Iterator[tuple[int, str]]:
     """The fields of `Reduced`, with the value that gives each its type: results, row invariants, reciprocals."""
     for round_ in phases(program):
         yield from ((i, f"r{i}") for i in round_)
@@ -241,18 +241,18 @@ def _done(program: Program) -> Iterator[tuple[int, str]]:
     yield from ((i, f"q{i}") for i in _divisors(program))
 
 
-def _known(program: Program) -> frozenset[str]:
+def _known(program: BodyProgram) -> frozenset[str]:
     return frozenset(name for _, name in _done(program))
 
 
-def reduced_bytes(program: Program) -> int:
+def reduced_bytes(program: BodyProgram) -> int:
     """Return an upper bound of the size of `Reduced`."""
     sizes = [max(element_types.TYPES[program.values[i].dtype].size, 4) for i, _ in _done(program)]
     return len(sizes) * max(sizes)
 
 
 @lru_cache(maxsize=1024)
-def settled(program: Program) -> dict[int, int]:
+def settled(program: BodyProgram) -> dict[int, int]:
     """Return the row-invariant values that are computed once per row, with the round after which they are available.
 
     The compiler does not see by itself that a root or a division, which has a slow path, is loop-invariant.
@@ -269,7 +269,7 @@ def settled(program: Program) -> dict[int, int]:
     return {i: r for i, r in after.items() if i in read or any(o.value == i for o in program.outputs)}
 
 
-def _divisors(program: Program) -> tuple[int, ...]:
+def _divisors(program: BodyProgram) -> tuple[int, ...]:
     """Return the row-invariant values whose reciprocals are precomputed, too: they divide 16-bit floats."""
     live = program.live()
     found = {
@@ -284,7 +284,7 @@ def _divisors(program: Program) -> tuple[int, ...]:
     return tuple(sorted(i for i in found if isinstance(program.values[i], Reduce) or i in settled(program)))
 
 
-def _statements(program: Program, targets: Iterable[int], done: frozenset[str] | None = None) -> list[str]:
+def _statements(program: BodyProgram, targets: Iterable[int], done: frozenset[str] | None = None) -> list[str]:
     """Return statements that compute `targets` from the inputs, the reductions and row-invariant values (`done`)."""
     done = _known(program) if done is None else done
     needed: set[int] = set()
@@ -297,7 +297,7 @@ def _statements(program: Program, targets: Iterable[int], done: frozenset[str] |
     return [_statement(program, i, done) for i in sorted(needed)]
 
 
-def _statement(program: Program, index: int, done: frozenset[str]) -> str:
+def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
     value = program.values[index]
     assert isinstance(value, Apply)
     cpp = element_types.computed(value.dtype)
@@ -325,7 +325,7 @@ def _statement(program: Program, index: int, done: frozenset[str]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _shared(program: Program) -> frozenset[int]:
+def _shared(program: BodyProgram) -> frozenset[int]:
     """Return the row-invariant values: computed from reductions, and constants."""
     found: set[int] = set()
     constants: set[int] = set()
@@ -349,7 +349,7 @@ def _cast(operand: str, source_type: int, to: int) -> str:
     return f"({cpp})({operand})"
 
 
-def _operand(program: Program, index: int, done: frozenset[str]) -> str:
+def _operand(program: BodyProgram, index: int, done: frozenset[str]) -> str:
     match program.values[index]:
         case Input(index=position):
             return f"x.a{position}"
@@ -362,5 +362,5 @@ def _operand(program: Program, index: int, done: frozenset[str]) -> str:
             return f"done.v{index}" if f"v{index}" in done else f"v{index}"
 
 
-def _name(program: Program, index: int) -> str:
+def _name(program: BodyProgram, index: int) -> str:
     return f"r{index}" if isinstance(program.values[index], Reduce) else f"v{index}"

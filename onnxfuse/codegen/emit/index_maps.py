@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.codegen.emit.lower_movement import Guard, Read, Source
-from onnxfuse.codegen.program.index_map import Bound, Digit, Index, Shape, Space
+from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, SpaceDigit
 from onnxfuse.symbolic import strides
 from onnxfuse.symbolic.branching import gcd
 
@@ -47,7 +47,7 @@ def cpp(index: Index, numbers: MapScalars) -> str:
     """Return `index` as C++ over the coordinates `c` of an element."""
     parts = [] if index.constant == 0 and index.terms else [numbers.number(index.constant)]
     for atom, factor in index.terms:
-        if isinstance(atom, Digit):
+        if isinstance(atom, SpaceDigit):
             text = f"c[{atom.number}]"
         else:
             work = "remainder" if atom.rest else "quotient"
@@ -159,4 +159,4 @@ def _bounds(source: Source) -> Iterable[Bound]:
 
 
 def _others(index: Index, dimensions: tuple[int, ...]) -> Iterable[int]:
-    return (f for a, f in index.terms if not (isinstance(a, Digit) and a.number in dimensions))
+    return (f for a, f in index.terms if not (isinstance(a, SpaceDigit) and a.number in dimensions))

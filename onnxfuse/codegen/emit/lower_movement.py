@@ -11,10 +11,10 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.program.builder import Builder, Term
-from onnxfuse.codegen.program.index_map import Bound, Digit, Dimensions, Index, Shape, Space, linear, merged
+from onnxfuse.codegen.program.index_map import Bound, Dimensions, Index, Shape, Space, SpaceDigit, linear, merged
 from onnxfuse.codegen.program.movement import LookedUp, Padded
 from onnxfuse.codegen.program.movement_maps import broadcast, pieces
-from onnxfuse.codegen.program.program import Apply, Constant, Input, Move, Output, Program, Reduce, Value
+from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Move, Output, Reduce, Value
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -83,7 +83,7 @@ Source = Read | Guard
 class LoweredProgram:
     """The op over an iteration space of minimal rank, in which all its outputs are dense."""
 
-    program: Program
+    program: BodyProgram
     """The program without movement; its inputs are the sources."""
     sources: dict[int, Source]
     """Source of each input of `program`; dead ones are removed."""
@@ -96,13 +96,13 @@ class LoweredProgram:
         return Space(dict(enumerate(self.extents)))
 
 
-def check(program: Program) -> None:
+def check(program: BodyProgram) -> None:
     """Raise `UnsupportedError` if a movement is not an index map."""
     if any(isinstance(v, Move) and isinstance(v.how, LookedUp) for v in program.values):
         raise UnsupportedError("Gather by computed numbers, which only a kernel that reduces rows does by the way")
 
 
-def lower(program: Program, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
+def lower(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
     """Return `program` on inputs of these shapes with its movements as index maps; no extent may be 0.
 
     Raises `UnsupportedError` if the outputs have different shapes.
@@ -131,7 +131,7 @@ def lower(program: Program, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
 class _Walk:
     """Traversal from the outputs to the inputs, visiting each value once per index."""
 
-    program: Program
+    program: BodyProgram
     shapes: tuple[Shape, ...]
     space: Space
     builder: Builder = field(default_factory=Builder)
@@ -299,7 +299,7 @@ class _Walk:
 
 def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
     """Return the plain program over merged dimensions, with each read restricted to where it is needed."""
-    plain = Program(tuple(walk.builder.values), outputs, tuple(walk.types))
+    plain = BodyProgram(tuple(walk.builder.values), outputs, tuple(walk.types))
     sources: dict[int, Source] = {}
     values = list(plain.values)
     for value, where in _wanted(plain, walk.choices).items():
@@ -313,7 +313,7 @@ def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
     plain = replace(plain, values=tuple(values))
     assert set(expressions.live_inputs(plain)) == set(sources)
     bounds = [b for s in sources.values() for b in _bounds(s)]
-    dense = linear(tuple(Index(((Digit(n), 1),)) for n in walk.space.extents), tuple(walk.space.extents.values()))
+    dense = linear(tuple(Index(((SpaceDigit(n), 1),)) for n in walk.space.extents), tuple(walk.space.extents.values()))
     positions = [dense, *(c.position for s in sources.values() if isinstance(s, Read) for c in s.cases)]
     dimensions = merged(walk.space, positions, bounds)
     return LoweredProgram(plain, {n: _in_dimensions(s, dimensions) for n, s in sources.items()}, dimensions.extents)
@@ -336,7 +336,7 @@ Wanted = frozenset[frozenset[Bound]]
 """A disjunction of conditions; each is a conjunction of bounds."""
 
 
-def _wanted(plain: Program, choices: dict[int, tuple[Bounds, Bounds]]) -> dict[int, Wanted]:
+def _wanted(plain: BodyProgram, choices: dict[int, tuple[Bounds, Bounds]]) -> dict[int, Wanted]:
     """Return for each live value where it is needed."""
     wanted: dict[int, Wanted] = {o.value: frozenset({frozenset()}) for o in plain.outputs}
     for index in reversed(range(len(plain.values))):

@@ -1,5 +1,6 @@
 """Attention operators in the body language: semantics by (domain, op type)."""
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.operators.reduction_ops import MICROSOFT
 from onnxfuse.codegen.program.builder import Term
@@ -24,4 +25,4 @@ def _multi_head_attention(node: BodyNode) -> tuple[Term, ...]:
     return (node.builder.term(Attend(args, heads, node.number("scale", 0.0), causal, q.dtype)),)
 
 
-ATTENTION: dict[tuple[str, str], Handler] = {(MICROSOFT, "MultiHeadAttention"): _multi_head_attention}
+ATTENTION: dict[tuple[str, str], Handler] = {(MICROSOFT, ops.MultiHeadAttention): _multi_head_attention}

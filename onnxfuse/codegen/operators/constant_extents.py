@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Extents, Known, ShapeOf
 from onnxfuse.codegen.program.movement import Extent
 
@@ -11,13 +12,13 @@ from onnxfuse.codegen.program.movement import Extent
 def folded(node: BodyNode) -> Known | None:
     """Return a node's result from known integers and extents alone; None if it computes anything else."""
     match node.op_type, node.operands:
-        case "Gather", (ShapeOf(of=of), np.ndarray() as axes):
+        case ops.Gather, (ShapeOf(of=of), np.ndarray() as axes):
             return Extents(tuple(Extent(0, int(axis)) for axis in axes.reshape(-1)), (of,))
-        case "Div", (Extents() as extents, np.ndarray() as divisor) if divisor.size == 1 and divisor.item() > 0:
+        case ops.Div, (Extents() as extents, np.ndarray() as divisor) if divisor.size == 1 and divisor.item() > 0:
             by = int(divisor.item())
             numbers = (replace(n, by=n.by * by) if isinstance(n, Extent) else n // by for n in extents.numbers)
             return Extents(tuple(numbers), extents.of)
-        case "Concat", operands if operands and all(_is_list(o) for o in operands):
+        case ops.Concat, operands if operands and all(_is_list(o) for o in operands):
             return _together(operands)
         case _:
             return None

@@ -2,9 +2,10 @@
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.program.builder import Term
-from onnxfuse.codegen.program.program import Contract
+from onnxfuse.codegen.program.program import Contraction
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -18,7 +19,7 @@ def _product(node: BodyNode, left_axis: int, right_axis: int) -> Term:
     a, b = node.term(0), node.term(1)
     if a.dtype != b.dtype:
         raise UnsupportedError(f"products of {' and '.join(sorted(element_types.name(t.dtype) for t in (a, b)))}")
-    contract = Contract((a.index, b.index), (left_axis, right_axis), 1, accumulator(a.dtype), a.dtype)
+    contract = Contraction((a.index, b.index), (left_axis, right_axis), 1, accumulator(a.dtype), a.dtype)
     return node.builder.term(contract)
 
 
@@ -47,4 +48,4 @@ def _cast(x: Term, to: int) -> Term:
     return x if x.dtype == to else x.builder.apply("cast", x, dtype=to)
 
 
-CONTRACTION: dict[tuple[str, str], Handler] = {("", "MatMul"): _matmul, ("", "Gemm"): _gemm}
+CONTRACTION: dict[tuple[str, str], Handler] = {("", ops.MatMul): _matmul, ("", ops.Gemm): _gemm}

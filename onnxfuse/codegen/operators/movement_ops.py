@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Extents, Handler, ShapeOf
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import (
@@ -59,22 +60,22 @@ def _moves(*names: str) -> Callable[[Callable[[BodyNode], Movement]], Callable[[
     return register
 
 
-@_moves("Transpose")
+@_moves(ops.Transpose)
 def _transpose(node: BodyNode) -> Movement:
     return Transposed(_listed(node, "perm"))
 
 
-@_moves("Flatten")
+@_moves(ops.Flatten)
 def _flatten(node: BodyNode) -> Movement:
     return Flattened(int(node.number("axis", 1)))
 
 
-@_moves("Squeeze")
+@_moves(ops.Squeeze)
 def _squeeze(node: BodyNode) -> Movement:
     return Squeezed(_given(node, "axes", 1))
 
 
-@_moves("Unsqueeze")
+@_moves(ops.Unsqueeze)
 def _unsqueeze(node: BodyNode) -> Movement:
     return Unsqueezed(_wanted(node, "axes", 1))
 
@@ -88,7 +89,7 @@ def _expand(node: BodyNode) -> tuple[Term, ...]:
     return (x.builder.term(Move(Expanded(numbers), (x.index, *(t.index for t in target.of)), x.dtype)),)
 
 
-@_moves("Slice")
+@_moves(ops.Slice)
 def _slice(node: BodyNode) -> Movement:
     starts, ends = _wanted(node, "starts", 1), _wanted(node, "ends", 2)
     axes, steps = _given(node, "axes", 3), node.integers(4)
@@ -102,12 +103,12 @@ def _slice(node: BodyNode) -> Movement:
     return Sliced(tuple(SliceRange(*c) for c in zip(axes, starts, ends, steps, strict=True)))
 
 
-@_moves("DepthToSpace")
+@_moves(ops.DepthToSpace)
 def _depth_to_space(node: BodyNode) -> Movement:
     return DepthToSpace(int(node.number("blocksize", 0)), node.text("mode", "DCR") == "CRD")
 
 
-@_moves("SpaceToDepth")
+@_moves(ops.SpaceToDepth)
 def _space_to_depth(node: BodyNode) -> Movement:
     return SpaceToDepth(int(node.number("blocksize", 0)))
 
@@ -138,7 +139,7 @@ def _picks(node: BodyNode) -> Movement:
     return Gathered(axis, runs)
 
 
-@_moves("Resize")
+@_moves(ops.Resize)
 def _resize(node: BodyNode) -> Movement:
     """Nearest Resize by integer factors: element i comes from floor(i / factor), for any coordinate mode."""
     mode = node.text("mode", "nearest")
@@ -246,8 +247,8 @@ def _tile(node: BodyNode) -> tuple[Term, ...]:
 
 
 MOVEMENT.update({
-    ("", "Gather"): _gather, ("", "Expand"): _expand, ("", "Concat"): _concat, ("", "Split"): _split, ("", "Pad"): _pad,
-    ("", "Reshape"): _reshape, ("", "Shape"): _shape, ("", "Tile"): _tile,
+    ("", ops.Gather): _gather, ("", ops.Expand): _expand, ("", ops.Concat): _concat, ("", ops.Split): _split, ("",
+    ops.Pad): _pad, ("", ops.Reshape): _reshape, ("", ops.Shape): _shape, ("", ops.Tile): _tile,
 })  # fmt: skip
 
 

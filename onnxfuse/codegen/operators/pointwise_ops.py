@@ -9,6 +9,7 @@ from typing import TypeGuard
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.operators.reduction_ops import MICROSOFT
 from onnxfuse.codegen.program.builder import Term
@@ -30,22 +31,22 @@ def _pointwise(*names: str, domain: str = "") -> Callable[[Meaning], Meaning]:
 
 # --- one scalar operation each -----------------------------------------------------------------------------------
 
-REAL = {
-    "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh",
-    "Softplus": "softplus", "Mish": "mish", "Reciprocal": "reciprocal",
-    "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
-    "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
-    "Floor": "floor", "Ceil": "ceil", "Round": "round_half_even",
+REAL: dict[str, str] = {
+    ops.Exp: "exp", ops.Log: "log", ops.Sqrt: "sqrt", ops.Erf: "erf", ops.Sigmoid: "sigmoid", ops.Tanh: "tanh",
+    ops.Softplus: "softplus", ops.Mish: "mish", ops.Reciprocal: "reciprocal",
+    ops.Sin: "sin", ops.Cos: "cos", ops.Tan: "tan", ops.Asin: "asin", ops.Acos: "acos", ops.Atan: "atan",
+    ops.Sinh: "sinh", ops.Cosh: "cosh", ops.Asinh: "asinh", ops.Acosh: "acosh", ops.Atanh: "atanh",
+    ops.Floor: "floor", ops.Ceil: "ceil", ops.Round: "round_half_even",
 }  # fmt: skip
-SIGNED = {"Neg": "neg", "Abs": "abs", "Sign": "sign", "Relu": "relu"}
-BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
-VARIADIC = {"Sum": "add", "Max": "max", "Min": "min", "Mean": "add"}
-COMPARE = {
-    "Equal": "equal", "Less": "less", "Greater": "greater",
-    "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal",
+SIGNED: dict[str, str] = {ops.Neg: "neg", ops.Abs: "abs", ops.Sign: "sign", ops.Relu: "relu"}
+BINARY: dict[str, str] = {ops.Add: "add", ops.Sub: "sub", ops.Mul: "mul", ops.Div: "div"}
+VARIADIC: dict[str, str] = {ops.Sum: "add", ops.Max: "max", ops.Min: "min", ops.Mean: "add"}
+COMPARE: dict[str, str] = {
+    ops.Equal: "equal", ops.Less: "less", ops.Greater: "greater",
+    ops.LessOrEqual: "less_equal", ops.GreaterOrEqual: "greater_equal",
 }  # fmt: skip
-LOGIC = {"And": "and", "Or": "or", "Xor": "xor"}
-BITS = {"BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseXor": "bit_xor"}
+LOGIC: dict[str, str] = {ops.And: "and", ops.Or: "or", ops.Xor: "xor"}
+BITS: dict[str, str] = {ops.BitwiseAnd: "bit_and", ops.BitwiseOr: "bit_or", ops.BitwiseXor: "bit_xor"}
 
 
 @_pointwise(*REAL)
@@ -67,9 +68,9 @@ def _binary(node: BodyNode) -> Term:
     a, b = _same_types(node)
     if element_types.computed(a.dtype) == "bool":
         raise UnsupportedError(f"{node.op_type} of BOOL")
-    if node.op_type == "Add":
+    if node.op_type == ops.Add:
         return _one_plus_erf(a, b) or _one_plus_erf(b, a) or a + b
-    if node.op_type == "Mul":
+    if node.op_type == ops.Mul:
         return _erf_gelu(a, b) or a * b
     return a.builder.apply(BINARY[node.op_type], a, b)
 
@@ -122,7 +123,7 @@ def _variadic(node: BodyNode) -> Term:
     total = terms[0]
     for term in terms[1:]:
         total = total.builder.apply(VARIADIC[node.op_type], total, term)
-    return total / float(len(terms)) if node.op_type == "Mean" and len(terms) > 1 else total
+    return total / float(len(terms)) if node.op_type == ops.Mean and len(terms) > 1 else total
 
 
 @_pointwise(*COMPARE)
@@ -139,7 +140,7 @@ def _logic(node: BodyNode) -> Term:
     return a.builder.apply(LOGIC[node.op_type], a, b)
 
 
-@_pointwise("Not")
+@_pointwise(ops.Not)
 def _not(node: BodyNode) -> Term:
     return node.builder.apply("not", node.term(0))
 
@@ -150,12 +151,12 @@ def _bits(node: BodyNode) -> Term:
     return a.builder.apply(BITS[node.op_type], _integer(node, a), b)
 
 
-@_pointwise("BitwiseNot")
+@_pointwise(ops.BitwiseNot)
 def _bitwise_not(node: BodyNode) -> Term:
     return node.builder.apply("bit_not", _integer(node, node.term(0)))
 
 
-@_pointwise("BitShift")
+@_pointwise(ops.BitShift)
 def _bit_shift(node: BodyNode) -> Term:
     a, b = _same_types(node)
     direction = node.text("direction", "")
@@ -164,12 +165,12 @@ def _bit_shift(node: BodyNode) -> Term:
     return a.builder.apply("shift_left" if direction == "LEFT" else "shift_right", _integer(node, a), b)
 
 
-@_pointwise("IsNaN")
+@_pointwise(ops.IsNaN)
 def _is_nan(node: BodyNode) -> Term:
     return node.builder.apply("is_nan", node.real(0), dtype=TensorProto.BOOL)
 
 
-@_pointwise("IsInf")
+@_pointwise(ops.IsInf)
 def _is_inf(node: BodyNode) -> Term:
     x = node.real(0)
     wanted = [
@@ -182,7 +183,7 @@ def _is_inf(node: BodyNode) -> Term:
     return wanted[0] if len(wanted) == 1 else x.builder.apply("or", *wanted)
 
 
-@_pointwise("Mod")
+@_pointwise(ops.Mod)
 def _mod(node: BodyNode) -> Term:
     a, b = _same_types(node)
     kind = "real" if element_types.is_real(a.dtype) else "integer"
@@ -193,7 +194,7 @@ SPECIAL_POWERS = {2.0: "pow_2", 3.0: "pow_3", 1.0: "pow_1", -1.0: "pow_minus_1"}
 SPECIAL_REAL_POWERS = {**SPECIAL_POWERS, 0.5: "pow_half", -0.5: "pow_minus_half"}
 
 
-@_pointwise("Pow")
+@_pointwise(ops.Pow)
 def _pow(node: BodyNode) -> Term:
     """The result has the base's type; a base and an exponent of different types compute in float or double."""
     x, y = node.term(0), node.term(1)
@@ -207,7 +208,7 @@ def _pow(node: BodyNode) -> Term:
     return _converted(power, x.dtype)
 
 
-@_pointwise("Where")
+@_pointwise(ops.Where)
 def _where(node: BodyNode) -> Term:
     condition, a, b = node.term(0), node.term(1), node.term(2)
     if a.dtype != b.dtype:
@@ -215,12 +216,12 @@ def _where(node: BodyNode) -> Term:
     return a.builder.apply("where", condition, a, b, dtype=a.dtype)
 
 
-@_pointwise("Identity")
+@_pointwise(ops.Identity)
 def _identity(node: BodyNode) -> Term:
     return node.term(0)
 
 
-@_pointwise("Dropout")
+@_pointwise(ops.Dropout)
 def _dropout(node: BodyNode) -> Term:
     training = node.optional(2)
     if training is not None and (training.constant is None or training.constant.value):
@@ -228,12 +229,12 @@ def _dropout(node: BodyNode) -> Term:
     return node.term(0)
 
 
-@_pointwise("Cast")
+@_pointwise(ops.Cast)
 def _cast(node: BodyNode) -> Term:
     return _converted(node.term(0), int(node.number("to", 0)))
 
 
-@_pointwise("CastLike")
+@_pointwise(ops.CastLike)
 def _cast_like(node: BodyNode) -> Term:
     return _converted(node.term(0), node.term(1).dtype)
 
@@ -241,7 +242,7 @@ def _cast_like(node: BodyNode) -> Term:
 # --- activations -------------------------------------------------------------------------------------------------
 
 
-@_pointwise("Clip")
+@_pointwise(ops.Clip)
 def _clip(node: BodyNode) -> Term:
     x = node.term(0)
     if node.opset < 11:
@@ -253,64 +254,64 @@ def _clip(node: BodyNode) -> Term:
     return x if high_term is None else x.builder.apply("at_most", x, high_term)
 
 
-@_pointwise("LeakyRelu")
+@_pointwise(ops.LeakyRelu)
 def _leaky_relu(node: BodyNode) -> Term:
     x = node.real(0)
     return _where_negative(x, x * node.number("alpha", 0.01), x)
 
 
-@_pointwise("PRelu")
+@_pointwise(ops.PRelu)
 def _prelu(node: BodyNode) -> Term:
     x, slope = _same_types(node)
     positive = x.builder.apply("greater", x, 0.0, dtype=TensorProto.BOOL)
     return x.builder.apply("where", positive, x, x * slope, dtype=x.dtype)
 
 
-@_pointwise("Elu")
+@_pointwise(ops.Elu)
 def _elu(node: BodyNode) -> Term:
     x = node.real(0)
     return _where_negative(x, x.builder.apply("expm1", x) * node.number("alpha", 1.0), x)
 
 
-@_pointwise("Celu")
+@_pointwise(ops.Celu)
 def _celu(node: BodyNode) -> Term:
     x, alpha = node.real(0), node.number("alpha", 1.0)
     return _where_negative(x, x.builder.apply("expm1", x / alpha) * alpha, x)
 
 
-@_pointwise("Selu")
+@_pointwise(ops.Selu)
 def _selu(node: BodyNode) -> Term:
     x = node.real(0)
     alpha, gamma = node.number("alpha", 1.67326319217681884765625), node.number("gamma", 1.05070102214813232421875)
     return _where_negative(x, x.builder.apply("expm1", x) * (alpha * gamma), x * gamma)
 
 
-@_pointwise("ThresholdedRelu")
+@_pointwise(ops.ThresholdedRelu)
 def _thresholded_relu(node: BodyNode) -> Term:
     x = node.real(0)
     above = x.builder.apply("greater", x, node.number("alpha", 1.0), dtype=TensorProto.BOOL)
     return x.builder.apply("where", above, x, x.builder.constant(0, x.dtype), dtype=x.dtype)
 
 
-@_pointwise("HardSigmoid")
+@_pointwise(ops.HardSigmoid)
 def _hard_sigmoid(node: BodyNode) -> Term:
     x = node.real(0)
     return _hard_gate(x, node.number("alpha", 0.2), node.number("beta", 0.5))
 
 
-@_pointwise("HardSwish")
+@_pointwise(ops.HardSwish)
 def _hard_swish(node: BodyNode) -> Term:
     x = node.real(0)
     return x * _hard_gate(x, 1 / 6, 0.5)
 
 
-@_pointwise("Softsign")
+@_pointwise(ops.Softsign)
 def _softsign(node: BodyNode) -> Term:
     x = node.real(0)
     return x / (x.builder.apply("abs", x) + 1.0)
 
 
-@_pointwise("Shrink")
+@_pointwise(ops.Shrink)
 def _shrink(node: BodyNode) -> Term:
     x, bias, lambd = node.term(0), node.number("bias", 0.0), node.number("lambd", 0.5)
     b = x.builder
@@ -320,7 +321,7 @@ def _shrink(node: BodyNode) -> Term:
     return b.apply("where", below, x + bias, inner, dtype=x.dtype)
 
 
-@_pointwise("Gelu")
+@_pointwise(ops.Gelu)
 def _gelu(node: BodyNode) -> Term:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
@@ -329,24 +330,24 @@ def _gelu(node: BodyNode) -> Term:
     return x.builder.apply("gelu" if approximate == "none" else "gelu_tanh", x)
 
 
-@_pointwise("Swish")
+@_pointwise(ops.Swish)
 def _swish(node: BodyNode) -> Term:
     x = node.real(0)
     return x * x.builder.apply("sigmoid", x * node.number("alpha", 1.0))
 
 
-@_pointwise("QuickGelu", domain=MICROSOFT)
+@_pointwise(ops.QuickGelu, domain=MICROSOFT)
 def _quick_gelu(node: BodyNode) -> Term:
     x = node.real(0)
     return x * x.builder.apply("sigmoid", x * node.number("alpha", 1.702))
 
 
-@_pointwise("Gelu", "BiasGelu", domain=MICROSOFT)
+@_pointwise(ops.Gelu, ops.BiasGelu, domain=MICROSOFT)
 def _bias_gelu(node: BodyNode) -> Term:
     return node.builder.apply("gelu", _biased(node))
 
 
-@_pointwise("FastGelu", domain=MICROSOFT)
+@_pointwise(ops.FastGelu, domain=MICROSOFT)
 def _fast_gelu(node: BodyNode) -> Term:
     return node.builder.apply("gelu_tanh", _biased(node))
 

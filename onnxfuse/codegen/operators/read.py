@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import FunctionProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.attention_ops import ATTENTION
 from onnxfuse.codegen.operators.constant_extents import folded
 from onnxfuse.codegen.operators.contraction_ops import CONTRACTION
@@ -19,7 +20,7 @@ from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
 from onnxfuse.codegen.operators.window_ops import WINDOW
 from onnxfuse.codegen.program.builder import Builder
-from onnxfuse.codegen.program.program import Input, Output, Program
+from onnxfuse.codegen.program.program import BodyProgram, Input, Output
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
@@ -37,11 +38,11 @@ HANDLERS: Handlers = {
 class SubOp(FusedOp):
     """A part of another op, with that op's name and body."""
 
-    program: Program | None = None
+    program: BodyProgram | None = None
     """The part's own program."""
 
 
-def program(op: FusedOp) -> Program:
+def program(op: FusedOp) -> BodyProgram:
     """Return the program of the body of `op`, cached by body and element types.
 
     Raises `UnsupportedError` with the reason if the body contains an operation for which no kernel can be generated.
@@ -51,7 +52,7 @@ def program(op: FusedOp) -> Program:
     return _program(op.meaning)
 
 
-def library_program(op: FusedOp) -> Program:
+def library_program(op: FusedOp) -> BodyProgram:
     """Return the program of the library form of `op`; raises `UnsupportedError` like `program`."""
     if op.library is None:
         raise UnsupportedError("the op has no form through the library's own ops")
@@ -59,11 +60,11 @@ def library_program(op: FusedOp) -> Program:
 
 
 @lru_cache(maxsize=2048)
-def _program(meaning: Meaning) -> Program:
+def _program(meaning: Meaning) -> BodyProgram:
     return program_by(meaning, HANDLERS)
 
 
-def program_by(meaning: Meaning, handlers: Handlers) -> Program:
+def program_by(meaning: Meaning, handlers: Handlers) -> BodyProgram:
     """Return the program of a body with the given handlers, such as a template's own."""
     inputs, outputs, function = meaning.inputs, meaning.outputs, meaning.op().body
     for dtype in (*inputs, *outputs):
@@ -76,7 +77,7 @@ def program_by(meaning: Meaning, handlers: Handlers) -> Program:
     for node in function.node:
         known.update(_results(node, known, builder, opset, handlers))
     stored = tuple(_output(name, known, dtype) for name, dtype in zip(function.output, outputs, strict=True))
-    return Program(tuple(builder.values), stored, inputs)
+    return BodyProgram(tuple(builder.values), stored, inputs)
 
 
 def _opset(function: FunctionProto) -> int:
@@ -91,7 +92,7 @@ def _opset(function: FunctionProto) -> int:
 def _results(
     node: onnx.NodeProto, known: dict[str, Known], builder: Builder, opset: int, handlers: Handlers
 ) -> dict[str, Known]:
-    if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+    if node.op_type == ops.Constant and node.domain in ("", "ai.onnx"):
         return {node.output[0]: _constant(node)}
     domain = "" if node.domain == "ai.onnx" else node.domain
     handler = handlers.get((domain, node.op_type))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handler
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import Alike, Channelled, Grouped, Movement, Squeezed
@@ -25,21 +26,21 @@ def _reduction(*names: str, domain: str = "") -> Callable[[Handler], Handler]:
     return register
 
 
-@_reduction("LayerNormalization")
+@_reduction(ops.LayerNormalization)
 def _layer_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Two passes over the row in registers: the mean, then the sum of squared differences. No cancellation."""
     return _normalized(node, node.term(0), node.term(1), node.optional(2))
 
 
-@_reduction("SkipLayerNormalization", domain=MICROSOFT)
+@_reduction(ops.SkipLayerNormalization, domain=MICROSOFT)
 def _skip_layer_normalization(node: BodyNode) -> tuple[Term, ...]:
     total = _skipped(node, node.optional(4))
     y, mean, inverse = _normalized(node, total, node.term(2), node.optional(3), epsilon=1e-12)
     return y, mean, inverse, total
 
 
-@_reduction("RMSNormalization", "SimplifiedLayerNormalization")
-@_reduction("SimplifiedLayerNormalization", domain=MICROSOFT)
+@_reduction(ops.RMSNormalization, ops.SimplifiedLayerNormalization)
+@_reduction(ops.SimplifiedLayerNormalization, domain=MICROSOFT)
 def _rms_normalization(node: BodyNode) -> tuple[Term, ...]:
     return _root_mean_square(node, node.term(0), node.term(1), 1e-5)
 
@@ -49,20 +50,20 @@ def _skipped(node: BodyNode, bias: Term | None) -> Term:
     return total if bias is None else total + bias
 
 
-@_reduction("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@_reduction(ops.SkipSimplifiedLayerNormalization, domain=MICROSOFT)
 def _skip_simplified_layer_normalization(node: BodyNode) -> tuple[Term, ...]:
     total = _skipped(node, node.optional(3))
     y, inverse = _root_mean_square(node, total, node.term(2), 1e-12)
     return y, inverse, inverse, total
 
 
-@_reduction("Softmax", "LogSoftmax")
+@_reduction(ops.Softmax, ops.LogSoftmax)
 def _softmax(node: BodyNode) -> tuple[Term, ...]:
     x = node.real(0)
     # Before opset 13 the axis and all axes after it were flattened into one row.
     onward = node.opset < 13
     axis = int(node.number("axis", 1 if onward else -1))
-    if node.op_type == "Softmax":
+    if node.op_type == ops.Softmax:
         return (softmax(x, axis, onward=onward),)
     shifted = x - _reduced("max", x, (axis,), onward)
     total = _reduced("sum", x.builder.apply("exp", shifted), (axis,), onward)
@@ -94,16 +95,16 @@ def _log_sum_exp(x: Term, over: Reduction) -> Term:
 
 
 REDUCE: dict[str, Callable[[Term, Reduction], Term]] = {
-    "ReduceSum": lambda x, over: over("sum", x),
-    "ReduceMean": lambda x, over: over("mean", x),
-    "ReduceMax": lambda x, over: over("max", x),
-    "ReduceMin": lambda x, over: over("min", x),
-    "ReduceProd": lambda x, over: over("prod", x),
-    "ReduceL1": lambda x, over: over("sum", x.builder.apply("abs", x)),
-    "ReduceL2": lambda x, over: x.builder.apply("sqrt", over("sum", _square(x))),
-    "ReduceSumSquare": lambda x, over: over("sum", _square(x)),
-    "ReduceLogSum": lambda x, over: x.builder.apply("log", over("sum", x)),
-    "ReduceLogSumExp": _log_sum_exp,
+    ops.ReduceSum: lambda x, over: over("sum", x),
+    ops.ReduceMean: lambda x, over: over("mean", x),
+    ops.ReduceMax: lambda x, over: over("max", x),
+    ops.ReduceMin: lambda x, over: over("min", x),
+    ops.ReduceProd: lambda x, over: over("prod", x),
+    ops.ReduceL1: lambda x, over: over("sum", x.builder.apply("abs", x)),
+    ops.ReduceL2: lambda x, over: x.builder.apply("sqrt", over("sum", _square(x))),
+    ops.ReduceSumSquare: lambda x, over: over("sum", _square(x)),
+    ops.ReduceLogSum: lambda x, over: x.builder.apply("log", over("sum", x)),
+    ops.ReduceLogSumExp: _log_sum_exp,
 }
 
 
@@ -112,7 +113,7 @@ def _reduce(node: BodyNode) -> tuple[Term, ...]:
     x = node.term(0)
     if element_types.computed(x.dtype) == "bool":
         raise UnsupportedError(f"{node.op_type} of BOOL")
-    if node.op_type in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp") and not element_types.is_real(x.dtype):
+    if node.op_type in (ops.ReduceL2, ops.ReduceLogSum, ops.ReduceLogSumExp) and not element_types.is_real(x.dtype):
         raise UnsupportedError(f"{node.op_type} of {element_types.name(x.dtype)}")
     found = _axes(node)
     if found is None:
@@ -123,13 +124,13 @@ def _reduce(node: BodyNode) -> tuple[Term, ...]:
     return (result if node.number("keepdims", 1) == 1 else _moved(result, Squeezed(None if all_ else axes)),)
 
 
-@_reduction("GlobalAveragePool", "GlobalMaxPool")
+@_reduction(ops.GlobalAveragePool, ops.GlobalMaxPool)
 def _global_pool(node: BodyNode) -> tuple[Term, ...]:
-    kind = "mean" if node.op_type == "GlobalAveragePool" else "max"
+    kind = "mean" if node.op_type == ops.GlobalAveragePool else "max"
     return (_reduced(kind, node.real(0), (2,), onward=True),)
 
 
-@_reduction("ArgMax", "ArgMin")
+@_reduction(ops.ArgMax, ops.ArgMin)
 def _arg(node: BodyNode) -> tuple[Term, ...]:
     x = node.term(0)
     if element_types.computed(x.dtype) == "bool":
@@ -140,7 +141,7 @@ def _arg(node: BodyNode) -> tuple[Term, ...]:
     return (found if node.number("keepdims", 1) == 1 else _moved(found, Squeezed((axis,))),)
 
 
-@_reduction("InstanceNormalization")
+@_reduction(ops.InstanceNormalization)
 def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Over all axes after the channels, with scale and bias per channel."""
     x = node.real(0)
@@ -148,7 +149,7 @@ def _instance_normalization(node: BodyNode) -> tuple[Term, ...]:
     return (_standard(node, x, (2,), onward=True) * scale + bias,)
 
 
-@_reduction("GroupNormalization")
+@_reduction(ops.GroupNormalization)
 def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
     """Over the channels of a group and all axes after them; scale and bias per channel, before opset 21 per group."""
     x, groups = node.real(0), int(node.number("num_groups", 0))
@@ -163,7 +164,7 @@ def _group_normalization(node: BodyNode) -> tuple[Term, ...]:
     return (_moved(normal, Alike(), like=x) * scale + bias,)
 
 
-@_reduction("LpNormalization")
+@_reduction(ops.LpNormalization)
 def _lp_normalization(node: BodyNode) -> tuple[Term, ...]:
     """x / norm(x), and 0 where the norm is 0."""
     x, p = node.real(0), node.number("p", 2)

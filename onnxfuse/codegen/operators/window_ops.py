@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators import movement_ops
 from onnxfuse.codegen.operators.contraction_ops import accumulator
 from onnxfuse.codegen.operators.node import BodyNode, Handler, Known
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import Squeezed
-from onnxfuse.codegen.program.program import Contract, Reduce, Resample, Window
+from onnxfuse.codegen.program.program import Contraction, Reduce, Resample, SlidingWindow
 from onnxfuse.codegen.program.window import CENTRES, Along, Resizing, Sliding
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -21,15 +22,15 @@ def _conv(node: BodyNode) -> tuple[Term, ...]:
     x, w = node.term(0), node.term(1)
     if x.dtype != w.dtype:
         raise UnsupportedError(f"a convolution of {element_types.name(x.dtype)} by {element_types.name(w.dtype)}")
-    seen = node.builder.term(Window((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
+    seen = node.builder.term(SlidingWindow((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
     groups = int(node.number("group", 1))
-    return (node.builder.term(Contract((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
+    return (node.builder.term(Contraction((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
 
 
 def _pool(node: BodyNode) -> tuple[Term, ...]:
     if (dims := _dims(node)) > 2:
         raise UnsupportedError(f"a pooling over {dims} dimensions, expected 1 or 2")
-    x, mean, padded = node.term(0), node.op_type == "AveragePool", bool(node.number("count_include_pad", 0))
+    x, mean, padded = node.term(0), node.op_type == ops.AveragePool, bool(node.number("count_include_pad", 0))
     sliding, kernel = _sliding(node), _list(node, "kernel_shape")
     if not kernel:
         raise UnsupportedError(f"{node.op_type} without kernel_shape")
@@ -44,7 +45,7 @@ def _pool(node: BodyNode) -> tuple[Term, ...]:
 def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
     """Return the reduction over the windows of images [batch, channels, space...] with `dims` dimensions."""
     taps = tuple(range(-dims, 0))
-    seen = x.builder.term(Window((x.index,), kernel, sliding, dims, padded, x.dtype))
+    seen = x.builder.term(SlidingWindow((x.index,), kernel, sliding, dims, padded, x.dtype))
     found = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
     return x.builder.move(Squeezed(taps), found)
 
@@ -53,7 +54,7 @@ def _resize(node: BodyNode) -> tuple[Known, ...]:
     """Linear Resize: interpolates between adjacent pixels; all other modes are data movement."""
     mode = node.text("mode", "nearest")
     if mode != "linear":
-        return movement_ops.MOVEMENT["", "Resize"](node)
+        return movement_ops.MOVEMENT["", ops.Resize](node)
     centre = node.text("coordinate_transformation_mode", "half_pixel")
     if centre not in CENTRES or any(node.attributes.get(a) for a in ("axes", "antialias", "exclude_outside")):
         raise UnsupportedError(f"Resize by {mode}, {centre}, or with axes, antialias or exclude_outside")
@@ -104,5 +105,5 @@ def _along(values: Sequence[int], default: int, dims: int = 2) -> Along:
 
 
 WINDOW: dict[tuple[str, str], Handler] = {
-    ("", "Conv"): _conv, ("", "MaxPool"): _pool, ("", "AveragePool"): _pool, ("", "Resize"): _resize,
+    ("", ops.Conv): _conv, ("", ops.MaxPool): _pool, ("", ops.AveragePool): _pool, ("", ops.Resize): _resize,
 }  # fmt: skip

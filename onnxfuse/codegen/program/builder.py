@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onnxfuse.codegen.program.movement import Movement
-from onnxfuse.codegen.program.program import Apply, Constant, Contract, Move, Shape, Value
+from onnxfuse.codegen.program.program import Apply, Constant, Contraction, Move, Shape, Value
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -22,7 +22,7 @@ class Builder:
 
     def term(self, value: Value) -> Term:
         """Return the term for `value`, a new one only if no equal one exists."""
-        if value not in self.known or isinstance(value, Contract):
+        if value not in self.known or isinstance(value, Contraction):
             self.known[value] = len(self.values)
             self.values.append(value)
         return Term(self, self.known[value])

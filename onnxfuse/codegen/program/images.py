@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onnxfuse.codegen.program.movement import Squeezed, Transposed
-from onnxfuse.codegen.program.program import Contract, Move, Program, Reduce, Resample, Window
+from onnxfuse.codegen.program.program import BodyProgram, Contraction, Move, Reduce, Resample, SlidingWindow
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -24,8 +24,8 @@ LAST: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
 class ImageProblem:
     """A convolution, pooling or resize, with the layouts of its images and filters."""
 
-    core: Contract | Reduce | Resample
-    window: Window | None
+    core: Contraction | Reduce | Resample
+    window: SlidingWindow | None
     """The window that the core contracts or reduces; None for a resize."""
     x: int
     """Index of the images, before Transposes."""
@@ -45,12 +45,12 @@ class ImageProblem:
     """Indices of the values between `x`, `w` and the result."""
 
 
-def image_works(program: Program) -> tuple[int, ...]:
+def image_works(program: BodyProgram) -> tuple[int, ...]:
     """Return the indices of live convolutions, poolings and resizes, in order."""
     return tuple(i for i in sorted(program.live()) if _parts(program, i) is not None)
 
 
-def image_problem(program: Program, index: int) -> ImageProblem:
+def image_problem(program: BodyProgram, index: int) -> ImageProblem:
     """Return a convolution, pooling or resize with its layout; raises `UnsupportedError` if the value is none of these.
 
     Images may be transposed twice: stored channels first, where only the result is channels last.
@@ -78,25 +78,25 @@ def image_problem(program: Program, index: int) -> ImageProblem:
     raise UnsupportedError(f"a convolution between transposes by {[*turns, *packings]} and {backs}")
 
 
-Parts = tuple[Contract | Reduce | Resample, Window | None, tuple[int, ...]]
+Parts = tuple[Contraction | Reduce | Resample, SlidingWindow | None, tuple[int, ...]]
 
 
-def _parts(program: Program, index: int) -> Parts | None:
+def _parts(program: BodyProgram, index: int) -> Parts | None:
     """Return the core that computes a value, its window, and its images and filters."""
     value = program.values[index]
     match value:
-        case Contract(args=(seen, filters)) if isinstance(window := program.values[seen], Window):
+        case Contraction(args=(seen, filters)) if isinstance(window := program.values[seen], SlidingWindow):
             return value, window, (window.args[0], filters)
         case Move(how=Squeezed(), args=(found,)) if isinstance(reduce := program.values[found], Reduce):
             window = program.values[reduce.arg]
-            return (reduce, window, window.args) if isinstance(window, Window) else None
+            return (reduce, window, window.args) if isinstance(window, SlidingWindow) else None
         case Resample(arg=images):
             return value, None, (images,)
         case _:
             return None
 
 
-def _turns(program: Program, index: int) -> list[int]:
+def _turns(program: BodyProgram, index: int) -> list[int]:
     """Return the value behind a chain of Transposes, and these."""
     found: list[int] = []
     while index >= 0 and isinstance(move := program.values[index], Move) and isinstance(move.how, Transposed):
@@ -105,7 +105,7 @@ def _turns(program: Program, index: int) -> list[int]:
     return [index, *found]
 
 
-def _perm(program: Program, index: int) -> tuple[int, ...]:
+def _perm(program: BodyProgram, index: int) -> tuple[int, ...]:
     """Return the permutation of a Transpose, empty for another value."""
     match program.values[index]:
         case Move(how=Transposed(perm=tuple(perm))):

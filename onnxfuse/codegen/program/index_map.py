@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Digit:
+class SpaceDigit:
     """A digit of the space, by its index."""
 
     number: int
@@ -35,7 +35,7 @@ class Divided:
         return hash((self.index, self.rest))
 
 
-Atom = Digit | Divided
+Atom = SpaceDigit | Divided
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Index:
 
     def __hash__(self) -> int:
         # Hash the digits alone, so that recording a launch program does not branch on the numbers.
-        return hash(tuple(a.number if isinstance(a, Digit) else -1 for a, _ in self.terms))
+        return hash(tuple(a.number if isinstance(a, SpaceDigit) else -1 for a, _ in self.terms))
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, Index):
@@ -59,7 +59,7 @@ class Index:
 
     def factor(self, number: int) -> int:
         """Return the coefficient of a digit."""
-        return next((f for a, f in self.terms if a == Digit(number)), 0)
+        return next((f for a, f in self.terms if a == SpaceDigit(number)), 0)
 
     def inner(self) -> Iterator[Index]:
         """Yield this index and those inside its quotients and remainders."""
@@ -90,7 +90,7 @@ def _index(terms: Iterable[tuple[Atom, int]], constant: int) -> Index:
 
 def _order(term: tuple[Atom, int]) -> tuple[int, int, str]:
     atom, _ = term
-    return (0, atom.number, "") if isinstance(atom, Digit) else (1, 0, repr(atom))
+    return (0, atom.number, "") if isinstance(atom, SpaceDigit) else (1, 0, repr(atom))
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Space:
             return Index()
         number = len(self.extents) + len(self.cuts)
         self.extents[number] = extent
-        return Index(((Digit(number), 1),))
+        return Index(((SpaceDigit(number), 1),))
 
     def resolved(self, index: Index) -> Index:
         """Return `index` in terms of current digits."""
@@ -136,7 +136,7 @@ class Space:
                 result += self._part(self.resolved(atom.index), atom.by, atom.rest) * factor
             elif atom.number in self.cuts:
                 outer, inner = self.cuts[atom.number]
-                both = Index(((Digit(outer), self.extents_of(inner)),)) + Index(((Digit(inner), 1),))
+                both = Index(((SpaceDigit(outer), self.extents_of(inner)),)) + Index(((SpaceDigit(inner), 1),))
                 result += self.resolved(both) * factor
             else:
                 result += Index(((atom, factor),))
@@ -161,7 +161,7 @@ class Space:
         return low, high
 
     def _atom_range(self, atom: Atom, within: tuple[Bound, ...]) -> tuple[int, int]:
-        if isinstance(atom, Digit):
+        if isinstance(atom, SpaceDigit):
             alone = [b for b in within if b.index == Index(((atom, 1),))]
             least = max((b.low for b in alone), default=0)
             return max(least, 0), min((self.extents_of(atom.number), *(b.high for b in alone))) - 1
@@ -193,7 +193,7 @@ class Space:
 
     def _cut(self, atom: Atom, factor: int, by: int) -> int | None:
         """Split a digit so that factor * (its outer part) is a multiple of `by`; None if that is impossible."""
-        if not isinstance(atom, Digit) or factor <= 0 or by % factor:
+        if not isinstance(atom, SpaceDigit) or factor <= 0 or by % factor:
             return None
         inner, extent = by // factor, self.extents[atom.number]
         if extent <= inner or extent % inner:
@@ -241,7 +241,7 @@ def reshaped(space: Space, coordinates: tuple[Index, ...], shape: Shape, to: Sha
 
 def scaled(bound: Bound, digit: int, extent: int) -> Bound:
     """Return the same bound on index * extent + digit: low <= i < high is low e <= i e + d < high e, for 0 <= d < e."""
-    return Bound(bound.index * extent + Index(((Digit(digit), 1),)), bound.low * extent, bound.high * extent)
+    return Bound(bound.index * extent + Index(((SpaceDigit(digit), 1),)), bound.low * extent, bound.high * extent)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Dimensions:
             if isinstance(atom, Divided):
                 terms.append((Divided(self.of(atom.index), atom.by, atom.rest), factor))
             elif atom.number in self.number:
-                terms.append((Digit(self.number[atom.number]), factor))
+                terms.append((SpaceDigit(self.number[atom.number]), factor))
         return _index(terms, index.constant)
 
     def bound(self, bound: Bound) -> Bound:

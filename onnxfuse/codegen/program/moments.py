@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.codegen.program.program import Apply, Program, Reduce
+from onnxfuse.codegen.program.program import Apply, BodyProgram, Reduce
 from onnxfuse.symbolic import element_types
 
 
@@ -19,7 +19,7 @@ class Moments:
     """Means of these differences: the rounding error of the mean, see `recentre`."""
 
 
-def moments(program: Program) -> Moments | None:
+def moments(program: BodyProgram) -> Moments | None:
     """Return mean and variance if all reductions of a movement-free program are these; else None.
 
     Both can be computed in one pass over the values, in float32 arithmetic.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from itertools import accumulate
 
+from onnxfuse import ops
 from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, reshaped
 from onnxfuse.codegen.program.movement import (
     Alike,
@@ -170,7 +171,7 @@ def _(how: Squeezed, shapes: tuple[Shape, ...]) -> Shape:
 def _(how: Unsqueezed, shapes: tuple[Shape, ...]) -> Shape:
     of = shapes[0]
     rank = len(of) + len(how.axes)
-    new, rest = set(_different(how.axes, rank, "Unsqueeze")), iter(of)
+    new, rest = set(_different(how.axes, rank, ops.Unsqueeze)), iter(of)
     return tuple(1 if d in new else next(rest) for d in range(rank))
 
 
@@ -194,7 +195,7 @@ def _(how: Expanded, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, .
 def _(how: Sliced, shapes: tuple[Shape, ...]) -> Shape:
     of = shapes[0]
     extents = list(of)
-    for cut, axis in zip(how.cuts, _different([c.axis for c in how.cuts], len(of), "Slice"), strict=True):
+    for cut, axis in zip(how.cuts, _different([c.axis for c in how.cuts], len(of), ops.Slice), strict=True):
         extents[axis] = len(_steps(cut, of[axis]))
     return tuple(extents)
 
@@ -309,7 +310,7 @@ def _(how: Padded, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...
 @_shape.register(Repeated)
 def _(how: Repeated, shapes: tuple[Shape, ...]) -> Shape:
     of = shapes[0]
-    _want_rank(of, len(how.factors), "Resize")
+    _want_rank(of, len(how.factors), ops.Resize)
     return tuple(n * f for n, f in zip(of, how.factors, strict=True))
 
 
@@ -321,7 +322,7 @@ def _(how: Repeated, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, .
 @_shape.register(Enlarged)
 def _(how: Enlarged, shapes: tuple[Shape, ...]) -> Shape:
     of, sizes = shapes[0], how.sizes
-    _want_rank(of, len(sizes), "Resize")
+    _want_rank(of, len(sizes), ops.Resize)
     if any(n % max(m, 1) for m, n in zip(of, sizes, strict=True)) or (0 in of and 0 not in sizes):
         raise UnsupportedError(f"Resize of {of} to {sizes}, expected multiples")
     return sizes
@@ -336,7 +337,7 @@ def _(how: Enlarged, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, .
 @_shape.register(DepthToSpace)
 def _(how: DepthToSpace, shapes: tuple[Shape, ...]) -> Shape:
     of, block = shapes[0], how.block
-    _want_rank(of, 4, "DepthToSpace")
+    _want_rank(of, 4, ops.DepthToSpace)
     if block < 1 or of[1] % block**2:
         raise UnsupportedError(f"DepthToSpace of {of[1]} channels in blocks of {block}")
     return of[0], of[1] // block**2, of[2] * block, of[3] * block
@@ -354,7 +355,7 @@ def _(how: DepthToSpace, space: Space, at: tuple[Index, ...], shapes: tuple[Shap
 @_shape.register(SpaceToDepth)
 def _(how: SpaceToDepth, shapes: tuple[Shape, ...]) -> Shape:
     of, block = shapes[0], how.block
-    _want_rank(of, 4, "SpaceToDepth")
+    _want_rank(of, 4, ops.SpaceToDepth)
     if block < 1 or of[2] % block or of[3] % block:
         raise UnsupportedError(f"SpaceToDepth of {of[2]}x{of[3]} in blocks of {block}")
     return of[0], of[1] * block**2, of[2] // block, of[3] // block
@@ -442,7 +443,7 @@ def _shifted(at: tuple[Index, ...], axis: int, by: int) -> tuple[Index, ...]:
 
 
 def _around(how: Padded, rank: int) -> dict[int, tuple[int, int]]:
-    axes = tuple(range(rank)) if how.axes is None else _different(how.axes, rank, "Pad")
+    axes = tuple(range(rank)) if how.axes is None else _different(how.axes, rank, ops.Pad)
     if len(axes) != len(how.before):
         raise UnsupportedError(f"Pad of {plural(how.before, 'axis')} of a value of rank {rank}")
     pairs = zip(axes, zip(how.before, how.after, strict=True), strict=True)

@@ -78,7 +78,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """Sliding windows (im2col): of images [batch, channels, space...], [batch, channels, places..., taps...]."""
 
     args: tuple[int, ...]
@@ -97,11 +97,11 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Contract:
+class Contraction:
     """Sums of products of two values along a shared axis.
 
-    Matrices: [batch..., m, k] and [batch..., k, n] give [batch..., m, n]. For a `Window`, in groups: all channels of a
-    group and all taps, with filters [n, channels, taps...], give [batch, n, places...].
+    Matrices: [batch..., m, k] and [batch..., k, n] give [batch..., m, n]. For a `SlidingWindow`, in groups: all
+    channels of a group and all taps, with filters [n, channels, taps...], give [batch, n, places...].
     """
 
     args: tuple[int, int]
@@ -141,8 +141,8 @@ class Attend:
     dtype: int
 
 
-Value = Input | Constant | Apply | Reduce | Move | Window | Contract | Resample | Attend
-Core = Window | Contract | Resample | Attend
+Value = Input | Constant | Apply | Reduce | Move | SlidingWindow | Contraction | Resample | Attend
+Core = SlidingWindow | Contraction | Resample | Attend
 """Values beyond scalar work, reductions and moves."""
 
 
@@ -157,7 +157,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Program:
+class BodyProgram:
     """The body: values in topological order."""
 
     values: tuple[Value, ...]
@@ -241,10 +241,10 @@ class Program:
                     shapes.append(tuple(1 if d in reduced else n for d, n in enumerate(shapes[value.arg])))
                 case Move(how=how, args=args):
                     shapes.append(movement_maps.shape(how, tuple(shapes[a] for a in args)))
-                case Window(args=args):
+                case SlidingWindow(args=args):
                     shapes.append(_seen(value, tuple(shapes[a] for a in args)))
-                case Contract(args=(left, right)):
-                    window = isinstance(self.values[left], Window)
+                case Contraction(args=(left, right)):
+                    window = isinstance(self.values[left], SlidingWindow)
                     shapes.append((_convolved if window else _multiplied)(value, shapes[left], shapes[right]))
                 case Resample(arg=arg, how=resizing):
                     batch, channels, *image = _images(shapes[arg], 2)
@@ -254,13 +254,13 @@ class Program:
         return tuple(shapes)
 
 
-def refuse_cores(program: Program, where: str) -> None:
+def refuse_cores(program: BodyProgram, where: str) -> None:
     """Raise `UnsupportedError` if the program holds more than scalar work, reductions and moves by constant indices."""
     for value in program.values:
         match value:
-            case Window() | Contract(axes=(1, 1)):
+            case SlidingWindow() | Contraction(axes=(1, 1)):
                 raise UnsupportedError(f"a window over images in {where}")
-            case Contract():
+            case Contraction():
                 raise UnsupportedError(f"a matrix product in {where}")
             case Resample():
                 raise UnsupportedError(f"a Resize by linear interpolation in {where}")
@@ -273,7 +273,7 @@ def refuse_cores(program: Program, where: str) -> None:
 def arguments(value: Value) -> tuple[int, ...]:
     """Return the indices of a value's operands."""
     match value:
-        case Apply(args=args) | Move(args=args) | Window(args=args) | Contract(args=args) | Attend(args=args):
+        case Apply(args=args) | Move(args=args) | SlidingWindow(args=args) | Contraction(args=args) | Attend(args=args):
             return args
         case Reduce(arg=arg) | Resample(arg=arg):
             return (arg,)
@@ -301,7 +301,7 @@ def _images(shape: Shape, dims: int) -> Shape:
     return shape
 
 
-def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
+def _seen(window: SlidingWindow, shapes: tuple[Shape, ...]) -> Shape:
     batch, channels, *space = _images(shapes[0], window.dims)
     row = (1,) * (2 - len(space))
     kernel = window.kernel or row + shapes[1][2:]
@@ -309,14 +309,14 @@ def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
     return (batch, channels, *places.out[len(row) :], *kernel[len(row) :])
 
 
-def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:
+def _convolved(contract: Contraction, window: Shape, filters: Shape) -> Shape:
     dims = (len(window) - 2) // 2
     if len(filters) != dims + 2 or filters[1] * contract.groups != window[1] or filters[0] % max(contract.groups, 1):
         raise UnsupportedError(f"{contract.groups} groups, {window[1]} channels, filters of shape {list(filters)}")
     return (window[0], filters[0], *window[2 : 2 + dims])
 
 
-def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
+def _multiplied(contract: Contraction, left: Shape, right: Shape) -> Shape:
     if len(left) < 2 or len(right) < 2:
         raise UnsupportedError(f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
     a, b = contract.axes

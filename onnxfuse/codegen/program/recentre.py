@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 
 from onnxfuse.codegen.program.movement import Squeezed, Unsqueezed
-from onnxfuse.codegen.program.program import Apply, Move, Program, Reduce, Value, arguments
+from onnxfuse.codegen.program.program import Apply, BodyProgram, Move, Reduce, Value, arguments
 from onnxfuse.symbolic import element_types
 
 
-def centred(program: Program) -> Program:
+def centred(program: BodyProgram) -> BodyProgram:
     """Return the program with norms that compensate the rounding error of the mean.
 
     A mean in float32 has a rounding error relative to its own size: in rows far from 0 that is large compared to their
@@ -24,7 +24,7 @@ def centred(program: Program) -> Program:
     return _Rewriting(program, found).program() if found else program
 
 
-def alone(program: Program) -> Program:
+def alone(program: BodyProgram) -> BodyProgram:
     """Return the program for rows of one element, in which the difference from their mean or maximum is 0.
 
     A product minus its own rounded value would be one fma: it yields the rounding error, and a norm divides that by the
@@ -37,7 +37,7 @@ def alone(program: Program) -> Program:
     return replace(program, values=values)
 
 
-def _mean_of_difference(program: Program, index: int) -> Reduce | None:
+def _mean_of_difference(program: BodyProgram, index: int) -> Reduce | None:
     """Return the mean of x if the value is x - mean(x)."""
     value = program.values[index]
     if not isinstance(value, Apply) or value.op != "sub":
@@ -50,7 +50,7 @@ def _mean_of_difference(program: Program, index: int) -> Reduce | None:
     return mean if mean.kind == "mean" and mean.arg == x else None
 
 
-def _summed(program: Program, index: int) -> bool:
+def _summed(program: BodyProgram, index: int) -> bool:
     """Return whether a reduction depends on the value, directly or through other operations."""
     reading = {index}
     for i, value in enumerate(program.values):
@@ -65,14 +65,14 @@ def _summed(program: Program, index: int) -> bool:
 class _Rewriting:
     """Maps each value to its form for reductions, and its form for all other readers."""
 
-    old: Program
+    old: BodyProgram
     found: dict[int, Reduce]
     """The differences, with their means."""
     values: list[Value] = field(default_factory=list)
     summed: list[int] = field(default_factory=list)
     read: list[int] = field(default_factory=list)
 
-    def program(self) -> Program:
+    def program(self) -> BodyProgram:
         """Return the program with compensated differences."""
         for index, value in enumerate(self.old.values):
             plain = self._added(_with(value, tuple(self.summed[a] for a in arguments(value))))
@@ -85,7 +85,7 @@ class _Rewriting:
             else:
                 self.read.append(self._added(_with(value, tuple(self.read[a] for a in arguments(value)))))
         outputs = tuple(replace(o, value=self.read[o.value]) for o in self.old.outputs)
-        return Program(tuple(self.values), outputs, self.old.inputs)
+        return BodyProgram(tuple(self.values), outputs, self.old.inputs)
 
     def _added(self, value: Value) -> int:
         self.values.append(value)

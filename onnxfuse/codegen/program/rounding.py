@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from onnx import TensorProto
 
-from onnxfuse.codegen.program.program import Apply, Output, Program, Value
+from onnxfuse.codegen.program.program import Apply, BodyProgram, Output, Value
 
 SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 COMMUTING = frozenset({"relu", "neg", "abs"})
 """Operations that return their argument, its negative or 0, and so commute with rounding."""
 
 
-def rounded_once(program: Program) -> Program:
+def rounded_once(program: BodyProgram) -> BodyProgram:
     """Return the program without roundings that are immediately followed by an output's own rounding.
 
     # Relu(Cast <to float16> (x)), stored in float16 -> Relu(x): norms of 16-bit images, computed in float32

@@ -7,16 +7,16 @@ from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.program import (
     Apply,
     Attend,
+    BodyProgram,
     Constant,
-    Contract,
+    Contraction,
     Input,
     Move,
     Output,
-    Program,
     Reduce,
     Resample,
+    SlidingWindow,
     Value,
-    Window,
     arguments,
 )
 
@@ -24,7 +24,7 @@ COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "equal", "max", "min"
 """Commutative operations of two operands."""
 
 
-def between(program: Program, starts: Sequence[int], outputs: Sequence[Output]) -> Program:
+def between(program: BodyProgram, starts: Sequence[int], outputs: Sequence[Output]) -> BodyProgram:
     """Return the sub-program that computes `outputs` from the values `starts`, which become its inputs in this order.
 
     All inputs of the op that are reached must be among `starts`. Dead values stay with their operands, so that a part
@@ -43,10 +43,10 @@ def between(program: Program, starts: Sequence[int], outputs: Sequence[Output]) 
     for index in sorted(kept - set(starts)):
         place[index] = builder.term(with_arguments(program.values[index], place)).index
     made = tuple(Output(place[o.value], o.dtype) for o in outputs)
-    return Program(tuple(builder.values), made, tuple(program.values[i].dtype for i in starts))
+    return BodyProgram(tuple(builder.values), made, tuple(program.values[i].dtype for i in starts))
 
 
-def operands_last(program: Program, first: int) -> Program:
+def operands_last(program: BodyProgram, first: int) -> BodyProgram:
     """Return the program with its inputs from index `first` on as second operands of commutative operations.
 
     Add(b, m) -> Add(m, b): bodies that differ only in that order become one.
@@ -60,7 +60,7 @@ def operands_last(program: Program, first: int) -> Program:
     return replace(program, values=tuple(values))
 
 
-def canonical(program: Program) -> Program:
+def canonical(program: BodyProgram) -> BodyProgram:
     """Return the program with its values in depth-first order from its outputs: equal programs compare equal."""
     builder, place = Builder(), dict[int, int]()
     waiting = [o.value for o in reversed(program.outputs)]
@@ -71,7 +71,7 @@ def canonical(program: Program) -> Program:
             continue
         waiting.pop()
         place.setdefault(index, builder.term(with_arguments(program.values[index], place)).index)
-    return Program(
+    return BodyProgram(
         tuple(builder.values), tuple(Output(place[o.value], o.dtype) for o in program.outputs), program.inputs
     )
 
@@ -79,9 +79,9 @@ def canonical(program: Program) -> Program:
 def with_arguments(value: Value, place: dict[int, int]) -> Value:
     """Return the value with its operands at other indices."""
     match value:
-        case Apply() | Move() | Window() | Attend():
+        case Apply() | Move() | SlidingWindow() | Attend():
             return replace(value, args=tuple(place[a] for a in value.args))
-        case Contract(args=(left, right)):
+        case Contraction(args=(left, right)):
             return replace(value, args=(place[left], place[right]))
         case Reduce() | Resample():
             return replace(value, arg=place[value.arg])

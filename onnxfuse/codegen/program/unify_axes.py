@@ -22,11 +22,11 @@ from onnxfuse.codegen.program.movement import (
 )
 from onnxfuse.codegen.program.program import (
     Apply,
+    BodyProgram,
     Constant,
     Input,
     Move,
     Output,
-    Program,
     Reduce,
     Shape,
     Value,
@@ -57,7 +57,7 @@ class Lookup:
 class BroadcastProgram:
     """A program without moves, on inputs that broadcast over one space."""
 
-    program: Program
+    program: BodyProgram
     input_shapes: tuple[Shape, ...]
     """Shape of each input, all of one rank; for a table that of one row."""
     lookups: dict[int, Lookup] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class BroadcastProgram:
     """
 
 
-def check(program: Program) -> None:
+def check(program: BodyProgram) -> None:
     """Raise `UnsupportedError` if the program has a movement that is not expressible in a common space."""
     live = program.live()
     for index in live:
@@ -79,7 +79,7 @@ def check(program: Program) -> None:
             _check_lookup(program, value, live)
 
 
-def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
+def _check_lookup(program: BodyProgram, move: Move, live: frozenset[int]) -> None:
     """Require both operands to be inputs of the op, and the table to have no other reader."""
     if not all(isinstance(program.values[a], Input) for a in move.args):
         raise UnsupportedError("Gather of a computed table, or by numbers computed inside")
@@ -88,7 +88,7 @@ def _check_lookup(program: Program, move: Move, live: frozenset[int]) -> None:
         raise UnsupportedError("a table that is read in two ways")
 
 
-def broadcast_program(program: Program, input_shapes: tuple[Shape, ...]) -> BroadcastProgram:
+def broadcast_program(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> BroadcastProgram:
     """Return the program without moves; unchanged if it has none.
 
     Raises `UnsupportedError` if it moves an element within the space.
@@ -102,7 +102,7 @@ def broadcast_program(program: Program, input_shapes: tuple[Shape, ...]) -> Broa
 class _Space:
     """Axes found so far. They are split and unified while the program is traversed."""
 
-    program: Program
+    program: BodyProgram
     input_shapes: tuple[Shape, ...]
     extents: list[int] = field(default_factory=list)
     became: dict[int, Axis] = field(default_factory=dict)
@@ -334,7 +334,7 @@ class _Space:
             shapes[value.index] = extents(axes[i])
         outputs = tuple(Output(moved[o.value], o.dtype) for o in self.program.outputs)
         return BroadcastProgram(
-            Program(tuple(values), outputs, self.program.inputs), tuple(shapes), dict(self._lookups())
+            BodyProgram(tuple(values), outputs, self.program.inputs), tuple(shapes), dict(self._lookups())
         )
 
 

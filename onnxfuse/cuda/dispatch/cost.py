@@ -11,8 +11,8 @@ import numpy as np
 
 from onnxfuse.codegen.emit import index_maps
 from onnxfuse.codegen.emit.lower_movement import MAX_CASES, LoweredProgram, Read, lower
-from onnxfuse.codegen.program.index_map import Digit, Index, Shape
-from onnxfuse.codegen.program.program import Apply, Program
+from onnxfuse.codegen.program.index_map import Index, Shape, SpaceDigit
+from onnxfuse.codegen.program.program import Apply, BodyProgram
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.cuda.templates.pointwise import transpose_tile
 from onnxfuse.model.fused import FusedOp
@@ -61,12 +61,12 @@ def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
     return written + again + _reading(program, lowered, input_shapes)
 
 
-def _own(program: Program, shapes: tuple[Shape, ...]) -> float:
+def _own(program: BodyProgram, shapes: tuple[Shape, ...]) -> float:
     """Evaluations of the body, each of its values computed once."""
     return _evaluations(program, [math.prod(s) for s in shapes])
 
 
-def _evaluations(program: Program, counts: list[int]) -> float:
+def _evaluations(program: BodyProgram, counts: list[int]) -> float:
     live = program.live()
     return sum(
         (CHEAP if v.op in SIMPLE else DEAR) * n
@@ -75,7 +75,7 @@ def _evaluations(program: Program, counts: list[int]) -> float:
     )
 
 
-def _reading(program: Program, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
+def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
     """Traffic and accesses of all reads; repeated reads of an input mostly hit the cache."""
     _, share = _places(lowered.extents)
     tile = transpose_tile.choose(lowered)
@@ -145,7 +145,7 @@ def _different(ordered: np.ndarray) -> int:
 def _values(index: Index, coordinates: list[np.ndarray]) -> np.ndarray:
     total = np.full(coordinates[0].shape, index.constant, np.int64)
     for atom, factor in index.terms:
-        if isinstance(atom, Digit):
+        if isinstance(atom, SpaceDigit):
             total += factor * coordinates[atom.number]
         else:
             inner = _values(atom.index, coordinates)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from onnxfuse.codegen.operators import read
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda import templates
 from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.dispatch import cost as costs
@@ -129,7 +129,7 @@ def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Launch
     return _within_limits(op, general_plan.plan(op.name, program, running, input_shapes, arch), arch)
 
 
-def _general_program(op: FusedOp, planner: Planner | None) -> tuple[Program, Running | None]:
+def _general_program(op: FusedOp, planner: Planner | None) -> tuple[BodyProgram, Running | None]:
     if planner is not None and planner.running is not None:
         return planner.running(op)
     return (read.library_program if reads_library_form(op.template) else read.program)(op), None

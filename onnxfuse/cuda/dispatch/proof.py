@@ -8,6 +8,7 @@ from functools import lru_cache
 import onnx
 from onnx import helper
 
+from onnxfuse import ops
 from onnxfuse.cuda.dispatch.dispatch import output_shapes, plan, planner_of
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp, Meaning
@@ -80,14 +81,14 @@ def _takes(meaning: Meaning, shapes: tuple[Shape, ...]) -> bool:
     graph = helper.make_graph(body.node, "body", given, made)
     model = helper.make_model(graph, opset_imports=body.opset_import)
     # Without a Shape there is no data to propagate; for any vector it would track as many values as that has elements.
-    data = any(n.op_type == "Shape" for n in body.node)
+    data = any(n.op_type == ops.Shape for n in body.node)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=data).graph
     except onnx.shape_inference.InferenceError:
         return False
     counts = {v.name: _count(v) for v in (*inferred.input, *inferred.value_info, *inferred.output)}
     # Inference does not check that a Reshape to a fixed target preserves the number of elements.
-    reshapes = ((n.input[0], n.output[0]) for n in body.node if n.op_type == "Reshape")
+    reshapes = ((n.input[0], n.output[0]) for n in body.node if n.op_type == ops.Reshape)
     return all(counts.get(a) == counts.get(b) for a, b in reshapes if None not in (counts.get(a), counts.get(b)))
 
 

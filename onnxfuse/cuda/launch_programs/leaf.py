@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from onnxfuse.codegen.emit.source import KernelSource
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Packed, TensorMap, Window
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, PackedParameters, PixelWindow, TensorMapSpec
 from onnxfuse.symbolic import traced_numbers
 from onnxfuse.symbolic.expressions import ExpressionGraph, UnansweredError
 
@@ -68,7 +68,7 @@ def of(plan: LaunchPlan, graph: ExpressionGraph, number: Callable[[KernelSource]
     def several(values: Sequence[Any]) -> Expressions:
         return tuple(map(one, values))
 
-    def tensor_map(m: TensorMap) -> Map:
+    def tensor_map(m: TensorMapSpec) -> Map:
         w = m.window
         window = None if w is None else (several(w.lower), several(w.upper), several(w.strides))
         return Map(
@@ -76,9 +76,9 @@ def of(plan: LaunchPlan, graph: ExpressionGraph, number: Callable[[KernelSource]
         )
 
     given: Any = plan.parameters
-    if not isinstance(given, Packed):
+    if not isinstance(given, PackedParameters):
         words = struct.unpack(f"<{len(given) // 4}i", given)
-        given = Packed(words, 32)
+        given = PackedParameters(words, 32)
     return Leaf(
         number(plan.kernel),
         several(plan.grid),
@@ -100,9 +100,11 @@ def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[int], A
     def several(expressions: Expressions) -> tuple[int, ...]:
         return tuple(value(e) for e in expressions)
 
-    def tensor_map(m: Map) -> TensorMap:
-        made = TensorMap(m.pointer, m.dtype, several(m.extents), several(m.strides), several(m.box), to_tf32=m.to_tf32)
-        window = None if m.window is None else Window(*(several(part) for part in m.window))
+    def tensor_map(m: Map) -> TensorMapSpec:
+        made = TensorMapSpec(
+            m.pointer, m.dtype, several(m.extents), several(m.strides), several(m.box), to_tf32=m.to_tf32
+        )
+        window = None if m.window is None else PixelWindow(*(several(part) for part in m.window))
         return replace(made, window=window, offset=value(m.offset))
 
     return LaunchPlan(
@@ -110,7 +112,7 @@ def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[int], A
         cast("tuple[int, int, int]", several(leaf.grid)),
         cast("tuple[int, int, int]", several(leaf.block)),
         value(leaf.shared_bytes),
-        Packed(several(leaf.parameters), leaf.bits).data(),
+        PackedParameters(several(leaf.parameters), leaf.bits).data(),
         tuple(several(s) for s in leaf.output_shapes),
         tuple(map(tensor_map, leaf.tensor_maps)),
         value(leaf.scratch_bytes),

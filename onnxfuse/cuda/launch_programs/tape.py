@@ -40,7 +40,7 @@ class TapeError(ValueError):
 
 
 @dataclass
-class _Writer:
+class _TapeWriter:
     family: Family
     constants: dict[int, int] = field(default_factory=dict)
     """Index of each constant by its expression."""
@@ -158,7 +158,7 @@ def _bits(value: Value) -> int:
 
 def written(family: Family) -> bytes | None:
     """Return the program of a family; None if it exceeds the evaluator's limits."""
-    made = _Writer(family)
+    made = _TapeWriter(family)
     made.collect(family.root, set())
     made.settle()
     made.write(family.root, set())

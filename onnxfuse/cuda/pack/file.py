@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxfuse.cuda.build import cache
-from onnxfuse.cuda.pack.layout import HEADER, Head, Kernel, PackError, PackIndex, head_of, index_of
+from onnxfuse.cuda.pack.layout import HEADER, Head, PackedKernel, PackError, PackIndex, head_of, index_of
 
 SUFFIX = ".kernels"
 
@@ -32,7 +32,7 @@ class KernelPack:
     head: Head
     index: PackIndex
 
-    def image(self, kernel: Kernel) -> bytes:
+    def image(self, kernel: PackedKernel) -> bytes:
         """Return a compiled kernel; raises `PackError` if it is damaged."""
         data = _read(self.handle, kernel.size, kernel.offset)
         if hashlib.sha256(data).digest() != kernel.digest:

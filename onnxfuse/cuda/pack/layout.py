@@ -51,7 +51,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class PackedKernel:
     """Location of a compiled kernel."""
 
     entry: str
@@ -104,7 +104,7 @@ class PackIndex:
     facts: str
     """JSON for people: what was requested, and how much of it is covered."""
     targets: tuple[Target, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[PackedKernel, ...]
     ops: tuple[PackEntry, ...]
 
 
@@ -112,7 +112,7 @@ class PackIndex:
 
 
 @dataclass
-class _Writer:
+class _PackWriter:
     parts: list[bytes]
 
     def u32(self, *numbers: int) -> None:
@@ -130,7 +130,7 @@ class _Writer:
 
 
 def _index_bytes(index: PackIndex) -> bytes:
-    out = _Writer([])
+    out = _PackWriter([])
     out.blob(index.facts.encode())
     out.u32(len(index.targets))
     for t in index.targets:
@@ -182,7 +182,7 @@ def packed(
         held.append((entry, target, digest))
 
     def index(first: int) -> PackIndex:
-        found = tuple(Kernel(e, t, first + places[d][0], places[d][1], d) for e, t, d in held)
+        found = tuple(PackedKernel(e, t, first + places[d][0], places[d][1], d) for e, t, d in held)
         return PackIndex(facts, tuple(targets), found, tuple(ops))
 
     size = len(_index_bytes(index(0)))  # its size does not depend on the offsets
@@ -224,7 +224,7 @@ def head_of(data: bytes, size: int) -> Head:
 
 
 @dataclass
-class _Reader:
+class _PackReader:
     data: bytes
     at: int = 0
 
@@ -261,7 +261,7 @@ def index_of(data: bytes, head: Head) -> PackIndex:
     """Parse an index; raises `PackError`."""
     if len(data) != head.index or hashlib.sha256(data).digest() != head.digest:
         raise PackError("is damaged: its index is not what was written")
-    reader = _Reader(data)
+    reader = _PackReader(data)
     facts = reader.text()
     targets = reader.several(lambda: _target(reader))
     kernels = reader.several(lambda: _kernel(reader, head, len(targets)))
@@ -271,7 +271,7 @@ def index_of(data: bytes, head: Head) -> PackIndex:
     return PackIndex(facts, targets, kernels, ops)
 
 
-def _target(reader: _Reader) -> Target:
+def _target(reader: _PackReader) -> Target:
     name, arch = reader.text(), reader.text()
     kind = reader.below(2, "kind")
     number, sm_count, threads, shared, early = (reader.u32() for _ in range(5))
@@ -283,22 +283,22 @@ def _target(reader: _Reader) -> Target:
     return made
 
 
-def _kernel(reader: _Reader, head: Head, targets: int) -> Kernel:
+def _kernel(reader: _PackReader, head: Head, targets: int) -> PackedKernel:
     entry, target = reader.text(), reader.below(targets, "target")
     offset, size = reader.u64(), reader.u64()
     if offset < HEADER.size + head.index or size > head.size or offset > head.size - size:
         raise PackError(f"has the kernel {entry!r} beyond its end")
-    return Kernel(entry, target, offset, size, reader.take(32))
+    return PackedKernel(entry, target, offset, size, reader.take(32))
 
 
-def _entry(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel]) -> PackEntry:
+def _entry(reader: _PackReader, targets: Sequence[Target], kernels: Sequence[PackedKernel]) -> PackEntry:
     name, digest = reader.text(), reader.take(32)
     inputs, outputs, may_alias, on_host = (reader.several(reader.u32) for _ in range(4))
     programs = reader.several(lambda: _stored(reader, targets, kernels))
     return PackEntry(name, digest, inputs, outputs, may_alias, programs, on_host)
 
 
-def _stored(reader: _Reader, targets: Sequence[Target], kernels: Sequence[Kernel]) -> StoredProgram:
+def _stored(reader: _PackReader, targets: Sequence[Target], kernels: Sequence[PackedKernel]) -> StoredProgram:
     target, kind = reader.below(len(targets), "target"), reader.below(GENERAL + 1, "flag")
     numbers = reader.several(lambda: reader.below(len(kernels), "kernel"))
     if any(kernels[n].target != target for n in numbers):

@@ -20,7 +20,7 @@ PARAMETER_LIMIT = 4000  # bytes; CUDA allows 4096 including the pointers
 
 
 @dataclass(frozen=True)
-class Tile:
+class GemmTile:
     """Tile of the gemm template's kernel for Hopper."""
 
     m: int
@@ -229,7 +229,7 @@ class TileTuning:
     """
     width: int = 0
     """Elements per vector; 0 = by the element types."""
-    tile: Tile | None = None
+    tile: GemmTile | None = None
     """For the gemm template's kernel for Hopper; None = by the sizes."""
     block: Block | None = None
     """For its kernel for sm_80 and later, wherever that can run; None = by the sizes, on Hopper for what the other
@@ -292,7 +292,7 @@ Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Window:
+class PixelWindow:
     """A window sliding over the pixels of an image, in the order of the map's extents: width, then height."""
 
     lower: tuple[int, ...]
@@ -304,7 +304,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class TensorMapSpec:
     """A TMA tensor map; encoded for each launch, since pointers change.
 
     Boxes are swizzled over rows of 128 bytes in shared memory; elements outside of the tensor read as zero.
@@ -320,7 +320,7 @@ class TensorMap:
     """Byte strides of each dimension except the innermost; multiples of 16."""
     box: tuple[int, ...]
     """Elements that one copy transfers along each dimension; for a window channels and pixels."""
-    window: Window | None = None
+    window: PixelWindow | None = None
     """For images [batch, height, width, channels] (im2col mode): one copy transfers the same element of as many windows
     as fit."""
     to_tf32: bool = False
@@ -344,7 +344,7 @@ class LaunchPlan:
     parameters: bytes
     """The by-value struct that is the kernel's last argument, after the input and the output pointers."""
     output_shapes: tuple[Shape, ...]
-    tensor_maps: tuple[TensorMap, ...] = ()
+    tensor_maps: tuple[TensorMapSpec, ...] = ()
     """Passed by value, together, between the pointers and the parameters."""
     scratch_bytes: int = 0
     """Scratch memory shared by the launches on one stream, its pointer after those of the outputs; 0 = none, and no
@@ -379,7 +379,7 @@ def index_type(bits: int) -> str:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedParameters:
     """Parameters whose words are recorded symbolically before they become bytes."""
 
     words: tuple[int, ...]
@@ -397,7 +397,7 @@ class Packed:
 
 def packed(words: Iterable[int], bits: int) -> bytes:
     """Pack the parameters, all of them words of the index type, as the kernel reads them."""
-    values = Packed(tuple(words), bits)
+    values = PackedParameters(tuple(words), bits)
     if any(not -(1 << (bits - 1)) <= w < 1 << bits for w in values.words):
         raise UnsupportedError(f"numbers beyond {bits} bits among the kernel's parameters")
     if len(values) > PARAMETER_LIMIT:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMap
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 
 THREADS = 1024
 """Maximum threads per block (CUDA C++ programming guide, technical specifications)."""
@@ -46,7 +46,7 @@ def _exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> Iterator[str]:
         yield from (f"a tensor map of {reason}" for m in plan.tensor_maps if (reason := _unencodable(m)) is not None)
 
 
-def _unencodable(tensor: TensorMap) -> str | None:
+def _unencodable(tensor: TensorMapSpec) -> str | None:
     """Return why the driver would reject a tensor map; None if it is valid."""
     if any(not 0 < n <= EXTENT for n in tensor.extents):
         return f"extents {list(tensor.extents)}, expected 1 to 2^32"

@@ -12,7 +12,18 @@ from typing import Any, Literal, cast, get_args
 
 import onnx
 
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, Area, Band, Block, Halo, Patch, Queries, Strip, Tile, TileTuning
+from onnxfuse.cuda.planning.launch_plan import (
+    DEFAULT,
+    Area,
+    Band,
+    Block,
+    GemmTile,
+    Halo,
+    Patch,
+    Queries,
+    Strip,
+    TileTuning,
+)
 from onnxfuse.files import io
 from onnxfuse.support import json_fields as known_facts
 from onnxfuse.support.bounded_text import read_text
@@ -201,7 +212,7 @@ def variant_name(tuning: TileTuning) -> str:
 
 PARTS: dict[str, type[Any]] = {
     "area": Area, "band": Band, "block": Block, "halo": Halo, "patch": Patch, "queries": Queries, "strip": Strip,
-    "tile": Tile,
+    "tile": GemmTile,
 }  # fmt: skip
 """Constants of a variant that have parts, by name."""
 MOST = 2**20

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import TileTuning
 from onnxfuse.symbolic.strides import Shape
@@ -14,7 +14,7 @@ class PlanRequest:
 
     entry: str
     """Name of the kernel."""
-    program: Program
+    program: BodyProgram
     input_shapes: tuple[Shape, ...]
     output_shapes: tuple[Shape, ...]
     aligned: bool

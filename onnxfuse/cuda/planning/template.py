@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.model.fused import FusedOp
@@ -107,7 +107,7 @@ class Planner:
     stand_ins: Callable[[FusedOp, tuple[Shape, ...], bool, Arch], tuple[TileTuning, ...]] = _nothing
     """The bit-identical variants of the plan's own choice, fastest first, usable as fallback while that compiles;
     absent: none."""
-    running: Callable[[FusedOp], tuple[Program, Running]] | None = None
+    running: Callable[[FusedOp], tuple[BodyProgram, Running]] | None = None
     """The body's program with its running sum represented as a reduction; absent: there are none."""
     general: Callable[[FusedOp, tuple[Shape, ...], Arch], LaunchPlan] | None = None
     """The plan for all shapes and alignments, if the template has one; absent: that of the general kernel."""

@@ -15,7 +15,7 @@ from onnxfuse.shapes.types import Dim, ValueType, shapes_differ
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class GraphContext:
     """Facts about the graph that every attempt must respect."""
 
     host: frozenset[str]
@@ -97,7 +97,7 @@ class Attempt:
     rule: str
     how: Fuse
     start: Start
-    around: Surroundings
+    around: GraphContext
     region: Region
     even: bool = False
     """Whether sibling anchors must have equal columns."""

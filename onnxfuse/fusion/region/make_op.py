@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.model.fused import DOMAIN, FusedOp
@@ -125,10 +125,10 @@ def library_form(
         root = formal[match.nodes[match.pattern.root].outputs[0]]
         last[root] = [node_proto(n, names, match) for n in pattern.nodes]
     nodes = list[NodeProto]()
-    for node in (n for n in body.node if n.op_type != "Constant"):
+    for node in (n for n in body.node if n.op_type != ops.Constant):
         nodes += next((last[o] for o in node.output if o in last), [] if inside & set(node.output) else [node])
     read = {v for n in nodes for v in n.input}
-    constants = [n for n in body.node if n.op_type == "Constant" and n.output[0] in read]
+    constants = [n for n in body.node if n.op_type == ops.Constant and n.output[0] in read]
     computed = {o for n in (*constants, *nodes) for o in n.output} | set(body.input)
     lost = next((v for v in (*body.output, *sorted(read)) if v and v not in computed), None)
     if lost is not None:
@@ -143,7 +143,7 @@ def library_form(
 
 def structure(node: Node) -> tuple[str, ...]:
     """Return the operands of data movement that address data rather than being data."""
-    return node.inputs[1:] if cuda.is_movement(node.op, node.domain) and node.op != "Concat" else ()
+    return node.inputs[1:] if cuda.is_movement(node.op, node.domain) and node.op != ops.Concat else ()
 
 
 def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:
@@ -178,7 +178,7 @@ def _literal(graph: Graph, value: str, name: str) -> NodeProto:
     tensor.CopyFrom(stored)
     tensor.ClearField("name")
     tensor.ClearField("doc_string")
-    return onnx.helper.make_node("Constant", [], [name], value=tensor)
+    return onnx.helper.make_node(ops.Constant, [], [name], value=tensor)
 
 
 def _renamed(proto: NodeProto, formal: dict[str, str]) -> NodeProto:
@@ -202,7 +202,7 @@ def op_name(rule: str, operators: Sequence[str], digest: str, known: Collection[
     title = "".join(word[0].upper() + word[1:] for word in re.findall("[A-Za-z0-9]+", rule))
     title = title if title[:1].isalpha() else f"Rule{title}"
     # Transposes between layouts are not informative in a name.
-    words = [op for op in operators if op != "Transpose"] or list(operators)
+    words = [op for op in operators if op != ops.Transpose] or list(operators)
     chain = "".join(words) if len(words) <= NAMED_OPS else ""
     return "_".join((chain,) if chain.startswith(title) else filter(None, (title, chain))) + f"_{digest}"
 

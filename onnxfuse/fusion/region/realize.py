@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.files import external
 from onnxfuse.files.io import without_weights
 from onnxfuse.fusion.region.make_op import Realization, library_form
@@ -48,9 +48,9 @@ class Realized:
 
 
 def realize(
-    model: onnx.ModelProto, ops: Mapping[str, FusedOp], rules: Sequence[Rule] = (), path: Path | None = None
+    model: onnx.ModelProto, fused_ops: Mapping[str, FusedOp], rules: Sequence[Rule] = (), path: Path | None = None
 ) -> dict[str, Realized]:
-    """Return the library forms that rules build for `ops`, fused ops of `model`, which is not changed.
+    """Return the library forms that rules build for `fused_ops`, fused ops of `model`, which is not changed.
 
     `rules` are the user's own; shipped ones are known. `path` is the model's file: external weights are read only if
     they may be masks. Library forms and shapes in the file are not trusted. Raises ModelError for an invalid model.
@@ -58,18 +58,18 @@ def realize(
     whole, places = _expanded(model)
     if path is not None:
         external.read(_masks(whole.graph), path)
-    found: dict[str, list[Realized]] = {name: [] for name in ops}
-    anchors = {name: _anchors(op, rules) for name, op in ops.items()}
+    found: dict[str, list[Realized]] = {name: [] for name in fused_ops}
+    anchors = {name: _anchors(op, rules) for name, op in fused_ops.items()}
     opset = next((o.version for o in whole.opset_import if o.domain == ""), 1)
 
     def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
         graph = Graph(proto, inferred, opset, parent)
         inside = dict[_Place, list[Node]]()
         for node in graph.nodes:
-            if (place := places.get(node.proto.name)) is not None and place.op in ops:
+            if (place := places.get(node.proto.name)) is not None and place.op in fused_ops:
                 inside.setdefault(place, []).append(node)
         for place, nodes in inside.items():
-            found[place.op].append(_at(graph, ops[place.op], place, nodes, anchors[place.op]))
+            found[place.op].append(_at(graph, fused_ops[place.op], place, nodes, anchors[place.op]))
         for node, twin in zip(proto.node, inferred.node, strict=True):
             for body, other in zip(bodies(node), bodies(twin), strict=True):
                 visit(body, other, graph)
@@ -163,7 +163,7 @@ def _inlined(node: NodeProto, body: FunctionProto, places: dict[str, _Place]) ->
 LARGEST_MASK = 2**26
 """Maximum bytes of an external weight that is read: the size of a mask of 8192 positions."""
 
-PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather")
+PRODUCTS = (ops.MatMul, ops.Gemm, ops.Conv, ops.ConvTranspose, ops.Gather)
 """Operators whose weights no rule inspects beyond SMALL bytes."""
 
 
@@ -202,7 +202,7 @@ def _at(graph: Graph, op: FusedOp, place: _Place, nodes: Sequence[Node], anchors
     shapes = (tuple(graph.type(v).shape for v in place.inputs),)
     if isinstance(anchors, str):
         return Realized(None, anchors, shapes)
-    free = {n for n in nodes if n.op != "Constant"}
+    free = {n for n in nodes if n.op != ops.Constant}
     realizations, runs = list[Realization](), True
     trace = Trace()
     for node in reversed(nodes):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from onnx import FunctionProto, NodeProto
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.fusion.region.make_op import digest_of, op_name
 from onnxfuse.fusion.steps.pointwise import convex
 from onnxfuse.graph.graph import Graph, Node
@@ -19,13 +19,13 @@ MOST_PARTS = 8
 
 
 def join(
-    graph: Graph, node: Node, ops: Mapping[str, FusedOp], rule: str, template: str
+    graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], rule: str, template: str
 ) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
     """Return one op that replaces a Concat and the producers of its inputs, with its node, and those nodes.
 
-    Return the reason if they do not form one op. `ops` are the fused ops so far.
+    Return the reason if they do not form one op. `fused_ops` are the fused ops so far.
     """
-    found = _members(graph, node, ops)
+    found = _members(graph, node, fused_ops)
     if isinstance(found, str):
         return found
     members = tuple(sorted(found, key=lambda n: n.order))
@@ -35,16 +35,18 @@ def join(
     inner = [v for m in members for v in (*_facts(m, "values"), *m.outputs)]
     formal = {value: f"x{i}" for i, value in enumerate(inputs)} | {node.outputs[0]: "y0"}
     formal |= {value: f"v{i}" for i, value in enumerate(inner) if value not in formal}
-    body = _merged(graph, members, node, formal, {m: ops[m.op].body for m in members})
+    body = _merged(graph, members, node, formal, {m: fused_ops[m.op].body for m in members})
     library = None
-    if any(ops[m.op].library is not None for m in members):
-        library = _merged(graph, members, node, formal, {m: ops[m.op].library or ops[m.op].body for m in members})
+    if any(fused_ops[m.op].library is not None for m in members):
+        library = _merged(
+            graph, members, node, formal, {m: fused_ops[m.op].library or fused_ops[m.op].body for m in members}
+        )
         library.name = "library"
     types = tuple(graph.type(v).dtype for v in inputs)
     op = FusedOp("", rule, template, types, (graph.type(node.outputs[0]).dtype,), body, library)
-    words = [n.op_type for n in ops[members[0].op].body.node if n.op_type not in ("Transpose", "Constant")]
+    words = [n.op_type for n in fused_ops[members[0].op].body.node if n.op_type not in (ops.Transpose, ops.Constant)]
     chain = (*words[:1], f"Concat{len(members)}")
-    op = replace(op, name=op_name(rule, chain, digest_of(body, library, op.template, op.inputs, op.outputs), ops))
+    op = replace(op, name=op_name(rule, chain, digest_of(body, library, op.template, op.inputs, op.outputs), fused_ops))
     body.name = op.name
     reason = cuda.supports(op)
     return reason if reason is not None else (op, _node(op, members, node, inputs, inner), members)
@@ -55,7 +57,7 @@ def joins_channels(graph: Graph, node: Node) -> bool:
     return graph.type(node.outputs[0]).rank == 4 and graph.attributes(node).get("axis", 0) in (-1, 3)
 
 
-def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node] | str:
+def _members(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp]) -> list[Node] | str:
     """Return the nodes that compute inputs for the Concat alone, or why they form no op."""
     if not joins_channels(graph, node):
         return "no Concat of the channels of channels-last images"
@@ -68,17 +70,17 @@ def _members(graph: Graph, node: Node, ops: Mapping[str, FusedOp]) -> list[Node]
             return f"'{value}' has {channels} channels, no multiple of {cuda.SLOT_CHANNELS}"
         if graph.is_constant(value):
             return f"'{value}' is a constant"
-    makers = [_maker(graph, value, ops) for value in node.inputs]
+    makers = [_maker(graph, value, fused_ops) for value in node.inputs]
     return [m for m in makers if m is not None] or "no value side by side is what a kernel computes for that alone"
 
 
-def _maker(graph: Graph, value: str, ops: Mapping[str, FusedOp]) -> Node | None:
+def _maker(graph: Graph, value: str, fused_ops: Mapping[str, FusedOp]) -> Node | None:
     """Return the fused node that computes a value for a single reader, by a kernel with a free output location."""
     maker = graph.producer(value)
-    if maker is None or maker.domain != DOMAIN or maker.op not in ops or len(maker.outputs) != 1:
+    if maker is None or maker.domain != DOMAIN or maker.op not in fused_ops or len(maker.outputs) != 1:
         return None
     alone = len(graph.readers(value)) == 1 and not graph.is_output(value)
-    return maker if alone and cuda.TEMPLATES[ops[maker.op].template].writes_slots else None
+    return maker if alone and cuda.TEMPLATES[fused_ops[maker.op].template].writes_slots else None
 
 
 def _merged(
@@ -104,7 +106,7 @@ def _merged(
                 del made.node[-1]
         versions.update({o.domain: max(o.version, versions.get(o.domain, 0)) for o in body.opset_import})
     last = made.node.add()
-    last.CopyFrom(NodeProto(op_type="Concat", attribute=node.proto.attribute))
+    last.CopyFrom(NodeProto(op_type=ops.Concat, attribute=node.proto.attribute))
     last.input.extend(formal[v] for v in node.inputs)
     last.output.append(made.output[0])
     for domain in sorted(versions):

@@ -1,5 +1,6 @@
 """Growth step: a node that reads a kernel's output, or computes its input, becomes one more output."""
 
+from onnxfuse import ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.graph.graph import Graph, Node
@@ -19,7 +20,7 @@ def offer_endings(attempt: Attempt) -> None:
             for ending in (e for e in step.endings if reader.op in e.pattern.root.operators):
                 found = find(graph, ending.pattern, ending.where, reader)
                 if isinstance(found, Match) and found.values[ending.pattern.inputs[0]] == value:
-                    attempt.extra = tuple(n for n in found.nodes.values() if n.op != "Constant")
+                    attempt.extra = tuple(n for n in found.nodes.values() if n.op != ops.Constant)
                     return
 
 
@@ -38,6 +39,6 @@ def offer_caches(attempt: Attempt) -> None:
 
 def _grows(graph: Graph, node: Node) -> bool:
     """Return whether a node appends to a cache: a Concat along the sequence, into an output of the model."""
-    if node.op != "Concat" or node.domain or len(node.inputs) != 2 or not graph.is_output(node.outputs[0]):
+    if node.op != ops.Concat or node.domain or len(node.inputs) != 2 or not graph.is_output(node.outputs[0]):
         return False
     return len(graph.type(node.outputs[0]).shape or ()) == 4

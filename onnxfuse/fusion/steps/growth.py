@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
-from onnxfuse.fusion.region.attempt import Attempt, Region, Start, Surroundings
+from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Region, Start
 from onnxfuse.fusion.steps.extra_outputs import offer_caches, offer_endings
 from onnxfuse.fusion.steps.joined_input import absorb_concat_input
 from onnxfuse.fusion.steps.k_major_weights import store_k_major
@@ -118,7 +118,7 @@ def grown(
     rule: str,
     how: Fuse,
     start: Start,
-    around: Surroundings,
+    around: GraphContext,
     without: Growth | None = None,
     *,
     even: bool = False,

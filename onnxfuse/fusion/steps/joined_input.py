@@ -1,6 +1,6 @@
 """Growth step: absorb the channel Concat that produces an input of the anchor; the kernel reads the parts instead."""
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.steps.concat import joins_channels
@@ -16,7 +16,7 @@ BYTES = 16
 def is_concatenated(graph: Graph, value: str) -> bool:
     """Return whether `value` is computed by a Concat."""
     maker = graph.producer(value)
-    return maker is not None and not maker.domain and maker.op == "Concat"
+    return maker is not None and not maker.domain and maker.op == ops.Concat
 
 
 def absorb_concat_input(attempt: Attempt) -> Refusal | None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
 from onnxfuse.graph.constant_folding import is_product
@@ -53,7 +54,7 @@ def _wants(graph: Graph, node: Node) -> bool:
 def _read_stored(node: Node, transpose: Node, to: Rewriter) -> None:
     """Replace a product by a substitute weight for a Transpose: it reads the Transpose's operand."""
     # Gemm(x, Transpose(w)) -> Gemm <transB = 1> (x, w); MatMul(x, Transpose(w)) has it in its body.
-    if node.op == "Gemm":
+    if node.op == ops.Gemm:
         to.copy(node, {1: transpose.inputs[0]}, transB=0 if to.graph.attributes(node).get("transB") else 1)
     else:
         to.copy(node, {1: transpose_inside(to, transpose, _name(node))})
@@ -72,11 +73,11 @@ def _store_transposed(node: Node, to: Rewriter) -> None:
     stored = _as_stored(graph, node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
-    if node.op == "Gemm":
+    if node.op == ops.Gemm:
         to.copy(node, {1: stored}, transB=1)
         return
     type_ = ValueType(graph.type(stored).dtype, weight.shape)
-    back = to.add("Transpose", stored, perm=[1, 0], hint=f"{stored}.back", type_=type_, name=_name(node))
+    back = to.add(ops.Transpose, stored, perm=[1, 0], hint=f"{stored}.back", type_=type_, name=_name(node))
     to.copy(node, {1: back})
 
 
@@ -91,7 +92,7 @@ def store_once(graph: Graph) -> None:
         if readers and here and graph.is_constant(own) and (graph.readers(own) or graph.is_output(own)):
             del graph.initializers[turned]
             to = Rewriter(graph, readers[0])
-            to.add("Transpose", own, perm=[1, 0], output=turned)
+            to.add(ops.Transpose, own, perm=[1, 0], output=turned)
             to.copy(readers[0])
             to.finish()
 
@@ -121,7 +122,7 @@ def restore_weights(model: ModelProto) -> None:
     # MatMul(x, Transpose(v)) -> MatMul(x, w), Gemm <transB = 1> (x, v) -> Gemm(x, w)
     for holder in (model.graph, *(g for n in model.graph.node for g in graphs_in(n))):
         turned = [(t.name, t) for t in holder.initializer if t.name.endswith(SUFFIX)]
-        turned += [(n.output[0], n) for n in holder.node if n.op_type == "Transpose" and _makes_turned(n)]
+        turned += [(n.output[0], n) for n in holder.node if n.op_type == ops.Transpose and _makes_turned(n)]
         for name, maker in turned:
             readers = list(readers_of(holder, name))
             if readers and all(_undone(node) for _, node in readers):
@@ -133,9 +134,9 @@ def _makes_turned(transpose: NodeProto) -> bool:
 
 
 def _undone(node: NodeProto) -> bool:
-    if node.op_type == "Gemm":
+    if node.op_type == ops.Gemm:
         return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
-    return node.op_type == "Transpose" and not node.domain
+    return node.op_type == ops.Transpose and not node.domain
 
 
 def _turn_one_back(
@@ -149,7 +150,7 @@ def _turn_one_back(
     else:
         maker.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(maker).T), own))
     for graph, node in readers:
-        if node.op_type == "Gemm":
+        if node.op_type == ops.Gemm:
             node.input[1] = own
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue

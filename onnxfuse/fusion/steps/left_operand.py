@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
-from onnxfuse.fusion.region.attempt import Attempt, Region, Surroundings
+from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Region
 from onnxfuse.fusion.steps.pointwise import MAX_INPUTS, MAX_NODES, not_pointwise
 from onnxfuse.fusion.steps.start import head_of
 from onnxfuse.graph.graph import Graph, Node
@@ -59,7 +59,7 @@ def _refused(
     node: Node,
     value: str,
     readers: Collection[Node],
-    around: Surroundings,
+    around: GraphContext,
 ) -> str | None:
     """Return why `node` is not computed inside the kernel, None if it is."""
     if node in region.left:

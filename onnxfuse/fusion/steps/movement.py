@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from onnx import TensorProto
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import LAUNCH, Growth
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.region.make_op import make_op, structure
@@ -126,7 +126,7 @@ def not_movement(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
 def _neighbours(graph: Graph, region: Region, prologue: bool, epilogue: bool) -> list[Node]:
     readers = (r for v in graph.outputs_of(region.nodes) for r in graph.readers(v) if epilogue)
     makers = (p for v in graph.inputs_of(region.nodes) if prologue and (p := graph.producer(v)) is not None)
-    return [n for n in dict.fromkeys((*readers, *makers)) if n not in region.nodes and n.op != "Constant"]
+    return [n for n in dict.fromkeys((*readers, *makers)) if n not in region.nodes and n.op != ops.Constant]
 
 
 def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule: str, cost: float) -> float | str:
@@ -206,10 +206,10 @@ def _alone(graph: Graph, node: Node) -> float:
 
 def read_as_it_stands(graph: Graph, node: Node) -> bool:
     """Return whether `node` transposes matrices for products alone: ONNX Runtime's product reads them untransposed."""
-    perm = graph.attributes(node).get("perm") if node.op == "Transpose" else None
+    perm = graph.attributes(node).get("perm") if node.op == ops.Transpose else None
     swaps = isinstance(perm, list) and len(perm) > 1 and [*perm[:-2], perm[-1], perm[-2]] == list(range(len(perm)))
     readers = graph.readers(node.outputs[0])
-    return swaps and not graph.is_output(node.outputs[0]) and all(r.op in ("MatMul", "Gemm") for r in readers)
+    return swaps and not graph.is_output(node.outputs[0]) and all(r.op in (ops.MatMul, ops.Gemm) for r in readers)
 
 
 def _bytes(graph: Graph, value: str) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter
@@ -41,7 +42,7 @@ def pad_rows(attempt: Attempt) -> None:
 
 def _unaligned(graph: Graph, node: Node) -> np.ndarray | None:
     """Return the weight of a product with misaligned rows, None if there is none."""
-    if node.op != "MatMul" or node.domain or graph.opset < SINCE or graph.type(node.inputs[0]).rank != 2:
+    if node.op != ops.MatMul or node.domain or graph.opset < SINCE or graph.type(node.inputs[0]).rank != 2:
         return None
     weight = graph.constant(node.inputs[0])
     return weight if weight is not None and weight.shape[1] * weight.itemsize % BOUNDARY else None
@@ -53,7 +54,7 @@ def _pad(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
     if stored not in graph.initializers:
         graph.add_constant(stored, np.pad(weight, ((0, 0), (0, -terms % (BOUNDARY // weight.itemsize)))))
     type_, name = ValueType(graph.type(stored).dtype, (rows, terms)), node.proto.name and f"{node.proto.name}/cut"
-    cut = to.add("Slice", stored, starts=[0], ends=[terms], axes=[-1], hint=f"{stored}.cut", type_=type_, name=name)
+    cut = to.add(ops.Slice, stored, starts=[0], ends=[terms], axes=[-1], hint=f"{stored}.cut", type_=type_, name=name)
     to.copy(node, {0: cut})
     return to.finish()
 
@@ -74,7 +75,7 @@ def restore_rows(model: ModelProto) -> None:
 
 def _terms(graph: GraphProto, node: NodeProto, weight: str) -> int | None:
     """Return the row length to which a node slices a padded weight, None for any other node."""
-    if node.op_type != "Slice" or node.domain or len(node.input) != 4 or node.input[0] != weight:
+    if node.op_type != ops.Slice or node.domain or len(node.input) != 4 or node.input[0] != weight:
         return None
     known = {t.name: t for t in graph.initializer if t.name in node.input[1:]}
     numbers = [numpy_helper.to_array(known[v]).tolist() if v in known else None for v in node.input[1:]]

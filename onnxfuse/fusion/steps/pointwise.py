@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from onnx import TensorProto
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.graph.constant_folding import is_repeatable
@@ -165,7 +165,7 @@ def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
 
 
 def _is_gather(node: Node) -> bool:
-    return node.op == "Gather" and node.domain == ""
+    return node.op == ops.Gather and node.domain == ""
 
 
 def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
@@ -348,7 +348,7 @@ def computed_once(graph: Graph) -> frozenset[str]:
     for node in graph.nodes:
         inputs = [v for v in node.inputs if v]
         known = inputs and all(v in found or graph.is_constant(v) for v in inputs) and is_repeatable(node)
-        if known and node.op != "DequantizeLinear" and all(graph.type(v).dtype not in HALF for v in inputs):
+        if known and node.op != ops.DequantizeLinear and all(graph.type(v).dtype not in HALF for v in inputs):
             found.update(node.outputs)
     return frozenset(found)
 

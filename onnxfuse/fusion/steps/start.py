@@ -1,8 +1,8 @@
 """Start of growth: match a rule's anchor at a node."""
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
-from onnxfuse.fusion.region.attempt import Start, Surroundings
+from onnxfuse.fusion.region.attempt import GraphContext, Start
 from onnxfuse.fusion.region.make_op import Realization
 from onnxfuse.fusion.steps.movement import not_movement
 from onnxfuse.fusion.steps.pointwise import not_pointwise
@@ -16,7 +16,7 @@ from onnxfuse.rules.rewriting.rewrite import bind, find
 from onnxfuse.shapes.types import shapes_differ
 
 
-def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start | Refusal | None:
+def start_at(graph: Graph, how: Fuse, node: Node, around: GraphContext) -> Start | Refusal | None:
     """Return the rule's anchor match at `node`, the furthest refusal, or None if it was no near miss."""
     if how.anchor == ANY_MOVEMENT:
         moves = not_movement(graph, node, around.host) is None and (
@@ -46,7 +46,7 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: Surroundings) -> Start
 
 
 def anchored(
-    graph: Graph, anchor: Anchor, node: Node, around: Surroundings, known: Refusal | None = None
+    graph: Graph, anchor: Anchor, node: Node, around: GraphContext, known: Refusal | None = None
 ) -> Match | Refusal | None:
     """Return the match of `anchor`, one of those for its operator, at `node`, or a refusal that got beyond `known`.
 
@@ -68,13 +68,13 @@ def _library_can(graph: Graph, anchor: Anchor, match: Match) -> bool:
     return anchor.realize is not None and all(predicate.holds(p, graph, match) is None for p in anchor.realizable)
 
 
-def takes(graph: Graph, node: Node, around: Surroundings) -> bool:
+def takes(graph: Graph, node: Node, around: GraphContext) -> bool:
     """Return whether some rule's kernel starts at `node` and absorbs its pointwise followers."""
     alone = node in around.alone or node.order < 0 or bool(node.domain)
     return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads.get(node.op, ()))
 
 
-def head_of(graph: Graph, node: Node, around: Surroundings) -> Node | None:
+def head_of(graph: Graph, node: Node, around: GraphContext) -> Node | None:
     """Return the node whose kernel absorbs `node`, too: only pointwise work of one shape lies between them."""
     seen, waiting = {node}, [node]
     shape = graph.type(node.outputs[0]).shape
@@ -92,7 +92,7 @@ def head_of(graph: Graph, node: Node, around: Surroundings) -> Node | None:
 
 
 def _start_from(
-    graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node, around: Surroundings
+    graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node, around: GraphContext
 ) -> Start | Refusal:
     cost = _cost(graph, anchor, match)
     matched = tuple(sorted(match.nodes.values(), key=lambda n: n.order))
@@ -104,7 +104,7 @@ def _start_from(
     realization, library = None, _library_can(graph, anchor, match)
     if anchor.realize is not None and (library or cuda.reads_library_form(how.template)):
         realization = Realization(realized(anchor.realize, match.pattern), bound)
-    seeds = tuple(n for n in matched if n.op != "Constant")
+    seeds = tuple(n for n in matched if n.op != ops.Constant)
     inputs = {name: v for name in anchor.pattern.inputs if isinstance(v := match.values.get(name), str)}
     template = fallback = ""
     if realization is not None and all(step.kind is Growth.CACHES for step in how.steps):
@@ -122,7 +122,7 @@ def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
     return next((c.text for c in causes if c is not None), "")
 
 
-def _parts_a_chain(graph: Graph, node: Node, around: Surroundings) -> bool:
+def _parts_a_chain(graph: Graph, node: Node, around: GraphContext) -> bool:
     """Return whether pointwise nodes surround a node that launches nothing by itself."""
     before = graph.producer(node.inputs[0])
     beside = [before, *graph.readers(node.outputs[0])] if before is not None else []

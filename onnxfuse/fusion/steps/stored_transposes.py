@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from onnx import ModelProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter, substitute
@@ -50,7 +51,7 @@ def _exchanges_weight(graph: Graph, value: str) -> Node | None:
     while around is not None and value not in around.producers:
         around = None if value in around.initializers or value in around.inputs else around.parent
     node = None if around is None else around.producer(value)
-    if around is None or node is None or node.op != "Transpose" or node.domain:
+    if around is None or node is None or node.op != ops.Transpose or node.domain:
         return None
     known, order = graph.type(value), around.attributes(node).get("perm", [1, 0])
     whole = known.shape is not None and len(known.shape) == 2 and all(isinstance(d, int) for d in known.shape)
@@ -84,10 +85,10 @@ def share_back(model: ModelProto) -> None:
     """Merge the Transposes of one weight from several bodies, in place."""
     graphs = [model.graph, *(g for n in model.graph.node for g in graphs_in(n))]
     weights = {t.name for g in graphs for t in g.initializer}
-    weights |= {n.output[0] for g in graphs for n in g.node if n.op_type == "Constant"}
+    weights |= {n.output[0] for g in graphs for n in g.node if n.op_type == ops.Constant}
     for graph in graphs:
         outputs, first = {o.name for o in graph.output}, dict[tuple[str, bytes], str]()
-        for node in [n for n in graph.node if n.op_type == "Transpose" and n.input[0] in weights]:
+        for node in [n for n in graph.node if n.op_type == ops.Transpose and n.input[0] in weights]:
             order = b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
             source, own = first.setdefault((node.input[0], order), node.output[0]), node.output[0]
             if source != own and own not in outputs:

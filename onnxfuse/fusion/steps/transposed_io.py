@@ -3,7 +3,7 @@
 Kernels that reduce rows read their inputs that way, too.
 """
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Arch
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.region.make_op import make_op
@@ -46,10 +46,15 @@ def _moves_before(graph: Graph, value: str, region: Region) -> list[Node]:
     found: list[Node] = []
     while (node := graph.producer(value)) is not None and not graph.is_output(value):
         inside = all(r in region.nodes or r in found for r in graph.readers(value))
-        if not inside or node.domain or node.op not in ("Reshape", "Transpose") or (found[:1] and node.op == "Reshape"):
+        if (
+            not inside
+            or node.domain
+            or node.op not in (ops.Reshape, ops.Transpose)
+            or (found[:1] and node.op == ops.Reshape)
+        ):
             return []
         found.insert(0, node)
-        if node.op == "Transpose":
+        if node.op == ops.Transpose:
             return found
         value = node.inputs[0]
     return []
@@ -105,10 +110,10 @@ def _moves(graph: Graph, value: str) -> list[Node]:
     found: list[Node] = []
     while not graph.is_output(value) and len(readers := graph.readers(value)) == 1:
         node = readers[0]
-        if node.domain or node.op not in ("Reshape", "Transpose") or node.inputs[0] != value or len(found) > 1:
+        if node.domain or node.op not in (ops.Reshape, ops.Transpose) or node.inputs[0] != value or len(found) > 1:
             return []
         found.append(node)
-        if node.op == "Transpose":
+        if node.op == ops.Transpose:
             return found
         value = node.outputs[0]
     return []

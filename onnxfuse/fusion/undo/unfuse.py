@@ -7,6 +7,7 @@ from itertools import zip_longest
 import onnx
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.fusion.steps.k_major_weights import restore_weights
 from onnxfuse.fusion.steps.padded_rows import restore_rows
 from onnxfuse.fusion.steps.stored_transposes import share_back
@@ -81,7 +82,7 @@ def _unfuse_graph(
             continue
         count += 1
         for inner in _expand(node, functions[node.op_type], taken):
-            if inner.op_type != "Constant":
+            if inner.op_type != ops.Constant:
                 nodes.append(inner)
             elif inner.output[0] not in known:
                 known.add(inner.output[0])
@@ -104,7 +105,7 @@ def _expand(node: NodeProto, body: onnx.FunctionProto, taken: _Taken) -> list[No
         )
     inner = len(body.node) - len(replaced)
     # Constants precede the nodes; in a merged op, the nodes of each part.
-    literals = set([n.output[0] for n in body.node if n.op_type == "Constant"][: max(inner, 0)])
+    literals = set([n.output[0] for n in body.node if n.op_type == ops.Constant][: max(inner, 0)])
     formal = {f"v{i}": name for i, name in enumerate(values)}
     actual = {v: name if v in literals else taken.value(name) for v, name in formal.items()}
     # A call may omit trailing inputs: they are absent, like an empty name.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, substitute
@@ -82,7 +83,7 @@ def reached(
                 return None
             waiting += beside.items()
     runs = Runs(found, size, width)
-    reshapes = [n for n in _around(graph, runs) if n.op == "Reshape"]
+    reshapes = [n for n in _around(graph, runs) if n.op == ops.Reshape]
     return None if any(_target(graph, node, runs) is None for node in reshapes) else runs
 
 
@@ -115,8 +116,8 @@ def of_elements(graph: Graph, node: Node, value: str, place: RunLayout, size: in
         return None
     constant, other = node.inputs[at], node.inputs[1 - at]
     dims = graph.type(constant).shape or ()
-    one = graph.element_count(constant) == 1 and (node.op == "Mul" or (node.op == "Div" and at == 1))
-    along = graph.element_count(constant) == place.runs * size == (dims or (0,))[-1] and node.op != "Div"
+    one = graph.element_count(constant) == 1 and (node.op == ops.Mul or (node.op == ops.Div and at == 1))
+    along = graph.element_count(constant) == place.runs * size == (dims or (0,))[-1] and node.op != ops.Div
     along = along and graph.constant(constant) is not None
     last = place.axis == (graph.type(value).rank or 0) - 1
     if not (one or (along and last)) or graph.type(other).rank != graph.type(node.outputs[0]).rank:
@@ -147,15 +148,15 @@ def _axes(graph: Graph, node: Node) -> list[int | None] | None:
     if rank is None:
         return None
     match node.op:
-        case "Transpose":
+        case ops.Transpose:
             order = order_of(graph, node)
             return None if order is None else [*order]
-        case "Unsqueeze":
+        case ops.Unsqueeze:
             return unsqueezed_axes(graph, node, rank)
-        case "Squeeze":
+        case ops.Squeeze:
             gone = constant_axes(graph, node)
             return None if gone is None else [a for a in range(rank) if a not in {g % rank for g in gone}]
-        case "Gather":
+        case ops.Gather:
             taken, at = graph.type(node.inputs[1]).rank, int(str(graph.attributes(node)["axis"])) % rank
             return None if taken is None else [*range(at), *[None] * taken, *range(at + 1, rank)]
         case _:  # Slice
@@ -209,11 +210,11 @@ def _of_split(graph: Graph, node: Node, value: str, place: RunLayout, size: int)
 
 
 _THROUGH: Mapping[str, Beside] = {
-    "MatMul": _of_product,
-    **dict.fromkeys(("Add", "Mul", "Div"), of_elements),
-    **dict.fromkeys(("Transpose", "Squeeze", "Unsqueeze", "Gather", "Slice"), _of_axes),
-    "Reshape": _of_reshape,
-    "Split": _of_split,
+    ops.MatMul: _of_product,
+    **dict.fromkeys((ops.Add, ops.Mul, ops.Div), of_elements),
+    **dict.fromkeys((ops.Transpose, ops.Squeeze, ops.Unsqueeze, ops.Gather, ops.Slice), _of_axes),
+    ops.Reshape: _of_reshape,
+    ops.Split: _of_split,
 }
 """Operators that propagate runs: all of them map zeros to zeros."""
 
@@ -231,13 +232,13 @@ def _target(graph: Graph, reshape: Node, runs: Runs) -> list[int] | None:
 def pad_runs(graph: Graph, runs: Runs) -> None:
     """Append zeros to each run."""
     for node in _around(graph, runs):
-        if node.op == "Reshape":
+        if node.op == ops.Reshape:
             target = _target(graph, node, runs)
             assert target is not None, node
             retarget(graph, node, target)
-        elif node.op == "Split":
+        elif node.op == ops.Split:
             _cut_elsewhere(graph, node, runs)
-        elif node.op in ("MatMul", "Add", "Sub", "Mul"):
+        elif node.op in (ops.MatMul, ops.Add, ops.Sub, ops.Mul):
             _pad(graph, node, runs)
     for value in runs.places:
         known = graph.type(value)
@@ -257,11 +258,11 @@ def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
 
 def _pad(graph: Graph, node: Node, runs: Runs) -> None:
     """Pad a node's constants that have one value per element with zeros, to match its padded operands or result."""
-    at = 1 if node.op == "MatMul" else one_constant(graph, node)  # the weight's other factor may be a weight, too
+    at = 1 if node.op == ops.MatMul else one_constant(graph, node)  # the weight's other factor may be a weight, too
     array = None if at is None else graph.constant(node.inputs[at])
     if at is None or array is None or array.size == 1:
         return
-    if node.op == "MatMul":
+    if node.op == ops.MatMul:
         for value, axis in ((node.inputs[0], 0), (node.outputs[0], 1)):
             array = runs.padded(array, axis) if value in runs.places else array
     else:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.ops import Trait, named
@@ -30,7 +31,7 @@ FINITE = named(Trait.FINITE_FROM_ZERO)
 def pad_columns(graph: Graph) -> bool:
     """Pads the columns of products to a size that kernels take, in the weights on both sides."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "MatMul" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.MatMul and not n.domain]:
         (result,) = node.outputs
         known, weight = graph.type(result), graph.type(node.inputs[1]).shape
         columns = weight[-1] if weight is not None and graph.is_constant(node.inputs[1]) else None
@@ -55,11 +56,11 @@ def _of_each(graph: Graph, node: Node, value: str, place: RunLayout, size: int) 
 def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Two values with the same padded columns combine elementwise; a scalar operand may change the padding, too."""
     at = one_constant(graph, node)
-    if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == "Div" and at == 0):
+    if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == ops.Div and at == 0):
         other = node.inputs[1 - at]
         alike = graph.type(other).rank == graph.type(node.outputs[0]).rank
         return {node.outputs[0] if value == other else other: place} if alike else None
-    if at is not None or node.op == "Div":
+    if at is not None or node.op == ops.Div:
         return of_elements(graph, node, value, place, size)
     values = (*node.inputs, node.outputs[0])
     shapes = [graph.type(v).shape or (None,) for v in values]
@@ -71,6 +72,6 @@ def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -
 
 ALSO: Mapping[str, Beside] = {
     **dict.fromkeys(FINITE, _of_each),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _of_two),
+    **dict.fromkeys((ops.Add, ops.Sub, ops.Mul, ops.Div), _of_two),
 }
 """Operators that propagate padded columns: only products by weights contract over the columns."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -39,7 +40,7 @@ RANK = 4
 def pad_heads(graph: Graph) -> bool:
     """Pads attention heads to a size that a kernel takes, in the weights around them."""
     changed = False
-    for softmax in [n for n in graph.nodes if n.op == "Softmax" and not n.domain]:
+    for softmax in [n for n in graph.nodes if n.op == ops.Softmax and not n.domain]:
         for runs in _narrow(graph, softmax):
             pad_runs(graph, runs)
             changed = True
@@ -93,4 +94,4 @@ def _scores(graph: Graph, softmax: Node) -> Node | None:
 
 
 def _is_product(node: Node) -> bool:
-    return node.op == "MatMul" and not node.domain
+    return node.op == ops.MatMul and not node.domain

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from onnx import helper
 
+from onnxfuse import ops
 from onnxfuse.graph.constant_folding import read_extent
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -36,7 +37,7 @@ def pad_integer_inputs(graph: Graph) -> bool:
 
     A Pad by constants stays: kernels that move data absorb it.
     """
-    return graph.opset >= SINCE and rewrite_each(graph, {"Pad": _beside})
+    return graph.opset >= SINCE and rewrite_each(graph, {ops.Pad: _beside})
 
 
 def _beside(node: Node, to: Rewriter) -> bool:
@@ -74,11 +75,11 @@ def _along(data: str, axis: int, rank: int, ends: Sequence[int | str], value: st
         if isinstance(amount, int):
             many = to.constant(f"{hint}.{side}_many", [amount])
         else:
-            many = to.add("Reshape", amount, shape=[1], hint=f"{hint}.{side}_many")
-        target = to.add("Concat", *extents[:axis], many, *extents[axis + 1 :], axis=0, hint=f"{hint}.{side}_shape")
-        padding = to.add("Expand", value, target, hint=f"{hint}.{side}")
+            many = to.add(ops.Reshape, amount, shape=[1], hint=f"{hint}.{side}_many")
+        target = to.add(ops.Concat, *extents[:axis], many, *extents[axis + 1 :], axis=0, hint=f"{hint}.{side}_shape")
+        padding = to.add(ops.Expand, value, target, hint=f"{hint}.{side}")
         parts.insert(0 if side == "before" else len(parts), padding)
-    return to.add("Concat", *parts, axis=axis, hint=hint)
+    return to.add(ops.Concat, *parts, axis=axis, hint=hint)
 
 
 def _is_no_cut(graph: Graph, entry: int | str) -> bool:
@@ -86,9 +87,9 @@ def _is_no_cut(graph: Graph, entry: int | str) -> bool:
     if isinstance(entry, int):
         return entry >= 0
     node = graph.producer(entry)
-    if node is None or node.domain or node.op not in ("Mod", "Max"):
+    if node is None or node.domain or node.op not in (ops.Mod, ops.Max):
         return False
-    if node.op == "Mod":  # the remainder has the divisor's sign
+    if node.op == ops.Mod:  # the remainder has the divisor's sign
         divisor = graph.constant(node.inputs[1])
         return not node.written.get("fmod") and divisor is not None and divisor.size == 1 and bool(divisor > 0)
     least = [c for v in node.inputs if (c := graph.constant(v)) is not None]
@@ -134,7 +135,7 @@ def _with_axes(graph: Graph, node: Node, depth: int) -> Entries | None:
     axes = constant_axes(graph, node)
     if found is None or axes is None:
         return None
-    return (np.expand_dims if node.op == "Unsqueeze" else np.squeeze)(found, tuple(axes))
+    return (np.expand_dims if node.op == ops.Unsqueeze else np.squeeze)(found, tuple(axes))
 
 
 def _turned(graph: Graph, node: Node, depth: int) -> Entries | None:
@@ -159,7 +160,7 @@ def _cut(graph: Graph, node: Node, depth: int) -> Entries | None:
 
 
 _READ: Mapping[str, Callable[[Graph, Node, int], Entries | None]] = {
-    "Cast": _passed, "Concat": _joined, "Identity": _passed, "Reshape": _reshaped, "Slice": _cut,
-    "Squeeze": _with_axes, "Transpose": _turned, "Unsqueeze": _with_axes,
+    ops.Cast: _passed, ops.Concat: _joined, ops.Identity: _passed, ops.Reshape: _reshaped, ops.Slice: _cut,
+    ops.Squeeze: _with_axes, ops.Transpose: _turned, ops.Unsqueeze: _with_axes,
 }  # fmt: skip
 """Operators that move integers without computing any."""

@@ -10,6 +10,7 @@ from math import prod
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -39,7 +40,7 @@ class _Form:
 @graph_pass
 def einsum_to_matmul(graph: Graph) -> bool:
     """Rewrites an Einsum that is a matrix product as MatMul and Transposes."""
-    return rewrite_each(graph, {"Einsum": _written})
+    return rewrite_each(graph, {ops.Einsum: _written})
 
 
 # ---- analysis
@@ -131,7 +132,7 @@ def _written(node: Node, to: Rewriter) -> bool:
         return False
     *factors, result = product
     matrices = [_reshaped(_transposed(f.value, f.order, to), f.target, to) for f in factors]
-    whole = to.add("MatMul", *matrices, hint=f"{result.value}.product", name=node.proto.name)
+    whole = to.add(ops.MatMul, *matrices, hint=f"{result.value}.product", name=node.proto.name)
     to.replace(result.value, _transposed(_reshaped(whole, result.target, to), result.order, to))
     return True
 
@@ -140,8 +141,8 @@ def _transposed(value: str, order: list[int], to: Rewriter) -> str:
     """Return `value` with its axes permuted, adding a Transpose unless they are in order already."""
     if order == sorted(order):
         return value
-    return to.add("Transpose", value, perm=order, hint=f"{value}.turned")
+    return to.add(ops.Transpose, value, perm=order, hint=f"{value}.turned")
 
 
 def _reshaped(value: str, target: list[int], to: Rewriter) -> str:
-    return to.add("Reshape", value, shape=target, hint=f"{value}.matrix") if target else value
+    return to.add(ops.Reshape, value, shape=target, hint=f"{value}.matrix") if target else value

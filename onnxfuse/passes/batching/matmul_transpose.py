@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
@@ -77,7 +78,7 @@ def _begins(graph: Graph, node: Node) -> bool:
 
 def _exchanges(graph: Graph, node: Node) -> bool:
     """Return whether `node` is a Transpose that swaps the last two of three or more axes."""
-    order = order_of(graph, node) if node.op == "Transpose" and not node.domain else None
+    order = order_of(graph, node) if node.op == ops.Transpose and not node.domain else None
     if order is None or len(order) < 3:
         return False
     *leading, before, last = range(len(order))
@@ -87,7 +88,7 @@ def _exchanges(graph: Graph, node: Node) -> bool:
 def _is_image(graph: Graph, value: str) -> bool:
     """Return whether a value is an image [n, c, h * w]: it becomes channels last, where the Transpose is free."""
     maker = graph.producer(value)
-    return maker is not None and not maker.domain and maker.op in ("Reshape", "Flatten")
+    return maker is not None and not maker.domain and maker.op in (ops.Reshape, ops.Flatten)
 
 
 def _between(graph: Graph, first: Node) -> _Region | None:
@@ -118,7 +119,7 @@ def _between(graph: Graph, first: Node) -> _Region | None:
 
 
 def _is_product(node: Node) -> bool:
-    return node.op == "MatMul" and not node.domain
+    return node.op == ops.MatMul and not node.domain
 
 
 def _is_weight(graph: Graph, value: str) -> bool:

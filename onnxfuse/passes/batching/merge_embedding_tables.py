@@ -13,6 +13,7 @@ from itertools import groupby
 import numpy as np
 from onnx import TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -57,7 +58,7 @@ def merge_embedding_tables(graph: Graph) -> bool:
     """Merges Gathers from several concatenated tables into one."""
     if graph.opset < SINCE:
         return False
-    found = [joint for n in graph.nodes if n.op == "Concat" and not n.domain for joint in _joints(graph, n)]
+    found = [joint for n in graph.nodes if n.op == ops.Concat and not n.domain for joint in _joints(graph, n)]
     for joint in found:
         _join(graph, joint)
     return bool(found)
@@ -91,7 +92,7 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
     if node is None or graph.only_reader(value) is None:
         return None
     nodes: tuple[Node, ...] = (node,)
-    apart = node.op == "Unsqueeze" and not node.domain
+    apart = node.op == ops.Unsqueeze and not node.domain
     if apart:
         axes, gather = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
         if axes is None or axes.size != 1 or int(axes.reshape(-1)[0]) % rank != axis or axis == rank - 1:
@@ -100,7 +101,7 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
             return None
         nodes = (gather, node)
     gather = nodes[0]
-    if gather.op != "Gather" or gather.domain or graph.attributes(gather)["axis"] != 0:
+    if gather.op != ops.Gather or gather.domain or graph.attributes(gather)["axis"] != 0:
         return None
     table, ids = gather.inputs[0], graph.type(gather.inputs[1])
     if not graph.is_let_go(table) or graph.type(table).rank != 2:
@@ -130,10 +131,10 @@ def _join(graph: Graph, joint: _Joint) -> None:
     arrays = [table for row in rows if (table := graph.constant(row.table)) is not None]
     place = _places(joint, _ids(joint, to), np.asarray([len(table) for table in arrays]), to)
     tables = to.constant(f"{base}.tables", np.concatenate(arrays))
-    joined = to.add("Gather", tables, place, axis=0, hint=f"{base}.joined")
+    joined = to.add(ops.Gather, tables, place, axis=0, hint=f"{base}.joined")
     if joint.flat:
         target = [*[0] * joint.axis, len(rows) * arrays[0].shape[1]]
-        joined = to.add("Reshape", joined, shape=target, hint=f"{base}.flat")
+        joined = to.add(ops.Reshape, joined, shape=target, hint=f"{base}.flat")
     first, run = joint.concat.inputs.index(base), len(rows)
     side_by_side = [*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]]
     if len(side_by_side) == 1:
@@ -150,22 +151,22 @@ def _ids(joint: _Joint, to: Rewriter) -> str:
     sources = {column[0] for column in columns if column is not None}
     if None in columns or len(sources) != 1:
         each = [
-            row.ids if row.wide is not None else to.add("Unsqueeze", row.ids, axes=[axis], hint=f"{base}.apart_{n}")
+            row.ids if row.wide is not None else to.add(ops.Unsqueeze, row.ids, axes=[axis], hint=f"{base}.apart_{n}")
             for n, row in enumerate(rows)
         ]
-        return to.add("Concat", *each, axis=axis, hint=f"{base}.ids")
+        return to.add(ops.Concat, *each, axis=axis, hint=f"{base}.ids")
     (source,) = sources
     places = [column[1] for column in columns if column is not None]
     shape = graph.type(source).shape
     if shape is not None and shape[axis] == len(places) and places == list(range(len(places))):
         return source
-    return to.add("Gather", source, indices=places, axis=axis, hint=f"{base}.ids")
+    return to.add(ops.Gather, source, indices=places, axis=axis, hint=f"{base}.ids")
 
 
 def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
     """Return the source of which indices are a column along `axis`, and the column's index; None if they are not."""
     gather = graph.producer(row.ids)
-    if row.wide is not None or gather is None or gather.op != "Gather" or gather.domain:
+    if row.wide is not None or gather is None or gather.op != ops.Gather or gather.domain:
         return None
     place, rank = graph.constant(gather.inputs[1]), graph.type(gather.inputs[0]).rank
     if place is None or place.ndim or rank is None:
@@ -186,8 +187,8 @@ def _places(joint: _Joint, ids: str, heights: np.ndarray, to: Rewriter) -> str:
     height = each("rows", heights)
     zero = to.constant(f"{base}.zero", np.asarray(0, element))
     end = to.constant(f"{base}.end", np.asarray(heights.sum(), element))
-    from_end = to.add("Add", ids, height)
-    counted = to.add("Where", to.add("Less", ids, zero), from_end, ids)
-    inside = to.add("And", to.add("Less", counted, height), to.add("Not", to.add("Less", counted, zero)))
-    raised = to.add("Add", counted, each("above", np.cumsum(heights) - heights))
-    return to.add("Where", inside, raised, end)
+    from_end = to.add(ops.Add, ids, height)
+    counted = to.add(ops.Where, to.add(ops.Less, ids, zero), from_end, ids)
+    inside = to.add(ops.And, to.add(ops.Less, counted, height), to.add(ops.Not, to.add(ops.Less, counted, zero)))
+    raised = to.add(ops.Add, counted, each("above", np.cumsum(heights) - heights))
+    return to.add(ops.Where, inside, raised, end)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -52,7 +53,7 @@ def merge_windows(graph: Graph) -> bool:
     if graph.opset < SINCE:
         return False
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Softmax" and not n.domain]:
+    for node in [n for n in graph.nodes if n.op == ops.Softmax and not n.domain]:
         region = _around(graph, node) if node.order >= 0 else None
         if region is not None:
             _merge(graph, region)
@@ -86,7 +87,7 @@ def _around(graph: Graph, softmax: Node) -> _Region | None:
                 return None
             region.nodes[node] = None
             waiting += beside
-    products = [n for n in region.nodes if n.op == "MatMul" and region.values.issuperset(n.inputs)]
+    products = [n for n in region.nodes if n.op == ops.MatMul and region.values.issuperset(n.inputs)]
     return region if products and all(_target(graph, n, region) for n in region.nodes if is_reshape(n)) else None
 
 
@@ -115,13 +116,13 @@ def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
     """Return whether a node is independent across the first `count` axes."""
     if node.domain or is_pointwise(node.op, node.domain):
         return is_pointwise(node.op, node.domain)
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         order = order_of(graph, node)
         return order is not None and order[:count] == list(range(count))
-    if node.op == "Softmax":
+    if node.op == ops.Softmax:
         axis = int(str(graph.attributes(node)["axis"]))
         return axis >= count or -ATTENDED <= axis < 0
-    return node.op == "MatMul"
+    return node.op == ops.MatMul
 
 
 def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
@@ -149,10 +150,10 @@ def _merge(graph: Graph, region: _Region) -> None:
         reads = [names.get(v) or (v if is_reshape(node) or not v else _narrowed(v, to)) for v in node.inputs]
         if is_reshape(node):
             changes = {"shape": _target(graph, node, region), "allowzero": None}
-        elif node.op == "Transpose":
+        elif node.op == ops.Transpose:
             fewer = len(region.batch) - 1
             changes = {"perm": [0, *(axis - fewer for axis in (order_of(graph, node) or [])[fewer + 1 :])]}
-        elif node.op == "Softmax":
+        elif node.op == ops.Softmax:
             axis = int(str(graph.attributes(node)["axis"]))
             changes = {"axis": axis if axis < 0 else axis - len(region.batch) - ATTENDED}
         to.copy(node, reads, output=names.get(node.outputs[0], node.outputs[0]), **changes)
@@ -167,4 +168,4 @@ def _narrowed(value: str, to: Rewriter) -> str:
     if many <= 0:
         return value
     type_ = ValueType(known.dtype, known.shape[many:])
-    return to.add("Squeeze", value, axes=list(range(many)), hint=f"{value}.merged", type_=type_)
+    return to.add(ops.Squeeze, value, axes=list(range(many)), hint=f"{value}.merged", type_=type_)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
@@ -88,7 +89,7 @@ def split_matmul(graph: Graph) -> bool:
     """Splits a product whose columns are sliced apart into one product per slice."""
     if graph.opset < SINCE:
         return False
-    found = [cut for n in graph.nodes if n.op in ("MatMul", "Gemm") and (cut := _cut(graph, n)) is not None]
+    found = [cut for n in graph.nodes if n.op in (ops.MatMul, ops.Gemm) and (cut := _cut(graph, n)) is not None]
     for cut in found:
         _apart(graph, cut)
     return bool(found)
@@ -135,7 +136,7 @@ def _columns_beside(graph: Graph, product: Node) -> int | None:
 
 def _columns_of(graph: Graph, product: Node) -> int:
     """Return the axis of the weight that holds the product's columns."""
-    return 0 if product.op == "Gemm" and graph.attributes(product)["transB"] == 1 else 1
+    return 0 if product.op == ops.Gemm and graph.attributes(product)["transB"] == 1 else 1
 
 
 def _size(extents: Sequence[Dim]) -> int | None:
@@ -145,7 +146,7 @@ def _size(extents: Sequence[Dim]) -> int | None:
 def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
     """Return the Add of a per-column bias that is the product's only reader."""
     add = graph.only_reader(product.outputs[0])
-    if add is None or add.op != "Add" or add.domain:
+    if add is None or add.op != ops.Add or add.domain:
         return None
     (bias,) = (v for v in add.inputs if v != product.outputs[0])
     return add if graph.type(bias).shape == (columns,) and graph.is_let_go(bias) else None
@@ -156,12 +157,12 @@ def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:
     if node.domain or not _reads_first(node, value):
         return False
     before = view.axes
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         order = order_of(graph, node)
         if order is None:
             return False
         view.axes = tuple(before[axis] for axis in order)
-    elif node.op == "Reshape":
+    elif node.op == ops.Reshape:
         extents = _split_into(graph, node, view)
         if extents is None:
             return False
@@ -221,7 +222,7 @@ def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
     if part.size != 1 or part.gone or graph.is_output(part.value) or rank is None:
         return []
     for node in readers:
-        axes = graph.constant(node.inputs[1]) if node.op == "Squeeze" and len(node.inputs) == 2 else None
+        axes = graph.constant(node.inputs[1]) if node.op == ops.Squeeze and len(node.inputs) == 2 else None
         if node.domain or axes is None or [int(a) % rank for a in axes.reshape(-1)] != [axis]:
             return []
     return readers if len(readers) == 1 else []
@@ -254,7 +255,11 @@ def _gather(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | 
     return axis, [_Part(node.outputs[0], place, 1, gone=index.ndim == 0)]
 
 
-_KEPT = {"Split": _split, "Slice": _slice, "Gather": _gather}
+_KEPT: dict[str, Callable[[Graph, Node, _View], tuple[int, list[_Part]] | None]] = {
+    ops.Split: _split,
+    ops.Slice: _slice,
+    ops.Gather: _gather,
+}
 
 
 def _axis(graph: Graph, node: Node, view: _View) -> int:
@@ -320,7 +325,7 @@ def _compute(cut: _Cut, part: _Part, to: Rewriter) -> None:
             n if a is None else extents[a] for n, a in zip(shape, step.after, strict=True) if a in (None, *extents)
         ]
         reads = [names.get(v, v) for v in step.node.inputs]
-        if step.node.op == "Transpose":
+        if step.node.op == ops.Transpose:
             left = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
             order = order_of(graph, step.node) or []
             copy(step.node, reads, lasting, perm=[left.index(axis) for axis in order if axis in left])
@@ -345,6 +350,6 @@ def _target(whole: str, rows: int, columns: Sequence[int], result: str, to: Rewr
     known = to.graph.constant(whole)
     if known is not None:
         return to.constant(f"{result}.target", [*map(int, known[:rows]), *columns])
-    leading = to.add("Slice", whole, starts=[0], ends=[rows], hint=f"{result}.rows")
+    leading = to.add(ops.Slice, whole, starts=[0], ends=[rows], hint=f"{result}.rows")
     last = to.constant(f"{result}.columns", columns)
-    return to.add("Concat", leading, last, axis=0, hint=f"{result}.target")
+    return to.add(ops.Concat, leading, last, axis=0, hint=f"{result}.target")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -25,9 +26,9 @@ MATRICES = 3
 the batch while heads have their own axis stay merged.
 """
 
-ALONG_AN_AXIS = frozenset({"Softmax", "LogSoftmax"})
+ALONG_AN_AXIS = frozenset({ops.Softmax, ops.LogSoftmax})
 
-MOVES = frozenset({"Reshape", "Transpose"})
+MOVES = frozenset({ops.Reshape, ops.Transpose})
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _is_made_apart(graph: Graph, merge: _Merge, node: Node, values: Set[str]) ->
 
 
 def _reads_apart(graph: Graph, merge: _Merge, node: Node, value: str, values: Set[str]) -> bool:
-    if node.op == "Shape" and not node.domain:
+    if node.op == ops.Shape and not node.domain:
         return not node.written
     if not is_reshape(node):
         return len(node.outputs) == 1 and node.outputs[0] in values
@@ -129,7 +130,7 @@ def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list
             found.append(True)
         elif len(shape) == rank and shape[0] == 1 and value not in values:
             found.append(False)
-        elif len(shape) < rank and value not in values and (node.op != "MatMul" or len(shape) == 2):
+        elif len(shape) < rank and value not in values and (node.op != ops.MatMul or len(shape) == 2):
             found.append(None)
         else:
             return None
@@ -139,9 +140,9 @@ def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list
 def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
     if node.domain or is_pointwise(node.op):
         return is_pointwise(node.op, node.domain)
-    if node.op == "MatMul":
+    if node.op == ops.MatMul:
         return rank >= MATRICES
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         order = order_of(graph, node)
         return order is not None and order[0] == 0
     return node.op in ALONG_AN_AXIS and _axis(graph, node, rank) != -rank
@@ -165,8 +166,8 @@ def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
                 around = [*graph.readers(value), *filter(None, [graph.producer(value)])]
                 ahead += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
         makers = [n for v in together if (n := graph.producer(v)) is not None]
-        product = any(n.op == "MatMul" and together.issuperset(n.inputs) for n in makers)
-        turned = any(n.op == "Transpose" for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
+        product = any(n.op == ops.MatMul and together.issuperset(n.inputs) for n in makers)
+        turned = any(n.op == ops.Transpose for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
         never = any(is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
         kept |= together if never and (product or turned) else set()
     return kept
@@ -211,7 +212,7 @@ def _compute(merge: _Merge, node: Node, names: Mapping[str, str], values: Set[st
         for position, (value, apart) in enumerate(zip(node.inputs, operands, strict=True))
         if apart is not None
     }
-    if node.op == "Transpose":
+    if node.op == ops.Transpose:
         changes = {"perm": [0, *(axis + 1 for axis in order_of(to.graph, node) or ())]}
     elif node.op in ALONG_AN_AXIS:
         changes = {"axis": _axis(to.graph, node, len(to.graph.type(node.outputs[0]).shape or ()))}
@@ -222,7 +223,7 @@ def _widened(value: str, to: Rewriter) -> str:
     """Return `value` with one more leading axis of extent 1."""
     known = to.graph.type(value)
     type_ = ValueType(known.dtype, (1, *(known.shape or ())))
-    return to.add("Unsqueeze", value, axes=[0], hint=f"{value}.apart", type_=type_)
+    return to.add(ops.Unsqueeze, value, axes=[0], hint=f"{value}.apart", type_=type_)
 
 
 def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tuple[str, dict[str, Any]] | None:
@@ -231,9 +232,9 @@ def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tupl
         return None
     ones = _added(before, after)
     if ones is not None:
-        return ("Unsqueeze", {"axes": ones}) if ones else ("Identity", {})
+        return (ops.Unsqueeze, {"axes": ones}) if ones else (ops.Identity, {})
     target = reshaped(before, after)
-    return None if target is None else ("Reshape", {"shape": target})
+    return None if target is None else (ops.Reshape, {"shape": target})
 
 
 def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
@@ -251,11 +252,11 @@ def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
 
 def _shape_of_merged(merge: _Merge, node: Node, source: str, to: Rewriter) -> None:
     """Compute the shape of merged `source`: the product of the leading extents, then the others."""
-    shape, count = to.add("Shape", source, hint=f"{node.outputs[0]}.apart"), len(merge.parts)
-    parts = to.add("Slice", shape, starts=[0], ends=[count], hint=f"{node.outputs[0]}.parts")
-    rest = to.add("Slice", shape, starts=[count], ends=[2**31 - 1], hint=f"{node.outputs[0]}.rest")
-    whole = to.add("ReduceProd", parts, hint=f"{node.outputs[0]}.whole")  # keepdims defaults to 1
-    to.add("Concat", whole, rest, axis=0, output=node.outputs)
+    shape, count = to.add(ops.Shape, source, hint=f"{node.outputs[0]}.apart"), len(merge.parts)
+    parts = to.add(ops.Slice, shape, starts=[0], ends=[count], hint=f"{node.outputs[0]}.parts")
+    rest = to.add(ops.Slice, shape, starts=[count], ends=[2**31 - 1], hint=f"{node.outputs[0]}.rest")
+    whole = to.add(ops.ReduceProd, parts, hint=f"{node.outputs[0]}.whole")  # keepdims defaults to 1
+    to.add(ops.Concat, whole, rest, axis=0, output=node.outputs)
 
 
 def _axis(graph: Graph, node: Node, rank: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -62,7 +63,7 @@ def _trips(node: Node, to: Rewriter) -> bool:
             all_trips.append(value)
     for name, all_trips in zip(node.outputs[len(values) :], collected, strict=True):
         stacked = to.add(
-            "Concat", *along_one(to, "Unsqueeze", all_trips, 0, name), axis=0, output=to.value(f"{name}.all")
+            ops.Concat, *along_one(to, ops.Unsqueeze, all_trips, 0, name), axis=0, output=to.value(f"{name}.all")
         )
         values.append(stacked)
     _pass_on(node.outputs, values, to)
@@ -85,7 +86,7 @@ def _goes_on(graph: Graph, body: GraphProto) -> bool:
     """Return whether the condition that a trip yields is always true."""
     producers = {o: n for n in body.node for o in n.output}
     value = body.output[0].name
-    while (node := producers.get(value)) is not None and node.op_type == "Identity" and not node.domain:
+    while (node := producers.get(value)) is not None and node.op_type == ops.Identity and not node.domain:
         value = node.input[0]
     if value == body.input[1].name:
         return True
@@ -102,7 +103,7 @@ def _flag(graph: Graph, value: str) -> bool | None:
     return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-_FLATTENED = {"If": _branch, "Loop": _trips}
+_FLATTENED: dict[str, Written] = {ops.If: _branch, ops.Loop: _trips}
 
 
 def _pass_on(outputs: Sequence[str], values: Sequence[str], to: Rewriter) -> None:

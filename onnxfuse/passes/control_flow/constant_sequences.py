@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -46,8 +47,8 @@ def _concatenated(node: Node, to: Rewriter) -> bool:
         return False
     axis = int(str(attributes["axis"]))
     if attributes["new_axis"]:
-        elements = along_one(to, "Unsqueeze", elements, axis, node.outputs[0])
-    to.add("Concat", *elements, axis=axis, output=node.outputs)
+        elements = along_one(to, ops.Unsqueeze, elements, axis, node.outputs[0])
+    to.add(ops.Concat, *elements, axis=axis, output=node.outputs)
     return True
 
 
@@ -58,10 +59,10 @@ def _pieces(node: Node, to: Rewriter) -> bool:
     if not lengths or len(lengths) > LONGEST:
         return False
     elements = [to.value(f"{output}.{i}") for i in range(len(lengths))]
-    to.add("Split", node.inputs[0], axis=axis, split=lengths, output=elements)
+    to.add(ops.Split, node.inputs[0], axis=axis, split=lengths, output=elements)
     if len(node.inputs) < 2 and not attributes["keepdims"]:
-        elements = along_one(to, "Squeeze", elements, axis, output)
-    to.add("SequenceConstruct", *elements, output=output)
+        elements = along_one(to, ops.Squeeze, elements, axis, output)
+    to.add(ops.SequenceConstruct, *elements, output=output)
     return True
 
 
@@ -71,7 +72,8 @@ def along_one(to: Rewriter, op: str, values: Sequence[str], axis: int, base: str
 
 
 _WRITTEN = {
-    "SequenceAt": _element, "SequenceLength": _length, "ConcatFromSequence": _concatenated, "SplitToSequence": _pieces,
+    ops.SequenceAt: _element, ops.SequenceLength: _length, ops.ConcatFromSequence: _concatenated,
+    ops.SplitToSequence: _pieces,
 }  # fmt: skip
 
 
@@ -91,16 +93,20 @@ def _lengths(graph: Graph, node: Node) -> list[int] | None:
 def _elements(graph: Graph, sequence: str) -> list[str] | None:
     """Return the values in a sequence; None if unknown."""
     changes: list[Node] = []
-    while (node := graph.producer(sequence)) is not None and node.op in ("SequenceInsert", "SequenceErase", "Identity"):
+    while (node := graph.producer(sequence)) is not None and node.op in (
+        ops.SequenceInsert,
+        ops.SequenceErase,
+        ops.Identity,
+    ):
         changes.append(node)
         sequence = node.inputs[0]
-    if node is None or node.domain or node.op not in ("SequenceEmpty", "SequenceConstruct"):
+    if node is None or node.domain or node.op not in (ops.SequenceEmpty, ops.SequenceConstruct):
         return None
     elements = list(node.inputs)
     for change in reversed(changes):
-        if change.op == "Identity":
+        if change.op == ops.Identity:
             continue
-        adds = change.op == "SequenceInsert"
+        adds = change.op == ops.SequenceInsert
         at = change.inputs[1 + adds] if len(change.inputs) > 1 + adds else ""
         place = _number(graph, at) if at else len(elements) - (not adds)
         if place is None or not -len(elements) <= place < len(elements) + adds:

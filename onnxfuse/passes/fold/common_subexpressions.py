@@ -14,7 +14,7 @@ from onnxfuse.graph.constant_folding import common_subexpressions as merge_equal
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 
-AXES = frozenset({"Squeeze", "Unsqueeze"})
+AXES = frozenset({ops.Squeeze, ops.Unsqueeze})
 
 
 @graph_pass

@@ -7,6 +7,7 @@ load there.
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.constant_folding import SMALL, frees
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -19,7 +20,7 @@ SINCE = 14
 def standardize_weights(graph: Graph) -> bool:
     """Folds the standardization of weights by their own statistics."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "BatchNormalization" and not n.domain and graph.opset >= SINCE]:
+    for node in [n for n in graph.nodes if n.op == ops.BatchNormalization and not n.domain and graph.opset >= SINCE]:
         weights = _standardized(graph, node) if graph.attributes(node)["training_mode"] else None
         if weights is not None:
             graph.replace([node], [])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -27,16 +28,16 @@ def explicit_axes(graph: Graph) -> bool:
     """Gives Pad and nearest Resize numbers for all axes next to convolutions, so that ONNX Runtime moves
     Transposes through them.
     """
-    return any(n.op in CONVOLUTIONS for n in graph.nodes) and rewrite_each(graph, {"Pad": _pad, "Resize": _resize})
+    return any(n.op in CONVOLUTIONS for n in graph.nodes) and rewrite_each(graph, {ops.Pad: _pad, ops.Resize: _resize})
 
 
 def names_some_axes(graph: Graph, node: Node) -> bool:
     """Return whether `node` has an axes list, so that no Transpose may be moved through it."""
     if node.domain or graph.opset < 18:
         return False
-    if node.op == "Pad":
+    if node.op == ops.Pad:
         return any(node.inputs[AXES:])
-    nearest = node.op == "Resize" and graph.attributes(node)["mode"] == b"nearest"
+    nearest = node.op == ops.Resize and graph.attributes(node)["mode"] == b"nearest"
     return nearest and bool(integers(graph.attributes(node), "axes"))
 
 
@@ -106,22 +107,24 @@ def _with_extents(to: Rewriter, sizes: str, axes: Sequence[int], image: str, hin
     others = [extent for axis, extent in enumerate(extents) if axis not in axes]
     if known is not None and all(isinstance(extent, int) for extent in others):
         return _spread(to, sizes, axes, np.array([e if isinstance(e, int) else 0 for e in extents]), hint)
-    shape = to.add("Shape", image, hint=f"{hint}.shape", type_=INTEGERS)
+    shape = to.add(ops.Shape, image, hint=f"{hint}.shape", type_=INTEGERS)
     return _picked(to, sizes, shape, axes, len(extents), hint)
 
 
 def _picked(to: Rewriter, numbers: str, others: str, places: Sequence[int], count: int, hint: str) -> str:
     """Return a vector of the given length with `numbers` at these indices and elements of `others` elsewhere."""
     type_ = ValueType(to.graph.type(others).dtype, (None,))
-    both = to.add("Concat", numbers, others, axis=0, hint=f"{hint}.both", type_=type_)
+    both = to.add(ops.Concat, numbers, others, axis=0, hint=f"{hint}.both", type_=type_)
     order = [places.index(n) if n in places else len(places) + n for n in range(count)]
-    return to.add("Gather", both, indices=order, axis=0, hint=hint, type_=type_)
+    return to.add(ops.Gather, both, indices=order, axis=0, hint=hint, type_=type_)
 
 
 def _scattered(to: Rewriter, pads: str, axes: str, rank: int, hint: str) -> str:
     """Return pads of all axes, from pads for computed axes."""
     none = to.constant(f"{hint}.none", [0] * rank)
     halves = [to.value(f"{hint}.{half}", INTEGERS) for half in ("first", "last")]
-    to.add("Split", pads, axis=0, num_outputs=2, output=halves)
-    ends = [to.add("ScatterElements", none, axes, half, axis=0, hint=f"{half}.all", type_=INTEGERS) for half in halves]
-    return to.add("Concat", *ends, axis=0, hint=hint, type_=INTEGERS)
+    to.add(ops.Split, pads, axis=0, num_outputs=2, output=halves)
+    ends = [
+        to.add(ops.ScatterElements, none, axes, half, axis=0, hint=f"{half}.all", type_=INTEGERS) for half in halves
+    ]
+    return to.add(ops.Concat, *ends, axis=0, hint=hint, type_=INTEGERS)

@@ -1,5 +1,6 @@
 """Channels-last forms of operators on channel groups: group normalization, and channel shuffle."""
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import LAST, perm_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.layout.writer import (
@@ -22,8 +23,8 @@ def group_norm(graph: Graph, node: Node) -> Form | None:
 def grouped_norm(graph: Graph, node: Node) -> Form | None:
     """Group normalization as [N, C, H, W] -> [N, groups, rest] -> InstanceNormalization -> [N, C, H, W]."""
     norm = graph.producer(node.inputs[0])
-    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == "InstanceNormalization" else None
-    if norm is None or grouped is None or grouped.op != "Reshape" or any(n.domain for n in (norm, grouped)):
+    grouped = graph.producer(norm.inputs[0]) if norm is not None and norm.op == ops.InstanceNormalization else None
+    if norm is None or grouped is None or grouped.op != ops.Reshape or any(n.domain for n in (norm, grouped)):
         return None
     x, y = grouped.inputs[0], node.outputs[0]
     if not images(graph, x, y) or graph.type(x).shape != graph.type(y).shape or graph.type(norm.outputs[0]).rank != 3:
@@ -45,7 +46,7 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
     """Channel shuffle: [N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]."""
     swap = graph.producer(node.inputs[0])
     apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
-    if swap is None or apart is None or apart.op != "Reshape" or apart.domain:
+    if swap is None or apart is None or apart.op != ops.Reshape or apart.domain:
         return None
     x, y = apart.inputs[0], node.outputs[0]
     before, split, after = (graph.type(v).shape for v in (x, apart.outputs[0], y))
@@ -63,8 +64,8 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
         lead, c = rows.shape[:3], rows.shape[3]
         types = [ValueType(rows.dtype, (*lead, *each)) for each in (groups, groups[::-1])]
         # 0 copies batch, height and width.
-        parts = to.add("Reshape", to.last(x), shape=[0, 0, 0, *groups], hint=f"{y}.groups", type_=types[0])
-        swapped = to.add("Transpose", parts, perm=[0, 1, 2, 4, 3], hint=f"{y}.swapped", type_=types[1])
-        to.add("Reshape", swapped, shape=[0, 0, 0, c], output=to.last(y), name=node.proto.name)
+        parts = to.add(ops.Reshape, to.last(x), shape=[0, 0, 0, *groups], hint=f"{y}.groups", type_=types[0])
+        swapped = to.add(ops.Transpose, parts, perm=[0, 1, 2, 4, 3], hint=f"{y}.swapped", type_=types[1])
+        to.add(ops.Reshape, swapped, shape=[0, 0, 0, c], output=to.last(y), name=node.proto.name)
 
     return Form((x,), (y,), write, inner=(apart, swap))

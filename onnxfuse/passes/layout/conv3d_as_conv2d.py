@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -48,21 +49,21 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
         return to.add(op, *inputs, hint=f"{y}.{what}", type_=type_, **operands)
 
     ends = [0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0]
-    padded = add("padded", (batch, channels, None, *image), "Pad", to.first(x), pads=ends)
+    padded = add("padded", (batch, channels, None, *image), ops.Pad, to.first(x), pads=ends)
     parts = list[str]()
     for k in range(layers):
         begin = k * gaps[0]
         range_ = {"starts": [begin], "ends": [begin + (depth - 1) * steps[0] + 1], "axes": [2], "steps": [steps[0]]}
-        parts.append(add(f"layer{k}", (batch, channels, depth, *image), "Slice", padded, **range_))
-    concatenated = add("layers", (batch, seen, depth, *image), "Concat", *parts, axis=1)
-    frames = add("turned", (batch, depth, seen, *image), "Transpose", concatenated, perm=[0, 2, 1, 3, 4])
-    images = add("images", (None, seen, *image), "Reshape", frames, shape=[-1, seen, *image])
+        parts.append(add(f"layer{k}", (batch, channels, depth, *image), ops.Slice, padded, **range_))
+    concatenated = add("layers", (batch, seen, depth, *image), ops.Concat, *parts, axis=1)
+    frames = add("turned", (batch, depth, seen, *image), ops.Transpose, concatenated, perm=[0, 2, 1, 3, 4])
+    images = add("images", (None, seen, *image), ops.Reshape, frames, shape=[-1, seen, *image])
     # A model input is read in its own layout.
-    last = add("images.last", (None, *image, seen), "Transpose", images, perm=LAST)
-    again = add("images.first", (None, seen, *image), "Transpose", last, perm=FIRST)
+    last = add("images.last", (None, *image, seen), ops.Transpose, images, perm=LAST)
+    again = add("images.first", (None, seen, *image), ops.Transpose, last, perm=FIRST)
     packed = to.derived(w, "frames", lambda: weight.transpose(0, 3, 4, 2, 1).reshape(filters, *window, seen))
     kernel_type = ValueType(to.graph.type(x).dtype, (filters, seen, *window))
-    kernel = to.add("Transpose", packed, perm=FIRST, hint=f"{w}.frames.nchw", type_=kernel_type)
+    kernel = to.add(ops.Transpose, packed, perm=FIRST, hint=f"{w}.frames.nchw", type_=kernel_type)
     flat: dict[str, Any] = {
         "kernel_shape": window,
         "strides": steps[1:],
@@ -71,5 +72,5 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
     }
     convolved_type = ValueType(to.graph.type(x).dtype, (None, filters, *places))
     convolved = to.copy(node, [again, kernel], hint=f"{y}.frames", type_=convolved_type, **flat)
-    result = add("frames.last", (None, *places, filters), "Transpose", convolved, perm=LAST)
-    to.add("Reshape", result, shape=[-1, depth, *places, filters], output=product)
+    result = add("frames.last", (None, *places, filters), ops.Transpose, convolved, perm=LAST)
+    to.add(ops.Reshape, result, shape=[-1, depth, *places, filters], output=product)

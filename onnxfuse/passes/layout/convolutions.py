@@ -1,13 +1,13 @@
 """Channels-last forms of convolutions: per-pixel matrix products, or convolutions with a permuted weight layout."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import LAST, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -44,7 +44,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         if _is_product(attributes, weight.shape):
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
             packed = to.derived(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
-            to.add("MatMul", to.last(x), packed, output=product, name=node.proto.name)
+            to.add(ops.MatMul, to.last(x), packed, output=product, name=node.proto.name)
         elif pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             conv3d_as_conv2d.write(to, node, weight, product)
         else:
@@ -75,7 +75,7 @@ def _padding(
 ) -> tuple[Node | None, list[int]]:
     """Return the Pad before a Conv if the convolution can absorb it, and the combined padding."""
     pad = graph.producer(node.inputs[0])
-    if pad is None or pad.op != "Pad" or pad.domain or graph.opset < 11 or read_twice(graph, pad):
+    if pad is None or pad.op != ops.Pad or pad.domain or graph.opset < 11 or read_twice(graph, pad):
         return None, []
     value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
     widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
@@ -131,7 +131,7 @@ def _product_name(to: ChannelsLastWriter, node: Node) -> str:
 def _add_bias(to: ChannelsLastWriter, node: Node, product: str) -> None:
     """Add a convolution's bias, if it has one: [O] to [N,H,W,O]."""
     if any(node.inputs[2:]):
-        to.add("Add", product, node.inputs[2], output=to.last(node.outputs[0]))
+        to.add(ops.Add, product, node.inputs[2], output=to.last(node.outputs[0]))
 
 
 def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[int]) -> bool:
@@ -140,4 +140,4 @@ def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequenc
     return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
 
 
-CONVOLUTIONS = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+CONVOLUTIONS: dict[str, Callable[[Graph, Node], Form | None]] = {ops.Conv: _conv, ops.ConvTranspose: _conv_transpose}

@@ -14,6 +14,7 @@ from math import prod
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import (
     LAST_ROW,
     ROW,
@@ -44,7 +45,7 @@ UNKNOWN_EXTENT = 32
 RESHAPE = 1
 """Cost of a Reshape where a Transpose would move no data: it is free itself, but separates what could be one kernel."""
 
-QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "ConvInteger")
+QUANTIZED = (ops.QuantizeLinear, ops.DequantizeLinear, ops.DynamicQuantizeLinear, ops.QLinearConv, ops.ConvInteger)
 
 
 def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> bool:
@@ -155,7 +156,7 @@ def _cost(shape: tuple[Dim, ...] | None) -> int:
 def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
     """Return the operators that a kernel, or the library's own op, absorbs between Transposes."""
     patterns = (anchor.pattern for rule in rules if rule.fuse is not None for anchor in rule.fuse.anchors)
-    nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and "Transpose" in p.root.operators]
+    nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and ops.Transpose in p.root.operators]
     return frozenset(op for each in nodes for node in each for op in node.operators)
 
 
@@ -197,7 +198,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
             if maker is not None and is_nhwc_to_nchw(maker):
                 to.names[value] = maker.inputs[0]
             elif maker is not None and is_signal_transpose(maker):
-                _with_row(to, "Unsqueeze", maker.inputs[0], to.last(value), LAST_ROW)
+                _with_row(to, ops.Unsqueeze, maker.inputs[0], to.last(value), LAST_ROW)
             else:
                 _move_last(to, value)
         its.write(to)
@@ -213,7 +214,7 @@ def _take_over(shared: ChannelsLast, value: str) -> None:
     for node in shared.graph.readers(value):
         to = ChannelsLastWriter(shared, node)
         if is_signal_transpose(node):
-            _with_row(to, "Squeeze", to.last(value), node.outputs[0], LAST_ROW)
+            _with_row(to, ops.Squeeze, to.last(value), node.outputs[0], LAST_ROW)
             to.finish()
         elif is_nchw_to_nhwc(node):
             if value in to.names:
@@ -239,11 +240,11 @@ def _move_last(to: ChannelsLastWriter, value: str) -> None:
     output, shape = to.last(value), to.graph.type(value).shape or ()
     rank, perm = len(shape), to_last(len(shape))
     if stands_still(shape) and (numbers := _numbers([with_row(shape, 1)[a] for a in perm])):
-        to.add("Reshape", value, shape=numbers, output=output)
+        to.add(ops.Reshape, value, shape=numbers, output=output)
     elif rank != 3:
         to.transpose(value, perm, output)
     else:
-        to.transpose(_with_row(to, "Unsqueeze", value, to.inner(value)), perm, output)
+        to.transpose(_with_row(to, ops.Unsqueeze, value, to.inner(value)), perm, output)
 
 
 def _move_first(to: ChannelsLastWriter, value: str) -> None:
@@ -251,11 +252,11 @@ def _move_first(to: ChannelsLastWriter, value: str) -> None:
     source, shape = to.last(value), to.graph.type(value).shape or ()
     rank, perm = len(shape), to_first(len(shape))
     if stands_still(shape) and (numbers := _numbers(shape)):
-        to.add("Reshape", source, shape=numbers, output=value, name=value)
+        to.add(ops.Reshape, source, shape=numbers, output=value, name=value)
     elif rank != 3:
-        to.add("Transpose", source, perm=list(perm), output=value, name=value)
+        to.add(ops.Transpose, source, perm=list(perm), output=value, name=value)
     else:
-        _with_row(to, "Squeeze", to.transpose(source, perm, to.inner(value)), value)
+        _with_row(to, ops.Squeeze, to.transpose(source, perm, to.inner(value)), value)
 
 
 def _numbers(shape: Sequence[Dim]) -> list[int]:

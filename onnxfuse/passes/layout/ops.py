@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import FIRST, LAST, channels_last_axis, has_form
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -83,9 +83,9 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
     def write(to: ChannelsLastWriter) -> None:
         type_ = channels_last_type(graph.type(y))
         means = to.derived(mean, "mean", lambda: m.astype(element))
-        centred = to.add("Sub", to.last(x), means, hint=f"{y}.centred", type_=type_)
-        scaled = to.add("Mul", centred, to.derived(scale, "factor", lambda: factor), hint=f"{y}.scaled", type_=type_)
-        to.add("Add", scaled, to.derived(shift, "shift", lambda: b.astype(element)), output=to.last(y))
+        centred = to.add(ops.Sub, to.last(x), means, hint=f"{y}.centred", type_=type_)
+        scaled = to.add(ops.Mul, centred, to.derived(scale, "factor", lambda: factor), hint=f"{y}.scaled", type_=type_)
+        to.add(ops.Add, scaled, to.derived(shift, "shift", lambda: b.astype(element)), output=to.last(y))
 
     return Form((x,), (y,), write)
 
@@ -97,9 +97,9 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
     if not spatial(graph, *outputs) or not isinstance(axis, int):
         return None
     rank = len(graph.type(outputs[0]).shape or ())
-    if node.op in ("Softmax", "LogSoftmax") and graph.opset < 13:  # over all axes from this one on
+    if node.op in (ops.Softmax, ops.LogSoftmax) and graph.opset < 13:  # over all axes from this one on
         return None
-    data, others = (node.inputs, ()) if node.op == "Concat" else (node.inputs[:1], node.inputs[1:])
+    data, others = (node.inputs, ()) if node.op == ops.Concat else (node.inputs[:1], node.inputs[1:])
 
     def write(to: ChannelsLastWriter) -> None:
         inputs, made = [*(whole_image(to, v) for v in data), *others], [to.last(o) if o else "" for o in node.outputs]
@@ -219,7 +219,7 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
     return Form((x,), (y,) if keep else (), write)
 
 
-_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+_GLOBAL: dict[str, str] = {ops.GlobalAveragePool: ops.ReduceMean, ops.GlobalMaxPool: ops.ReduceMax}
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
@@ -231,9 +231,9 @@ def _flat(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
     if not spatial(graph, x) or not stands_still(graph.type(x).shape) or graph.is_constant(x):
         return None
-    if node.op == "Flatten" and graph.attributes(node)["axis"] != 1:
+    if node.op == ops.Flatten and graph.attributes(node)["axis"] != 1:
         return None
-    if node.op == "Reshape":
+    if node.op == ops.Reshape:
         target = graph.constant(node.inputs[1])
         # A 0 copies an extent, and the axes after the batch are permuted.
         if target is None or 0 in target.reshape(-1)[1:] or graph.attributes(node).get("allowzero"):
@@ -268,37 +268,37 @@ def _shape(graph: Graph, node: Node) -> Form | None:
 
     def write(to: ChannelsLastWriter) -> None:
         type_ = ValueType(onnx.TensorProto.INT64, (4,))
-        extents = to.add("Shape", to.last(x), hint=f"{y}.nhwc", type_=type_)
-        to.add("Gather", extents, indices=wanted, axis=0, output=y)
+        extents = to.add(ops.Shape, to.last(x), hint=f"{y}.nhwc", type_=type_)
+        to.add(ops.Gather, extents, indices=wanted, axis=0, output=y)
 
     return Form((x,), (), write)
 
 
 _FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
-    "MaxPool": between,
-    "AveragePool": between,
-    "DepthToSpace": between,
-    "SpaceToDepth": between,
-    "LRN": between,
-    "GroupNormalization": group_norm,
-    "InstanceNormalization": between,
-    "BatchNormalization": _batch_normalization,
-    "Concat": _along_axis,
-    "Split": _along_axis,
-    "Softmax": _along_axis,
-    "LogSoftmax": _along_axis,
-    "Slice": _slice,
-    "Pad": _pad,
-    "Resize": _resize,
-    "Upsample": _resize,
-    "ReduceMean": _reduce,
-    "ReduceSum": _reduce,
-    "ReduceMax": _reduce,
-    "ReduceMin": _reduce,
-    "ReduceL2": _reduce,
-    "Flatten": _flat,
-    "Reshape": _reshape,
-    "GlobalAveragePool": _global_pool,
-    "GlobalMaxPool": _global_pool,
-    "Shape": _shape,
+    ops.MaxPool: between,
+    ops.AveragePool: between,
+    ops.DepthToSpace: between,
+    ops.SpaceToDepth: between,
+    ops.LRN: between,
+    ops.GroupNormalization: group_norm,
+    ops.InstanceNormalization: between,
+    ops.BatchNormalization: _batch_normalization,
+    ops.Concat: _along_axis,
+    ops.Split: _along_axis,
+    ops.Softmax: _along_axis,
+    ops.LogSoftmax: _along_axis,
+    ops.Slice: _slice,
+    ops.Pad: _pad,
+    ops.Resize: _resize,
+    ops.Upsample: _resize,
+    ops.ReduceMean: _reduce,
+    ops.ReduceSum: _reduce,
+    ops.ReduceMax: _reduce,
+    ops.ReduceMin: _reduce,
+    ops.ReduceL2: _reduce,
+    ops.Flatten: _flat,
+    ops.Reshape: _reshape,
+    ops.GlobalAveragePool: _global_pool,
+    ops.GlobalMaxPool: _global_pool,
+    ops.Shape: _shape,
 }

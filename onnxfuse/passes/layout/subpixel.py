@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -149,7 +150,7 @@ def _write(to: ChannelsLastWriter, layer: _Layer) -> None:
         assert numbers is not None, b
         pixels = prod(a.stride for a in layer.axes)
         each = to.derived(b, f"each{pixels}", partial(np.tile, numbers, pixels))
-        blocks = to.add("Add", blocks, each, hint=f"{y}.biased", type_=layer.blocks)
+        blocks = to.add(ops.Add, blocks, each, hint=f"{y}.biased", type_=layer.blocks)
     if not any(any(a.cut) for a in layer.axes):
         _put(to, layer, blocks, to.last(y))
         return
@@ -158,7 +159,7 @@ def _write(to: ChannelsLastWriter, layer: _Layer) -> None:
     _put(to, layer, blocks, whole)
     # The pixels outside y.
     starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
-    to.add("Slice", whole, starts=starts, ends=ends, axes=list(range(1, len(starts) + 1)), output=to.last(y))
+    to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(1, len(starts) + 1)), output=to.last(y))
 
 
 def _convolution(to: ChannelsLastWriter, layer: _Layer, hint: str) -> str:
@@ -168,15 +169,15 @@ def _convolution(to: ChannelsLastWriter, layer: _Layer, hint: str) -> str:
     kind = f"blocks{'x'.join(str(a.stride) for a in axes)}"
     if layer.is_product:
         right = to.derived(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
-        return to.add("MatMul", to.last(x), right, hint=hint, type_=layer.blocks, name=layer.node.proto.name)
+        return to.add(ops.MatMul, to.last(x), right, hint=hint, type_=layer.blocks, name=layer.node.proto.name)
     dtype, (batch, *places) = layer.blocks.dtype, layer.known
     right, first = to.derived(w, kind, lambda: packed), to.first(x)
     kernel_type = ValueType(dtype, (len(packed), channels, *packed.shape[1:-1]))
-    kernel = to.add("Transpose", right, perm=FIRST, hint=f"{w}.nchw", type_=kernel_type)
+    kernel = to.add(ops.Transpose, right, perm=FIRST, hint=f"{w}.nchw", type_=kernel_type)
     pads, type_ = [a.pads[end] for end in (0, 1) for a in axes], ValueType(dtype, (batch, len(packed), *places))
     name = layer.node.proto.name
-    convolved = to.add("Conv", first, kernel, pads=pads, hint=f"{hint}.nchw", type_=type_, name=name)
-    return to.add("Transpose", convolved, perm=LAST, hint=hint, type_=layer.blocks)
+    convolved = to.add(ops.Conv, first, kernel, pads=pads, hint=f"{hint}.nchw", type_=type_, name=name)
+    return to.add(ops.Transpose, convolved, perm=LAST, hint=hint, type_=layer.blocks)
 
 
 def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
@@ -211,18 +212,18 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None
         return to.add(op, source, hint=f"{whole}.{step}", type_=type_, **operands)
 
     if _are_beside(layer.axes):
-        to.add("Reshape", blocks, shape=[*[0] * count, -1, filters], output=whole)
+        to.add(ops.Reshape, blocks, shape=[*[0] * count, -1, filters], output=whole)
         return
     if not _are_told(places):
-        first = add("first", (batch, filters * prod(strides), *places), "Transpose", blocks, perm=FIRST)
-        pixels = add("put", (batch, filters, *size), "DepthToSpace", first, blocksize=strides[0])
+        first = add("first", (batch, filters * prod(strides), *places), ops.Transpose, blocks, perm=FIRST)
+        pixels = add("put", (batch, filters, *size), ops.DepthToSpace, first, blocksize=strides[0])
         to.transpose(pixels, LAST, whole)
         return
     # [n, h, w, a, b c] -> [n, h, a, w, b c] -> [n, h a, w b, c]
     *outer, last = strides
     run = last * filters
     axis_by_axis = [at for axis in range(1, count) for at in (axis, axis + count)]
-    apart = add("apart", (batch, *places, *outer, run), "Reshape", blocks, shape=[*[0] * (count + 1), *outer, run])
+    apart = add("apart", (batch, *places, *outer, run), ops.Reshape, blocks, shape=[*[0] * (count + 1), *outer, run])
     interleaved = (batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
-    mixed = add("mixed", interleaved, "Transpose", apart, perm=[0, *axis_by_axis, count, 2 * count])
-    to.add("Reshape", mixed, shape=[0, *(n if isinstance(n, int) else -1 for n in size), filters], output=whole)
+    mixed = add("mixed", interleaved, ops.Transpose, apart, perm=[0, *axis_by_axis, count, 2 * count])
+    to.add(ops.Reshape, mixed, shape=[0, *(n if isinstance(n, int) else -1 for n in size), filters], output=whole)

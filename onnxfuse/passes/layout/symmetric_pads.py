@@ -5,6 +5,7 @@ channels-last op does not run at all. Keras's "same" padding with an odd kernel 
 pixel is removed, at the end.
 """
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
@@ -21,7 +22,7 @@ SINCE = 10
 def symmetric_pads(graph: Graph) -> bool:
     """Rewrites a ConvTranspose with asymmetric pads, which has no CUDA kernel, as a symmetric one and a Slice."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "ConvTranspose" and not n.domain and graph.opset >= SINCE]:
+    for node in [n for n in graph.nodes if n.op == ops.ConvTranspose and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
         pads = integers(attributes, "pads")
         told = attributes.get("auto_pad", b"NOTSET") == b"NOTSET" and not integers(attributes, "output_shape")
@@ -60,5 +61,5 @@ def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
     to = Rewriter(graph, node)
     whole = to.copy(node, hint=f"{image}.whole", type_=type_, pads=[*both, *both])
     starts, ends = [a for a, _ in cut], [-b or END for _, b in cut]
-    to.add("Slice", whole, starts=starts, ends=ends, axes=list(range(2, 2 + len(cut))), output=image)
+    to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(2, 2 + len(cut))), output=image)
     to.finish()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxfuse import ops
 from onnxfuse.graph.channels import LAST, channels_last_array, has_form, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter
@@ -51,7 +52,7 @@ class ChannelsLastWriter(Rewriter):
 
     def transpose(self, source: str, perm: Sequence[int], output: str) -> str:
         """Transpose a value to `output`."""
-        return self.add("Transpose", source, perm=list(perm), output=output)
+        return self.add(ops.Transpose, source, perm=list(perm), output=output)
 
     def derived(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
         """Return the name of a constant derived from `value`; one per `kind` in the graph."""
@@ -149,7 +150,7 @@ def entries(to: ChannelsLastWriter, value: str, order: Sequence[int], hint: str)
     if array is not None:
         return to.derived(value, "nhwc", lambda: array[list(order)])
     indices = to.derived(value, "order", lambda: np.asarray(order, np.int64))
-    return to.add("Gather", value, indices, axis=0, hint=hint, type_=to.graph.type(value))
+    return to.add(ops.Gather, value, indices, axis=0, hint=hint, type_=to.graph.type(value))
 
 
 def both_ends(pads: np.ndarray) -> np.ndarray:
@@ -166,12 +167,12 @@ def between(graph: Graph, node: Node) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
     dilated = any(step != 1 for step in integers(graph.attributes(node), "dilations"))
     # The library's AveragePool does not support dilations.
-    if not images(graph, x, y) or many_outputs(node) or (node.op == "AveragePool" and dilated):
+    if not images(graph, x, y) or many_outputs(node) or (node.op == ops.AveragePool and dilated):
         return None
 
     def write(to: ChannelsLastWriter) -> None:
-        dropped: dict[str, Any] = {"dilations": None} if node.op == "AveragePool" else {}
+        dropped: dict[str, Any] = {"dilations": None} if node.op == ops.AveragePool else {}
         made = to.copy(node, [to.first(x), *node.inputs[1:]], output=to.inner(y), **dropped)
         to.transpose(made, LAST, to.last(y))
 
-    return Form((x,), (y,), write, same_op=node.op != "AveragePool" or "dilations" not in graph.attributes(node))
+    return Form((x,), (y,), write, same_op=node.op != ops.AveragePool or "dilations" not in graph.attributes(node))

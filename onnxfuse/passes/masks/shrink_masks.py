@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import everywhere
@@ -89,7 +90,7 @@ class _Slim:
         node = self.graph.producer(value)
         if node is None or node.domain or depth == 0 or node.op not in _ELEMENTWISE:
             return value
-        if node.op == "Expand":
+        if node.op == ops.Expand:
             return self.of(node.inputs[0], depth - 1)
         if node.op in _NEUTRAL:
             for mine, other in (node.inputs, node.inputs[::-1]):
@@ -122,12 +123,14 @@ class _Slim:
         return list(nodes.values())
 
 
-_MASKING = {"Add": (0, 1), "Where": (0,)}
+_MASKING = {ops.Add: (0, 1), ops.Where: (0,)}
 """Input index of the mask, for operators that mask scores. ONNX's own Attention is not included: ONNX Runtime's kernels
 for it require a row for each query.
 """
 
-_NEUTRAL = {"And": 1.0, "Or": 0.0}
+_NEUTRAL: dict[str, float] = {ops.And: 1.0, ops.Or: 0.0}
 """The neutral operand."""
 
-_ELEMENTWISE = frozenset({"Expand", "And", "Or", "Where", "Cast", "Not", "Identity", "Add", "Sub", "Mul"})
+_ELEMENTWISE = frozenset(
+    {ops.Expand, ops.And, ops.Or, ops.Where, ops.Cast, ops.Not, ops.Identity, ops.Add, ops.Sub, ops.Mul}
+)

@@ -8,8 +8,9 @@ writes on every Reshape, matters only for targets with an empty extent: otherwis
 one form whichever exporter wrote it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from onnxfuse import ops
 from onnxfuse.graph.constant_folding import homes_of, read_extents
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -33,7 +34,7 @@ def constant_reshape_targets(graph: Graph) -> bool:
             continue
         target = TARGETS[node.op](source, result)
         if target is None:
-            changed |= node.op == "Expand" and _read_at_homes(graph, node, source, result)
+            changed |= node.op == ops.Expand and _read_at_homes(graph, node, source, result)
             continue
         retarget(graph, node, target)  # a 0 in the new target copies
         changed = True
@@ -56,7 +57,7 @@ def bypass_shared_reshapes(graph: Graph) -> bool:
         if target is None:
             continue
         to = Rewriter(graph, node)
-        to.add("Reshape", before.inputs[0], shape=target, output=node.outputs)
+        to.add(ops.Reshape, before.inputs[0], shape=target, output=node.outputs)
         to.finish()
         changed = True
     return changed
@@ -64,7 +65,7 @@ def bypass_shared_reshapes(graph: Graph) -> bool:
 
 def is_reshape(node: Node) -> bool:
     """Return whether a node is a Reshape, with any allowzero: its result follows from types."""
-    return node.op == "Reshape" and not node.domain
+    return node.op == ops.Reshape and not node.domain
 
 
 def _plain(graph: Graph, node: Node) -> bool:
@@ -143,9 +144,9 @@ def _is_chosen(graph: Graph, target: str) -> bool:
     waiting, seen = [target], set[str]()
     while waiting:
         node = graph.producer(waiting.pop())
-        if node is None or node.op == "Shape" or node.name in seen:
+        if node is None or node.op == ops.Shape or node.name in seen:
             continue
-        if node.op == "Where":
+        if node.op == ops.Where:
             return True
         seen.add(node.name)
         waiting += [v for v in node.inputs if v]
@@ -157,4 +158,7 @@ def _is_before(graph: Graph, value: str, node: Node) -> bool:
     return producer is None or producer.order < node.order
 
 
-TARGETS = {"Reshape": reshaped, "Expand": _expand}
+TARGETS: dict[str, Callable[[tuple[Dim, ...], tuple[Dim, ...]], list[int] | None]] = {
+    ops.Reshape: reshaped,
+    ops.Expand: _expand,
+}

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.cuda import scaled_extent
 from onnxfuse.graph.constant_folding import read_extents
 from onnxfuse.graph.graph import Graph, Node
@@ -39,7 +40,7 @@ Numbers = np.ndarray | list[int | None]
 def constant_resizes(graph: Graph) -> bool:
     """Replaces computed sizes of a Resize by constant scales, or scales that round differently by sizes."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == "Resize" and not n.domain and graph.opset >= SINCE]:
+    for node in [n for n in graph.nodes if n.op == ops.Resize and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
         stretched = attributes.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
         whole = not attributes.get("axes") and attributes["coordinate_transformation_mode"] != CROPPED

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from onnx import ModelProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
@@ -24,7 +25,7 @@ def keep_declared_extents(model: ModelProto) -> None:
     A file with fused ops was optimized before: its declarations were inferred from the nodes that the ops replace.
     """
     fused = any(f.domain == DOMAIN for f in model.functions)
-    if fused or not model.graph.value_info or not any(n.op_type == "Reshape" for n in nodes_of(model.graph)):
+    if fused or not model.graph.value_info or not any(n.op_type == ops.Reshape for n in nodes_of(model.graph)):
         return
     bare = shell(model)
     del bare.graph.value_info[:]
@@ -34,7 +35,7 @@ def keep_declared_extents(model: ModelProto) -> None:
 
 def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
     for node in list(graph.nodes):
-        is_reshape = node.op == "Reshape" and not node.domain and len(node.inputs) == 2
+        is_reshape = node.op == ops.Reshape and not node.domain and len(node.inputs) == 2
         target = graph.constant(node.inputs[1]) if is_reshape else None
         if target is None or (target == -1).sum() != 1 or (node.written.get("allowzero") and 0 in target):
             continue

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.fusion.steps.pointwise import host_values
 from onnxfuse.graph.constant_folding import is_repeatable
@@ -31,21 +32,21 @@ RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
 """Element types of shapes that Range supports; values computed from them in other types are computed on the GPU."""
 
 DATA: Mapping[str, Collection[int]] = {
-    "Expand": (0,), "Flatten": (0,), "Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "Reshape": (0,),
-    "ScatterElements": (0, 1, 2), "ScatterND": (0, 1, 2), "Slice": (0,), "Split": (0,), "Squeeze": (0,), "Tile": (0,),
-    "Transpose": (0,), "Unsqueeze": (0,),
+    ops.Expand: (0,), ops.Flatten: (0,), ops.Gather: (0, 1), ops.GatherElements: (0, 1), ops.GatherND: (0, 1),
+    ops.Reshape: (0,), ops.ScatterElements: (0, 1, 2), ops.ScatterND: (0, 1, 2), ops.Slice: (0,), ops.Split: (0,),
+    ops.Squeeze: (0,), ops.Tile: (0,), ops.Transpose: (0,), ops.Unsqueeze: (0,),
 }  # fmt: skip
 """Inputs that CUDA kernels read on the GPU, besides all those of elementwise operators and Concat."""
 
-EITHER = frozenset({"Clip"})
+EITHER = frozenset({ops.Clip})
 """Elementwise operators with inputs that CUDA kernels read on the GPU or on the CPU: the limits of ONNX Runtime 1.31's
 Clip are read on the GPU, those of older versions on the CPU.
 """
 
-MOVING = frozenset({"Concat", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+MOVING = frozenset({ops.Concat, ops.Expand, ops.Flatten, ops.Reshape, ops.Squeeze, ops.Transpose, ops.Unsqueeze})
 """Operators, besides elementwise ones, between integers and what is computed from them: RoPE's angles of a position."""
 
-VIEWS = named(Trait.VIEW) | {"Expand"}
+VIEWS = named(Trait.VIEW) | {ops.Expand}
 """Operators that pass a scalar through unchanged."""
 
 FARTHEST = 24
@@ -116,7 +117,7 @@ def _reads_data(node: Node, index: int) -> bool:
     """Return whether the operator's CUDA kernel reads this input on the GPU."""
     if node.domain or node.op in EITHER:
         return False
-    return is_pointwise(node.op) or node.op == "Concat" or index in DATA.get(node.op, ())
+    return is_pointwise(node.op) or node.op == ops.Concat or index in DATA.get(node.op, ())
 
 
 def _may_be_large(graph: Graph, value: str) -> bool:
@@ -195,7 +196,7 @@ class _Drawing:
         """Write an integer to the GPU with its original shape, `rank` axes of extent 1."""
         graph, drawn = self.to.graph, self._in_list(_number(self.to.graph, value), dtype)
         shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else self._scalar()
-        return self.to.add("Reshape", drawn, shape, hint=f"{value}.on_gpu")
+        return self.to.add(ops.Reshape, drawn, shape, hint=f"{value}.on_gpu")
 
     def _in_list(self, number: str, dtype: int) -> str:
         """Write an integer to the GPU as a one-element list, shared by all its views."""
@@ -205,9 +206,9 @@ class _Drawing:
             return known
         one = _constant(graph, "on_gpu.one", np.asarray(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
         if graph.type(number).rank != 0:
-            number = to.add("Reshape", number, self._scalar(), hint=f"{name}.number")
-        limit = to.add("Add", number, one, hint=f"{name}.next")
-        drawn = to.add("Range", number, limit, one, hint=f"{name}.drawn")
+            number = to.add(ops.Reshape, number, self._scalar(), hint=f"{name}.number")
+        limit = to.add(ops.Add, number, one, hint=f"{name}.next")
+        drawn = to.add(ops.Range, number, limit, one, hint=f"{name}.drawn")
         self.there[f"{name}.drawn"] = drawn
         return drawn
 
@@ -220,7 +221,7 @@ def _number(graph: Graph, value: str) -> str:
     while (node := graph.producer(value)) is not None and not node.domain:
         if node.op in VIEWS:
             source = node.inputs[0]
-        elif node.op == "Add":
+        elif node.op == ops.Add:
             sides = (node.inputs, node.inputs[::-1])
             source = next((x for x, zero in sides if (a := graph.constant(zero)) is not None and not a.any()), value)
         else:
@@ -238,12 +239,12 @@ def _is_computed(graph: Graph, node: Node) -> bool:
         return is_repeatable(node)
     if node.domain or node.op not in MOVING:
         return False
-    return node.op in ("Concat", "Expand") or all(graph.is_constant(v) for v in node.inputs[1:] if v)
+    return node.op in (ops.Concat, ops.Expand) or all(graph.is_constant(v) for v in node.inputs[1:] if v)
 
 
 def _operands(node: Node) -> tuple[str, ...]:
     """Return the inputs that a node running on the GPU reads there."""
-    return node.inputs if is_pointwise(node.op, node.domain) or node.op == "Concat" else node.inputs[:1]
+    return node.inputs if is_pointwise(node.op, node.domain) or node.op == ops.Concat else node.inputs[:1]
 
 
 def _constant(graph: Graph, name: str, array: npt.NDArray[Any]) -> str:

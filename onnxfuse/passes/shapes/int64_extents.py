@@ -8,6 +8,7 @@ anyway.
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, forward
@@ -18,8 +19,9 @@ NARROW, WIDE = onnx.TensorProto.INT32, onnx.TensorProto.INT64
 DEPTH = 20
 """Maximum nodes between an extent and its Shape."""
 
-COUNTING = {
-    "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "ReduceProd": 1, "Concat": None, "Mul": None, "Add": None,
+COUNTING: dict[str, int | None] = {
+    ops.Gather: 1, ops.Slice: 1, ops.Squeeze: 1, ops.Unsqueeze: 1, ops.ReduceProd: 1, ops.Concat: None,
+    ops.Mul: None, ops.Add: None,
 }  # fmt: skip
 """Operators of shape arithmetic, with the number of inputs that are extents; None for all."""
 
@@ -38,7 +40,7 @@ def int64_extents(graph: Graph) -> bool:
 
 
 def _back(graph: Graph, node: Node) -> bool:
-    source = _before_cast(graph, node.inputs[0]) if node.op == "Cast" and node.written.get("to") == WIDE else None
+    source = _before_cast(graph, node.inputs[0]) if node.op == ops.Cast and node.written.get("to") == WIDE else None
     if source is None:
         return False
     forward(graph, node, source)
@@ -57,7 +59,7 @@ def _computed(graph: Graph, node: Node) -> bool:
     to, (output,) = Rewriter(graph, node), node.outputs
     sources = {at: source or _widened(to, value) for at, (value, source) in enumerate(zip(read, wide, strict=True))}
     result = to.copy(node, sources, hint=f"{output}.int64", type_=ValueType(WIDE, graph.type(output).shape))
-    to.add("Cast", result, to=NARROW, output=output)
+    to.add(ops.Cast, result, to=NARROW, output=output)
     to.finish()
     return True
 
@@ -71,7 +73,7 @@ def _widened(to: Rewriter, value: str) -> str:
 def _before_cast(graph: Graph, value: str) -> str | None:
     """Return the extents that `value` is cast to int32 from; None if it is not such a Cast."""
     cast = graph.producer(value)
-    if cast is None or cast.op != "Cast" or cast.domain or cast.written.get("to") != NARROW:
+    if cast is None or cast.op != ops.Cast or cast.domain or cast.written.get("to") != NARROW:
         return None
     return cast.inputs[0] if _counts(graph, cast.inputs[0], DEPTH) else None
 
@@ -81,7 +83,7 @@ def _counts(graph: Graph, value: str, depth: int) -> bool:
     node = graph.producer(value)
     if node is None or node.domain or not depth:
         return False
-    if node.op == "Shape":
+    if node.op == ops.Shape:
         return True
     if node.op not in COUNTING or graph.type(value).dtype not in (WIDE, 0):
         return False

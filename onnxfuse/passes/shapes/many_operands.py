@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -29,7 +30,7 @@ def split_many_operands(graph: Graph) -> bool:
 
     # Sum(a, ..., p) -> Sum(Sum(a, ..., d), Sum(e, ..., h), Sum(i, ..., l), Sum(m, ..., p))
     """
-    return rewrite_each(graph, {"Sum": _grouped, "Max": _grouped, "Min": _grouped, "Mean": _mean})
+    return rewrite_each(graph, {ops.Sum: _grouped, ops.Max: _grouped, ops.Min: _grouped, ops.Mean: _mean})
 
 
 def _grouped(node: Node, to: Rewriter) -> bool:
@@ -54,10 +55,10 @@ def _mean(node: Node, to: Rewriter) -> bool:
         return False
     for start in range(0, count, GROUP):
         group = node.inputs[start : start + GROUP]
-        mean = _of(node, "Mean", group, to)
+        mean = _of(node, ops.Mean, group, to)
         share = to.constant(f"{mean}.share", np.array(len(group) / count, helper.tensor_dtype_to_np_dtype(dtype)))
-        terms.append(_of(node, "Mul", [mean, share], to))
-    to.add("Sum", *_few(node, "Sum", terms, to), output=node.outputs)
+        terms.append(_of(node, ops.Mul, [mean, share], to))
+    to.add(ops.Sum, *_few(node, ops.Sum, terms, to), output=node.outputs)
     return True
 
 

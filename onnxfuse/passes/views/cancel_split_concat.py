@@ -7,6 +7,7 @@ concatenate both with all intermediate results.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
@@ -25,7 +26,7 @@ class _Part:
 @graph_pass
 def cancel_split_concat(graph: Graph) -> bool:
     """Replaces a Concat of adjacent parts of a value by the value."""
-    return rewrite_each(graph, {"Concat": _joined})
+    return rewrite_each(graph, {ops.Concat: _joined})
 
 
 def _joined(concat: Node, to: Rewriter) -> bool:
@@ -64,12 +65,12 @@ def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str
 def _part(graph: Graph, value: str, axis: int) -> _Part | None:
     """Return what a value is a slice of, if it is known to be one along `axis` alone."""
     node = graph.producer(value)
-    if node is None or node.domain or node.op not in ("Slice", "Split"):
+    if node is None or node.domain or node.op not in (ops.Slice, ops.Split):
         return None
     shape = graph.type(node.inputs[0]).shape
     if shape is None or not isinstance(extent := shape[axis], int):
         return None
-    if node.op == "Split":
+    if node.op == ops.Split:
         if int(str(graph.attributes(node)["axis"])) % len(shape) != axis:
             return None
         place = dict(zip(node.outputs, split_at(graph, node, axis), strict=False)).get(value)

@@ -14,7 +14,7 @@ from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.shapes.types import ValueType
 
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CONVOLUTIONS = frozenset({ops.Conv, ops.ConvTranspose})
 
 
 @graph_pass
@@ -35,7 +35,7 @@ def _of_a_convolution(graph: Graph, view: Node) -> bool:
     maker = _made_for(graph, view)
     while maker is not None and _is_elementwise(maker) and all(graph.is_constant(v) for v in maker.inputs[1:]):  # bias
         maker = _made_for(graph, maker)
-    if maker is not None and maker.op == "Transpose":  # to channels last
+    if maker is not None and maker.op == ops.Transpose:  # to channels last
         maker = _made_for(graph, maker)
     return maker is not None and maker.op in CONVOLUTIONS
 

@@ -7,12 +7,13 @@ fuses across a scatter. The parts of a Concat are read in place by movement kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
@@ -82,7 +83,7 @@ def _by_tuples(node: Node, to: Rewriter) -> bool:
     idle = [axis for axis in range(len(grid)) if axis not in along]
     new = [axis for axis, run in enumerate(runs) if run.axis is None]
     if idle != new:
-        for op, axis in [*(("Squeeze", a) for a in reversed(idle)), *(("Unsqueeze", a) for a in new)]:
+        for op, axis in [*((ops.Squeeze, a) for a in reversed(idle)), *((ops.Unsqueeze, a) for a in new)]:
             updates = to.add(op, updates, axes=[axis], hint=f"{node.outputs[0]}.{op.lower()}_{axis}")
     _between(node, updates, spans, to)
     return True
@@ -105,7 +106,7 @@ def _by_elements(node: Node, to: Rewriter) -> bool:
     return True
 
 
-_WRITTEN = {"ScatterND": _by_tuples, "ScatterElements": _by_elements}
+_WRITTEN: dict[str, Written] = {ops.ScatterND: _by_tuples, ops.ScatterElements: _by_elements}
 
 
 def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
@@ -159,13 +160,13 @@ def _between(node: Node, updates: str, spans: Sequence[_Span], to: Rewriter) -> 
         if span.end != END:
             behind = {**inside, axis: replace(span, start=span.end, end=END)}
             parts.append(_slice(data, behind, f"{output}.behind_{axis}", to))
-        inner = to.add("Concat", *parts, axis=axis, hint=f"{output}.axis_{axis}")
+        inner = to.add(ops.Concat, *parts, axis=axis, hint=f"{output}.axis_{axis}")
     to.replace(output, inner)
 
 
 def _slice(data: str, spans: dict[int, _Span], hint: str, to: Rewriter) -> str:
     starts, ends = [s.start for s in spans.values()], [s.end for s in spans.values()]
-    return to.add("Slice", data, starts=starts, ends=ends, axes=[*spans], hint=hint)
+    return to.add(ops.Slice, data, starts=starts, ends=ends, axes=[*spans], hint=hint)
 
 
 # ---- index ranges
@@ -179,7 +180,7 @@ def _columns(graph: Graph, indices: str) -> list[_Run] | None:
     if graph.is_constant(indices):
         array = graph.constant(indices)
         found = [_of_numbers(c) for c in np.moveaxis(array, -1, 0)] if array is not None and _fits(array) else [None]
-    elif node is not None and node.op == "Concat" and not node.domain:
+    elif node is not None and node.op == ops.Concat and not node.domain:
         whole = int(str(graph.attributes(node)["axis"])) in (-1, len(shape) - 1)
         each = [graph.type(v).shape for v in node.inputs]
         if not whole or any(not s or s[-1] != 1 for s in each):
@@ -277,8 +278,8 @@ def _expanded(graph: Graph, node: Node, depth: int) -> _Run | None:
     return replace(run, axis=axis) if inner[run.axis] is not None and inner[run.axis] == outer[axis] else None
 
 
-_READ = {
-    "Range": _counted, "Slice": _cut, "Identity": _passed, "Cast": _passed, "Unsqueeze": _unsqueezed,
-    "Reshape": _reshaped, "Expand": _expanded,
+_READ: dict[str, Callable[[Graph, Node, int], _Run | None]] = {
+    ops.Range: _counted, ops.Slice: _cut, ops.Identity: _passed, ops.Cast: _passed, ops.Unsqueeze: _unsqueezed,
+    ops.Reshape: _reshaped, ops.Expand: _expanded,
 }  # fmt: skip
 """Operators that compute indices."""

@@ -1,5 +1,6 @@
 """Merge consecutive Transposes into one, or none."""
 
+from onnxfuse import ops
 from onnxfuse.graph import channels
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -42,7 +43,7 @@ def _is_viewed(graph: Graph, node: Node) -> bool:
 
 
 def _turns(node: Node) -> bool:
-    return node.op == "Transpose" and not node.domain and node.order >= 0
+    return node.op == ops.Transpose and not node.domain and node.order >= 0
 
 
 def order_of(graph: Graph, node: Node) -> list[int] | None:

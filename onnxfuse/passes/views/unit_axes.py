@@ -6,6 +6,7 @@ axes carry no information, as where an Einsum is written as a product: each lett
 axis of the other, unsqueezed, transposed and merged.
 """
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
@@ -14,11 +15,11 @@ from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, is_unknown
 
-SINGLE = frozenset({"Squeeze", "Unsqueeze"})
+SINGLE = frozenset({ops.Squeeze, ops.Unsqueeze})
 
-COUNTED = {
-    "Shape": 0, "Gather": 1, "Slice": 1, "Squeeze": 1, "Unsqueeze": 1, "Cast": 1, "ReduceProd": 1, "Identity": 1,
-    "Concat": None, "Max": None, "Min": None, "Mul": None,
+COUNTED: dict[str, int | None] = {
+    ops.Shape: 0, ops.Gather: 1, ops.Slice: 1, ops.Squeeze: 1, ops.Unsqueeze: 1, ops.Cast: 1, ops.ReduceProd: 1,
+    ops.Identity: 1, ops.Concat: None, ops.Max: None, ops.Min: None, ops.Mul: None,
 }  # fmt: skip
 """Operators that compute a target whose entries are 0 only where an extent is 0, with the number of inputs that count;
 None for all.
@@ -77,8 +78,8 @@ def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
 def _turned_before(graph: Graph, reshape: Node) -> bool:
     """Transpose the input of an Unsqueeze that precedes a Transpose and a Reshape."""
     turn = _before_alone(graph, reshape)
-    single = None if turn is None or turn.op != "Transpose" or turn.domain else _before_alone(graph, turn)
-    if turn is None or single is None or single.op != "Unsqueeze" or single.domain:
+    single = None if turn is None or turn.op != ops.Transpose or turn.domain else _before_alone(graph, turn)
+    if turn is None or single is None or single.op != ops.Unsqueeze or single.domain:
         return False
     known, order = graph.type(single.inputs[0]), order_of(graph, turn)
     axes = unsqueezed_axes(graph, single, known.rank or 0)
@@ -93,7 +94,7 @@ def _turned_before(graph: Graph, reshape: Node) -> bool:
         return False
     to = Rewriter(graph, single, turn, reshape)
     value = to.copy(turn, single.inputs[:1], hint=turn.outputs[0], type_=type_, perm=left)
-    to.add("Reshape", value, shape=target, output=reshape.outputs[0], name=reshape.proto.name)
+    to.add(ops.Reshape, value, shape=target, output=reshape.outputs[0], name=reshape.proto.name)
     to.finish()
     return True
 
@@ -107,7 +108,7 @@ def _joined(graph: Graph, reshape: Node) -> bool:
     if target is None:
         return False
     to = Rewriter(graph, single, reshape)
-    to.add("Reshape", single.inputs[0], shape=target, output=reshape.outputs[0])
+    to.add(ops.Reshape, single.inputs[0], shape=target, output=reshape.outputs[0])
     to.finish()
     return True
 
@@ -115,7 +116,7 @@ def _joined(graph: Graph, reshape: Node) -> bool:
 def _split(graph: Graph, reshape: Node) -> bool:
     """Let a Reshape produce the result of a following Squeeze; an Unsqueeze stays, as it marks unit axes."""
     single = graph.only_reader(reshape.outputs[0])
-    if single is None or single.op != "Squeeze" or single.domain or single.inputs[0] != reshape.outputs[0]:
+    if single is None or single.op != ops.Squeeze or single.domain or single.inputs[0] != reshape.outputs[0]:
         return False
     source, whole, result = reshape.inputs[0], graph.type(reshape.outputs[0]).rank, single.outputs[0]
     before, after, axes = graph.type(source).shape, graph.type(result).shape, constant_axes(graph, single)
@@ -127,8 +128,8 @@ def _split(graph: Graph, reshape: Node) -> bool:
     shape: list[int] | str | None = target
     if target is None:
         left = [axis for axis in range(whole) if axis not in {gone % whole for gone in axes}]
-        shape = to.add("Gather", reshape.inputs[1], indices=left, axis=0, hint=f"{result}.target")
-    to.add("Reshape", source, shape=shape, output=result, name=reshape.proto.name)
+        shape = to.add(ops.Gather, reshape.inputs[1], indices=left, axis=0, hint=f"{result}.target")
+    to.add(ops.Reshape, source, shape=shape, output=result, name=reshape.proto.name)
     to.finish()
     return True
 
@@ -159,6 +160,6 @@ def _may_copy(graph: Graph, reshape: Node) -> bool:
                 return True
         elif node is None or node.domain or node.op not in COUNTED:
             return True
-        elif node.op != "Shape":
+        elif node.op != ops.Shape:
             waiting += node.inputs[: COUNTED[node.op]]
     return bool(waiting)

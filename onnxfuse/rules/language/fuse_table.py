@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.rules.language import predicate as predicates
 from onnxfuse.rules.language.predicate import Binding, Predicate
@@ -217,7 +217,7 @@ def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tu
     """Return whether the anchors stay library nodes around which a kernel grows."""
     if Growth.LIBRARY_ANCHOR not in allowed:
         return False
-    nodes = [[n for n in a.pattern.nodes if n.op != "Constant" and not n.alternatives] for a in anchors]
+    nodes = [[n for n in a.pattern.nodes if n.op != ops.Constant and not n.alternatives] for a in anchors]
     left = [
         not all(cuda.is_pointwise(op, n.domain) or cuda.is_movement(op, n.domain) for n in of_one for op in n.operators)
         for of_one in nodes

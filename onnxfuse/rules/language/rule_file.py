@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.rules.language import predicate as predicates
 from onnxfuse.rules.language.fuse_table import Fuse, read_fuse, read_parts
 from onnxfuse.rules.language.predicate import Binding, Predicate
@@ -53,7 +54,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LayoutOptions:
     """Options of the channels-last layout phase."""
 
     types: tuple[int, ...]
@@ -81,7 +82,7 @@ class Rule:
     path: Path
     rewrites: tuple[Rewrite, ...]
     fuse: Fuse | None
-    layout: Layout | None
+    layout: LayoutOptions | None
     examples: tuple[Example, ...]
     priority: int = 0
     """Of two rules that match the same nodes the one with higher priority goes first; see `order`."""
@@ -224,8 +225,10 @@ class Reader:
         about, where = (self.where(self.lines(table, key), source) for key in ("about", "where"))
         return Rewrite(source, target, where, optional, let, about)
 
-    def layout(self, table: dict[str, Any]) -> Layout:
-        return Layout(tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file")))
+    def layout(self, table: dict[str, Any]) -> LayoutOptions:
+        return LayoutOptions(
+            tuple(self.element_type(t) for t in self.want(table, "channels_last", list, "a rule file"))
+        )
 
     def element_type(self, word: Any) -> int:
         known = {name.lower(): number for name, number in TensorProto.DataType.items()}
@@ -255,7 +258,7 @@ class Reader:
             raise RuleError(
                 f"{self.place(target.text)}: {what} uses '{word}' for {use}, in {of} it stands for {stands}"
             )
-        gone = {o for n in source.nodes if n.op != "Constant" for o in n.outputs}
+        gone = {o for n in source.nodes if n.op != ops.Constant for o in n.outputs}
         if what == "`to`" and (read := sorted(gone.intersection(target.inputs))):
             raise RuleError(
                 f"{self.place(target.text)}: {what} reads '{read[0]}', which {of} computes: that node is replaced",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.index_facts import in_order
 from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
@@ -40,7 +41,7 @@ def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
         value = match.values[name]
         if isinstance(value, str) and value and not graph.is_constant(value):
             maker = graph.producer(value)
-            quantized = maker is not None and maker.op == "DequantizeLinear"
+            quantized = maker is not None and maker.op == ops.DequantizeLinear
             return Cause("quantized" if quantized else "not constant", value)
     return None
 

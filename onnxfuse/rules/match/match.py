@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -114,7 +115,7 @@ def matches(pattern: Pattern, graph: Graph, node: Node, trace: Trace) -> Iterato
 
 def _ends(graph: Graph, match: Match, trace: Trace) -> Iterator[Match]:
     """Yield extensions of a match by pattern nodes downstream of it, on which the root does not depend."""
-    missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != "Constant"]
+    missing = [n for n in match.pattern.nodes if n not in match.nodes and n.op != ops.Constant]
     if not missing:
         yield match
         return
@@ -214,7 +215,7 @@ def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: M
         trace.stop(reader, Cause("missing", name), match)
     elif wanted is None:
         yield match.binding(name, operand)
-    elif wanted.op == "Constant":
+    elif wanted.op == ops.Constant:
         yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
     elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
         found = _match_node(wanted, graph, producer, match, trace)
@@ -317,7 +318,7 @@ express.
 
 def _fills(op: str, name: str, value: schema.AttributeValue) -> bool:
     """Return whether an attribute without a schema default has its default value."""
-    number = _FILLED.get(name) if op.startswith(("Conv", "MaxPool", "AveragePool", "LpPool")) else None
+    number = _FILLED.get(name) if op.startswith((ops.Conv, ops.MaxPool, ops.AveragePool, ops.LpPool)) else None
     return number is not None and isinstance(value, list) and all(v == number for v in value)
 
 

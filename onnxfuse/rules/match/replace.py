@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto
 from onnx.defs import OpSchema
 from onnx.helper import np_dtype_to_tensor_dtype
 
+from onnxfuse import ops
 from onnxfuse.graph.constant_folding import FEW, FILLED, SPREAD
 from onnxfuse.graph.evaluate import REFUSALS, evaluate
 from onnxfuse.graph.graph import Graph, Node
@@ -178,11 +179,11 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def _widened(node: NodeProto) -> NodeProto:
     """Promote a rule's literal constants, and its casts to other float types, to float64 as well."""
-    if node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in node.attribute):
-        return onnx.helper.make_node("Cast", list(node.input), list(node.output), to=TensorProto.DOUBLE)
-    if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
+    if node.op_type == ops.Cast and any(a.name == "to" and a.i in FLOATS for a in node.attribute):
+        return onnx.helper.make_node(ops.Cast, list(node.input), list(node.output), to=TensorProto.DOUBLE)
+    if node.op_type == ops.Constant and node.attribute[0].name in ("value_float", "value_floats"):
         array = np.asarray(onnx.helper.get_attribute_value(node.attribute[0]), np.float64)
-        return onnx.helper.make_node("Constant", [], list(node.output), value=onnx.numpy_helper.from_array(array))
+        return onnx.helper.make_node(ops.Constant, [], list(node.output), value=onnx.numpy_helper.from_array(array))
     return node
 
 
@@ -219,7 +220,7 @@ def _asked(
             elif v in constants and element and (stored := graph.type(names[v]).dtype) in FLOATS and stored != element:
                 asked[node, v] = element
         for v, variable in zip(node.outputs, yields, strict=True):
-            if element := _cast_to(node, match) if node.op == "Cast" else bound.get(variable, 0):
+            if element := _cast_to(node, match) if node.op == ops.Cast else bound.get(variable, 0):
                 types[v] = element
     return asked
 
@@ -258,7 +259,7 @@ def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
             return f"{node.op_type} of opset {opset} cannot compute its {name}"
     while node.input and not node.input[-1]:
         del node.input[-1]
-    if node.op_type == "Split" and "num_outputs" not in old.attributes:
+    if node.op_type == ops.Split and "num_outputs" not in old.attributes:
         set_attribute(node, "num_outputs", None)
     return _not_in_opset(node.op_type, node.domain, len(node.input), {a.name for a in node.attribute}, opset)
 
@@ -269,7 +270,7 @@ def not_in_opset(node: PatternNode, opset: int) -> str | None:
 
 
 def _not_in_opset(op: str, domain: str, inputs: int, attributes: Set[str], opset: int) -> str | None:
-    if domain or op == "Constant":
+    if domain or op == ops.Constant:
         return None
     found = schema.find(op, "", opset)
     if found is None:

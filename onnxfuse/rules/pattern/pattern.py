@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.model import schema
 from onnxfuse.rules.pattern import expression
 from onnxfuse.support import bounded_text as model_text
@@ -79,7 +79,7 @@ class PatternNode:
     @cached_property
     def constant(self) -> np.ndarray | None:
         """Required value of a Constant node, None for other operators."""
-        if self.op != "Constant" or not self.attributes:
+        if self.op != ops.Constant or not self.attributes:
             return None
         (value,) = self.attributes.values()
         return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
@@ -124,7 +124,7 @@ class Pattern:
     def first(self) -> tuple[int, frozenset[str]] | None:
         """The root's first input that the pattern computes, and the operators that may compute it; None for any."""
         for index, name in enumerate(self.root.inputs):
-            if name and (node := self.producer(name)) is not None and node.op != "Constant":
+            if name and (node := self.producer(name)) is not None and node.op != ops.Constant:
                 operators = _last(node, node.outputs.index(name))
                 return None if operators is None else (index, operators)
         return None
@@ -147,7 +147,9 @@ class Pattern:
     @cached_property
     def least(self) -> int:
         """Number of operators with the shortest spelling of each part; constants do not count."""
-        return sum(min((a.pattern.least for a in n.alternatives), default=1) for n in self.nodes if n.op != "Constant")
+        return sum(
+            min((a.pattern.least for a in n.alternatives), default=1) for n in self.nodes if n.op != ops.Constant
+        )
 
     @cached_property
     def ends(self) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxfuse.cuda import TensorMap
+from onnxfuse.cuda import TensorMapSpec
 from onnxfuse.runtime.engine import abi
-from onnxfuse.runtime.engine.launch import Launch, Planner, Program, Row, Shape, Varied
+from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, Planner, Row, Shape, Varied
 from onnxfuse.support.errors import OnnxfuseError
 
 MAP_BYTES = 128
@@ -69,7 +69,7 @@ class Engine:
         """Release the planners of these ops after the last session that used them has been destroyed."""
         self.library.onnxfuse_close(ops)
 
-    def encoded_tensor_maps(self, maps: Iterable[TensorMap], addresses: Sequence[int]) -> bytes:
+    def encoded_tensor_maps(self, maps: Iterable[TensorMapSpec], addresses: Sequence[int]) -> bytes:
         """Return the encoded tensor maps (128 bytes each) that a launch passes between its pointers and its parameters.
 
         `addresses`: the kernel's pointers, inputs before outputs. Raises RuntimeError with the driver's message.
@@ -97,7 +97,7 @@ class Engine:
         """Reset every count to zero."""
         self.library.onnxfuse_reset_counts()
 
-    def evaluated(self, program: Program, shapes: Iterable[Shape]) -> dict[str, Any] | None:
+    def evaluated(self, program: LaunchProgram, shapes: Iterable[Shape]) -> dict[str, Any] | None:
         """Evaluate a launch program for these shapes; return the launch's fields, or None if it defers to the planner.
 
         Raises RuntimeError if the bytes are not a program of this version.
@@ -130,7 +130,7 @@ class Engine:
             shapes = tuple(tuple(s.at[: s.count]) for s in asked.shapes[: asked.shape_count])
             plan: Planner = self.objects.held[planner]
             launch = plan(shapes, bool(asked.aligned), asked.device, _varied(asked, shapes))
-            if isinstance(launch, Program):
+            if isinstance(launch, LaunchProgram):
                 self.library.onnxfuse_reply_program(reply, self._program(launch))
                 return
             program = None if launch.program is None else self._program(launch.program)
@@ -141,7 +141,7 @@ class Engine:
     def _scratch(self, owner: int, size: int, reply: int) -> None:
         def answer() -> None:
             held = self.objects.held[owner]
-            room = held if isinstance(held, Launch) else held(size)
+            room = held if isinstance(held, LaunchArguments) else held(size)
             self.library.onnxfuse_reply_scratch(reply, room.scratch(), self.objects.hand_over(room))
 
         self._answered(reply, answer)
@@ -170,7 +170,7 @@ class Engine:
             planner=self.objects.hand_over(row.planner),
         )
 
-    def _launch(self, launch: Launch) -> abi.Launch:
+    def _launch(self, launch: LaunchArguments) -> abi.Launch:
         maps = [_tensor_map(m) for m in launch.tensor_maps]
         return abi.sized(
             abi.Launch,
@@ -193,7 +193,7 @@ class Engine:
             then_count=len(launch.then),
         )
 
-    def _program(self, program: Program) -> abi.Program:
+    def _program(self, program: LaunchProgram) -> abi.Program:
         kernels = [
             abi.Kernel(k.function, k.early, None if k.module is None else self.objects.hand_over(k.module))
             for k in program.kernels
@@ -254,7 +254,7 @@ def _varied(asked: abi.Question, shapes: Sequence[Shape]) -> Varied | None:
     return tuple(flags)
 
 
-def _tensor_map(m: TensorMap) -> abi.TensorMap:
+def _tensor_map(m: TensorMapSpec) -> abi.TensorMap:
     rank, window = len(m.extents), m.window
     struct = abi.TensorMap(
         m.pointer, m.dtype, m.to_tf32, rank, m.offset, tuple(m.extents), tuple(m.strides), tuple(m.box),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from onnxfuse.cuda import TensorMap
+from onnxfuse.cuda import TensorMapSpec
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchArguments:
     """Everything `cuLaunchKernelEx` needs, except the pointers."""
 
     function: int
@@ -29,7 +29,7 @@ class Launch:
     """By-value parameter struct, passed after the input and output pointers and any tensor maps."""
     output_shapes: tuple[Shape, ...]
     """One shape per output, in order."""
-    tensor_maps: tuple[TensorMap, ...]
+    tensor_maps: tuple[TensorMapSpec, ...]
     """Tensor maps, encoded for every launch and passed by value together between the pointers and the parameters."""
     scratch_bytes: int
     """Bytes of scratch memory shared by successive launches on a stream, its pointer after the outputs; 0 = none, no
@@ -44,20 +44,20 @@ class Launch:
     interim: bool = False
     """Use this fallback launch for one run only and ask the planner again for the next. Requires no stateful scratch
     memory."""
-    then: tuple[Launch, ...] = ()
+    then: tuple[LaunchArguments, ...] = ()
     """Subsequent launches on the same pointers."""
-    program: Program | None = None
+    program: LaunchProgram | None = None
     """Program that the engine evaluates for further shapes before it asks the planner; None: no new program."""
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LoadedKernel:
     """A loaded kernel that a launch program can launch."""
 
     function: int
     """The `CUfunction`."""
     early: bool
-    """See `Launch.early`."""
+    """See `LaunchArguments.early`."""
     module: object
     """Keeps the module of `function` loaded."""
 
@@ -67,18 +67,18 @@ class Rooms:
     """Scratch memory of launches that a program computes."""
 
     scratch: Callable[[], int]
-    """See `Launch.scratch`."""
+    """See `LaunchArguments.scratch`."""
 
 
 @dataclass(frozen=True)
-class Program:
+class LaunchProgram:
     """A launch program: computes launches for a family of shapes, on one device and for one pointer alignment."""
 
     family: int
     """Family identifier: the next program with the same identifier replaces this one."""
     tape: bytes
     """Bytes of the program, as written by `onnxfuse.cuda.launch_programs.tape`."""
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[LoadedKernel, ...]
     """Kernels by their index in the tape."""
     apart: tuple[tuple[int, ...], ...]
     """Shapes that are left to the planner, each in the encoding of `words_of`."""
@@ -94,7 +94,7 @@ def words_of(shapes: Sequence[Shape]) -> tuple[int, ...]:
 Varied = tuple[tuple[bool, ...], ...]
 """Per input and axis, whether the extent has varied between runs of the same node."""
 
-Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], Launch | Program]
+Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], LaunchArguments | LaunchProgram]
 """(input shapes, all pointers 16-byte aligned?, device, varying extents; None for a node's first shapes) -> a launch,
 or a program that computes it.
 

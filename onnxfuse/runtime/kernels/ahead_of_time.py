@@ -22,7 +22,7 @@ from onnxfuse.cuda.planning.measurements import key, variant_name
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape
-from onnxfuse.runtime.kernels.packs import Packed
+from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.onnx_inference import may_multiply
@@ -50,7 +50,7 @@ class AheadOfTime:
         model: onnx.ModelProto,
         ops: Mapping[str, FusedOp],
         variants: Variants,
-        packed: Packed | None = None,
+        packed: LoadedPack | None = None,
     ) -> None:
         self.model, self.ops, self.variants, self.packed = shell(model), ops, variants, packed
         self.stopped = False

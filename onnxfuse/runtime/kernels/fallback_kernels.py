@@ -6,7 +6,7 @@ from dataclasses import replace
 from onnxfuse import cuda
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.engine.launch import Launch, Shape
+from onnxfuse.runtime.engine.launch import LaunchArguments, Shape
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.loading import load
 
@@ -19,16 +19,16 @@ class FallbackKernels:
 
     def __init__(self, op: FusedOp, ahead: AheadOfTime) -> None:
         self.op, self.ahead = op, ahead
-        self.serving: dict[Asked, tuple[Launch, Future[LaunchPlan | None]]] = {}
+        self.serving: dict[Asked, tuple[LaunchArguments, Future[LaunchPlan | None]]] = {}
         self.compiling: dict[tuple[cuda.KernelSource, int], Future[LaunchPlan | None]] = {}
 
-    def known(self, asked: Asked) -> Launch | None:
+    def known(self, asked: Asked) -> LaunchArguments | None:
         """Return the fallback launch in use for these shapes; None if the preferred kernel is ready or there is no
         fallback."""
         launch, compiled = self.serving.get(asked, (None, None))
         return None if compiled is None or compiled.done() else launch
 
-    def instead(self, plan: LaunchPlan, asked: Asked, tuning: TileTuning) -> Launch | None:
+    def instead(self, plan: LaunchPlan, asked: Asked, tuning: TileTuning) -> LaunchArguments | None:
         """Return a launch to use while another thread compiles the kernels of `plan`; None if no fallback exists."""
         shapes, aligned, device = asked
         compiled = self.compiling.get((plan.kernel, device))

@@ -4,22 +4,22 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
 from onnxfuse.cuda.planning.measurements import changed, extents, key, variant_name
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.engine.launch import Launch, Planner, Program, Shape, Varied
+from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, Planner, Shape, Varied
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.fallback_kernels import FallbackKernels
 from onnxfuse.runtime.kernels.loading import load
-from onnxfuse.runtime.kernels.packs import Packed
+from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.programs import Programs
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
 
-RESHAPING = frozenset({"Expand", "Reshape"})
+RESHAPING = frozenset({ops.Expand, ops.Reshape})
 """Operators whose second input is a target shape, which ONNX Runtime reads on the CPU."""
 
 
@@ -60,7 +60,7 @@ def planner(
     op: FusedOp,
     variants: Variants = lambda device: {},
     ahead: AheadOfTime | None = None,
-    packed: Packed | None = None,
+    packed: LoadedPack | None = None,
     *,
     waits: bool = True,
 ) -> Planner:
@@ -79,7 +79,7 @@ def planner(
 
     def launch(
         input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None
-    ) -> Launch | Program:
+    ) -> LaunchArguments | LaunchProgram:
         asked = (input_shapes, aligned, device)
         if interim is not None and (serving := interim.known(asked)) is not None:
             return serving
@@ -126,8 +126,8 @@ def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: TileTuning
 
 
 def general(
-    op: FusedOp, input_shapes: tuple[Shape, ...], device: int, packed: Packed | None, why: KernelError
-) -> Launch:
+    op: FusedOp, input_shapes: tuple[Shape, ...], device: int, packed: LoadedPack | None, why: KernelError
+) -> LaunchArguments:
     """Return the launch of the general kernel, which accepts all shapes, from the pack if it has one; a warning says
     why."""
     plan = cuda.general(op, input_shapes, cuda.arch_of(device))

@@ -4,15 +4,15 @@ from typing import Any
 
 from onnxfuse import cuda
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.runtime.engine.launch import Launch
+from onnxfuse.runtime.engine.launch import LaunchArguments
 from onnxfuse.runtime.kernels.programs import rooms
 
 
-def load(plan: LaunchPlan, device: int, function: Any = None) -> Launch:
+def load(plan: LaunchPlan, device: int, function: Any = None) -> LaunchArguments:
     """Compile and load the kernels of a plan, except the function shared by all of its launches if that is
     passed in."""
     given, function = function, function or cuda.load(plan.kernel, device)
-    return Launch(
+    return LaunchArguments(
         function=function.kernel.ptr,
         grid=plan.grid,
         block=plan.block,

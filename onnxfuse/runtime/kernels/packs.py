@@ -19,7 +19,7 @@ from onnxfuse.files import external
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.engine.cuda_provider import outside_captures
-from onnxfuse.runtime.engine.launch import Kernel, Program, Shape, words_of
+from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Shape, words_of
 from onnxfuse.runtime.kernels.programs import next_number, rooms
 from onnxfuse.support.errors import KernelError, ModelError
 from onnxfuse.support.plurals import plural
@@ -28,7 +28,7 @@ Kernels = str | Path | Literal[False] | None
 """Path of a pack; None: the one next to the model, if any; False: none."""
 
 
-def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) -> Packed | None:
+def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) -> LoadedPack | None:
     """Return the kernel pack for a session with these ops as kernels; None if there is none.
 
     `model`: its file, if it has one. A pack that is damaged, of another version, or for other ops is reported in a
@@ -62,7 +62,7 @@ def _place(model: Path | None, kernels: Kernels) -> Path | None:
     return None if kernels is False else Path(kernels)
 
 
-def _of_ops(pack: KernelPack, ops: Mapping[str, FusedOp], model: Path | None) -> Packed | None:
+def _of_ops(pack: KernelPack, ops: Mapping[str, FusedOp], model: Path | None) -> LoadedPack | None:
     """Return the pack restricted to the ops of the model."""
     if pack.head.planners.hex() != stored.planners():
         _warn(pack.path, "was made by another version of onnxfuse, whose kernels are not these", model)
@@ -75,7 +75,7 @@ def _of_ops(pack: KernelPack, ops: Mapping[str, FusedOp], model: Path | None) ->
     if len(mine) < len(ops):
         missing = sorted(set(ops) - set(mine))
         _warn(pack.path, f"lacks {len(missing)} of {plural(ops, 'fused op')}, such as {missing[0]}", model)
-    return Packed(pack, mine, model)
+    return LoadedPack(pack, mine, model)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class _Here:
     """Set once a kernel could not be loaded: the pack is not used any more."""
 
 
-class Packed:
+class LoadedPack:
     """A kernel pack as used by one session, or by all sessions with the same options."""
 
     def __init__(self, pack: KernelPack, ops: Mapping[str, PackEntry], model: Path | None) -> None:
@@ -107,7 +107,7 @@ class Packed:
         device: int,
         apart: Sequence[tuple[Shape, ...]] = (),
         variant: str = "",
-    ) -> Program | None:
+    ) -> LaunchProgram | None:
         """Return the program that covers these shapes, with its kernels loaded.
 
         None if the pack has none. `apart`: shapes that a program covers only in the variant that was measured fastest
@@ -130,7 +130,7 @@ class Packed:
                 return None
             words = () if variant else tuple(map(words_of, apart))
             found = tuple(_kernel(here.loaded.get(k), here.early) for k in one.kernels)
-            return Program(number, one.tape, found, words, partial(rooms, device=device))
+            return LaunchProgram(number, one.tape, found, words, partial(rooms, device=device))
         return None
 
     def has(self, ops: Collection[str], device: int) -> bool:
@@ -219,16 +219,16 @@ class Packed:
             here.loaded[number] = cuda.load_image(image, kernel.digest, kernel.entry, device)
 
 
-def _kernel(function: Any, early: bool) -> Kernel:
+def _kernel(function: Any, early: bool) -> LoadedKernel:
     """Return a kernel for the engine; one that is not loaded yet is loaded when a shape needs it."""
-    return Kernel(0 if function is None else function.kernel.ptr, early, function)
+    return LoadedKernel(0 if function is None else function.kernel.ptr, early, function)
 
 
 def _launched(one: StoredProgram, shapes: tuple[Shape, ...]) -> list[int] | None:
     """Return the indices of the kernels that a program launches for these shapes; None if it does not cover them."""
-    numbered = tuple(Kernel(n + 1, False, None) for n in range(len(one.kernels)))
+    numbered = tuple(LoadedKernel(n + 1, False, None) for n in range(len(one.kernels)))
     try:
-        found = bridge().evaluated(Program(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
+        found = bridge().evaluated(LaunchProgram(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
     except RuntimeError as fault:  # the engine checks every word of a program on receipt
         raise PackError(f"is damaged: {fault}") from None
     return None if found is None else sorted(set(_functions(found)))

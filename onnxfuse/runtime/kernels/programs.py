@@ -12,7 +12,7 @@ from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.engine.launch import Kernel, Program, Rooms, Shape, Varied, words_of
+from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Rooms, Shape, Varied, words_of
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.expressions import UnansweredError
 
@@ -52,7 +52,7 @@ class Programs:
         varied: Varied,
         plan: LaunchPlan,
         apart: Sequence[tuple[Shape, ...]],
-    ) -> Program | None:
+    ) -> LaunchProgram | None:
         """Return the program for the family of these shapes, recorded from `plan`; None if there is no new one.
 
         `apart`: shapes that no program covers.
@@ -85,7 +85,7 @@ class Programs:
             return None
         if is_new:
             cuda.keep_family(self.op, mine.family, aligned, cuda.arch_of(device))
-        return Program(
+        return LaunchProgram(
             mine.number,
             tape,
             tuple(self._kernel(k, device) for k in mine.family.kernels),
@@ -93,12 +93,12 @@ class Programs:
             partial(rooms, device=device),
         )
 
-    def _kernel(self, source: cuda.KernelSource, device: int) -> Kernel:
+    def _kernel(self, source: cuda.KernelSource, device: int) -> LoadedKernel:
         early = cuda.arch_of(device).starts_early
         if not cuda.is_compiled(source, device):  # compiled on demand: the planner is asked again
-            return Kernel(0, early, None)
+            return LoadedKernel(0, early, None)
         function = cuda.load(source, device)
-        return Kernel(function.kernel.ptr, early, function)
+        return LoadedKernel(function.kernel.ptr, early, function)
 
 
 def rooms(size: int, device: int) -> Rooms:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import onnx
 import onnxruntime
 
+from onnxfuse import ops
 from onnxfuse.files.external import elements_of
 from onnxfuse.graph.concrete_shapes import open_dims
 from onnxfuse.graph.graph import Node
@@ -35,7 +36,7 @@ Kind = Literal["control flow", "no kernel", "copied shape", "waits", "read at ca
 COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 """Copy nodes that ONNX Runtime inserts between CPU and GPU nodes."""
 
-WAITS = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
+WAITS = frozenset({ops.Compress, ops.NonMaxSuppression, ops.NonZero})
 """Operators whose CUDA kernels synchronize to learn the size of their output, which invalidates a capture."""
 
 INSERTED = "InsertedPrecisionFreeCast"
@@ -140,9 +141,9 @@ class _Names:
     """Map from nodes of a session's graph to nodes of the caller's model."""
 
     def __init__(self, light: onnx.ModelProto) -> None:
-        ops = fused_ops(light)
-        fused = [n for n in light.graph.node if n.domain == DOMAIN and n.op_type in ops]
-        self.nodes = {n.name: replaced_nodes(n, ops[n.op_type]) for n in fused}
+        by_name = fused_ops(light)
+        fused = [n for n in light.graph.node if n.domain == DOMAIN and n.op_type in by_name]
+        self.nodes = {n.name: replaced_nodes(n, by_name[n.op_type]) for n in fused}
         self.ops: dict[str, tuple[str, ...]] = {}
         for n in fused:
             self.ops[n.op_type] = (*self.ops.get(n.op_type, ()), *self.nodes[n.name])

@@ -18,7 +18,7 @@ from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 from onnxfuse.runtime.engine.launch import Row
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.loader import may_alias, no_kernel, no_plan, on_host, planner
-from onnxfuse.runtime.kernels.packs import Kernels, Packed, pack_of
+from onnxfuse.runtime.kernels.packs import Kernels, LoadedPack, pack_of
 from onnxfuse.runtime.kernels.variants import Variants, variants_of
 from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, path_of, read
 from onnxfuse.runtime.sessions.shape_math import shape_math
@@ -198,6 +198,6 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, ahead: AheadOfTime, packed: Packed | None, waits: bool) -> Row:
+def _row(op: FusedOp, variants: Variants, ahead: AheadOfTime, packed: LoadedPack | None, waits: bool) -> Row:
     answers = planner(op, variants, ahead, packed, waits=waits)
     return Row(op.name, op.inputs, op.outputs, may_alias(op), answers, on_host(op))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import onnx
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import SMALL, leaves_on_host
@@ -55,7 +56,7 @@ def _found(
 
     for node, like in zip(graph.node, typed.node, strict=True):
         inputs = {v for v in node.input if v}
-        if node.op_type == "Constant" and not node.domain:
+        if node.op_type == ops.Constant and not node.domain:
             constants |= {node.output[0]}
             small |= {node.output[0]} if _held(node) <= SMALL else set()
         elif inputs and inputs <= constants and not is_random(node) and not any(True for _ in bodies(node)):

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import runtime
+from onnxfuse import ops, runtime
 from onnxfuse.files import io
 from onnxfuse.model.precision_record import read as read_lowered
 from onnxfuse.shapes.inference import inferred
@@ -62,7 +62,7 @@ from onnxfuse.verification.variants.float32_twin import Wide, step_of_half
 from onnxfuse.verification.variants.perturbed import chooses, on_perturbed_tables, on_perturbed_weights
 from onnxfuse.verification.variants.variant import Arrays
 
-NOTHING_IN = {"SequenceEmpty": LENGTH, "Optional": PRESENT}
+NOTHING_IN = {ops.SequenceEmpty: LENGTH, ops.Optional: PRESENT}
 """Operators whose omitted input yields an empty value, and the message for it."""
 
 

@@ -19,13 +19,14 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 from onnxfuse.runtime.sessions.placement import node_counts
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, sizes_of
 from onnxfuse.verification.run import sessions
 
-COMPARISONS = named(Trait.COMPARISON) | {"Mod", "Where"}
+COMPARISONS = named(Trait.COMPARISON) | {ops.Mod, ops.Where}
 """Operators whose constants are likely thresholds."""
 COUNTS = (0, 1, 2, 7)
 """Additional values of a selector: a Loop of no, one or several iterations."""
@@ -196,13 +197,13 @@ def compared_constants(graph: GraphProto) -> set[float]:
             note(tensor.name, tensor)
         for node in inner.node:
             for attribute in node.attribute:
-                if node.op_type == "Constant" and attribute.name == "value":
+                if node.op_type == ops.Constant and attribute.name == "value":
                     note(node.output[0], attribute.t)
-                elif node.op_type == "Constant" and attribute.name in ("value_int", "value_float"):
+                elif node.op_type == ops.Constant and attribute.name in ("value_int", "value_float"):
                     constants[node.output[0]] = float(onnx.helper.get_attribute_value(attribute))
             # A comparison may read its constant through a Cast.
             read.extend(node.input if node.op_type in COMPARISONS else ())
-            if node.op_type in ("Cast", "Identity", "Unsqueeze", "Squeeze") and node.input[0] in constants:
+            if node.op_type in (ops.Cast, ops.Identity, ops.Unsqueeze, ops.Squeeze) and node.input[0] in constants:
                 constants[node.output[0]] = constants[node.input[0]]
             for _, body in _graphs(node):
                 walk(body)
@@ -216,7 +217,7 @@ def _marked(graph: GraphProto, numbers: Iterator[int]) -> Iterator[Body]:
     for node in graph.node:
         for attribute, body in _graphs(node):
             own = f"{attribute} of {node.op_type} '{node.name or next(iter(node.output), '')}'"
-            working = sum(n.op_type != "Constant" for n in body.node)
+            working = sum(n.op_type != ops.Constant for n in body.node)
             if working:
                 number = next(numbers)
                 # Nested bodies are reported by the original names of their nodes: yield them first.

@@ -50,7 +50,7 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
 
 
 @dataclass(frozen=True)
-class Span:
+class IntegerRange:
     """Integers from `low` to `high`, inclusive."""
 
     low: CountedExtent
@@ -75,7 +75,7 @@ class InputValues:
     """`within`: integers in every span. `each`: a span per element, aligned at the last element. `axes`: distinct
     integers out of `choices`. `parts`: integers that sum to the end of the first span. `target`: a Reshape target.
     `mask`: zeros and ones. `fitted`: computed by `fitted`."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[IntegerRange, ...] = ()
     choices: tuple[int, ...] = ()
     real: bool = False
     """Whether values between two integers are valid, too."""

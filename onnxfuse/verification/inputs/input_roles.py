@@ -8,37 +8,39 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
-from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, Site, Span
+from onnxfuse.verification.inputs.counted_extents import CountedExtent, Fitted, InputValues, IntegerRange, Site
 from onnxfuse.verification.inputs.counting_inputs import ENTRIES
 from onnxfuse.verification.inputs.one_hot_ids import Ranges, ranges
 
 CARRIERS = frozenset(
-    {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Expand", "Slice", "Concat", "Tile",
-     "Split", "Max", "Min", "Abs", "Gather", "GatherElements", "GatherND"}
+    {ops.Cast, ops.Reshape, ops.Unsqueeze, ops.Squeeze, ops.Flatten, ops.Identity, ops.Transpose, ops.Expand,
+     ops.Slice, ops.Concat, ops.Tile, ops.Split, ops.Max, ops.Min, ops.Abs, ops.Gather, ops.GatherElements,
+     ops.GatherND}
 )  # fmt: skip
 """Operators that forward the values of their first input."""
 
 OWNERS = frozenset({"", "ai.onnx", "com.microsoft"})
 """Domains whose operators are known by name; an Add of another domain is not known to add."""
 
-SHIFTERS = {"Add": 1, "Sub": -1}
+SHIFTERS: dict[str, int] = {ops.Add: 1, ops.Sub: -1}
 """Operators that forward values shifted by a constant second operand, and the sign of the shift."""
 
-SUM = "ReduceSum"
+SUM = ops.ReduceSum
 """The operator that turns a mask into lengths."""
 
-ALIGNED = named(Trait.VIEW) | {"Cast", "Abs"}
+ALIGNED = named(Trait.VIEW) | {ops.Cast, ops.Abs}
 """Those that preserve the position of every element."""
 
 COMPARISONS = named(Trait.COMPARISON)
 
-TESTERS = frozenset({"Not", "And", "Or", "Xor", "Where", "If"})
+TESTERS = frozenset({ops.Not, ops.And, ops.Or, ops.Xor, ops.Where, ops.If})
 """Operators that test a value, equivalent to comparisons with 0, 1 or a computed value."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL)
@@ -50,7 +52,7 @@ class Role:
 
     kind: str
     """`number` for any value, `mask`, or a kind of `Numbers`."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[IntegerRange, ...] = ()
     """For `within`: the values must lie in all of them. Otherwise as in `Numbers`."""
     choices: tuple[int, ...] = ()
     """For `number`: constants that the values are compared with. Otherwise as in `Numbers`."""
@@ -132,7 +134,7 @@ class _Scope:
 
 
 def _role(name: str, graph: _Scope) -> Role:
-    spans: list[Span] = []
+    spans: list[IntegerRange] = []
     special: list[Role] = []
     compared = set[int]()
     tested, real = False, True
@@ -167,23 +169,23 @@ def _role(name: str, graph: _Scope) -> Role:
     return Role("mask") if tested else Role("number", choices=tuple(sorted(compared)))
 
 
-def _moved(span: Span, shift: int) -> Span:
+def _moved(span: IntegerRange, shift: int) -> IntegerRange:
     """Return the values such that adding `shift` yields these; non-negative if these are."""
     low = span.low - shift
     if not low.terms and span.low.plus >= 0:
         low = CountedExtent((), max(0, low.plus))
-    return Span(low, span.high - shift)
+    return IntegerRange(low, span.high - shift)
 
 
-def _one_hot(use: _Use, known: Ranges) -> Span | None:
+def _one_hot(use: _Use, known: Ranges) -> IntegerRange | None:
     """Return the range that the value is compared with for equality; None if there is none."""
-    if use.node.op_type != "Equal" or use.node.domain or use.node.input[1 - use.position] not in known:
+    if use.node.op_type != ops.Equal or use.node.domain or use.node.input[1 - use.position] not in known:
         return None
     first, end = known[use.node.input[1 - use.position]]
-    return Span(CountedExtent((), first), CountedExtent((), end - 1))
+    return IntegerRange(CountedExtent((), first), CountedExtent((), end - 1))
 
 
-PART_OF_A_SIZE = Span(CountedExtent((), 1), CountedExtent((), 4))
+PART_OF_A_SIZE = IntegerRange(CountedExtent((), 1), CountedExtent((), 4))
 """A value that is concatenated with others into a shape."""
 
 
@@ -232,11 +234,11 @@ def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
     node = use.node
     if node.op_type == SUM and use.position == 0:
         return 0
-    if node.op_type in CARRIERS and (use.position == 0 or node.op_type in ("Concat", "Max", "Min")):
+    if node.op_type in CARRIERS and (use.position == 0 or node.op_type in (ops.Concat, ops.Max, ops.Min)):
         return 0
-    if node.op_type == "Where" and use.position > 0:
+    if node.op_type == ops.Where and use.position > 0:
         return 0
-    if node.op_type in SHIFTERS and (use.position == 0 or node.op_type == "Add"):
+    if node.op_type in SHIFTERS and (use.position == 0 or node.op_type == ops.Add):
         other = numbers.get(node.input[1 - use.position])
         return None if other is None else SHIFTERS[node.op_type] * other
     return None
@@ -255,7 +257,7 @@ def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the constants of the main graph that are short integer vectors."""
     tensors = {t.name: t for t in model.graph.initializer}
     for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+        if node.op_type == ops.Constant and node.attribute and node.attribute[0].HasField("t"):
             tensors[node.output[0]] = node.attribute[0].t
     whole = (TensorProto.INT32, TensorProto.INT64)
     few = {
@@ -292,5 +294,5 @@ def _compared(use: _Use, numbers: Mapping[str, int]) -> int | None:
 
 def _is_test(use: _Use) -> bool:
     if use.node.op_type in TESTERS | COMPARISONS:
-        return use.node.op_type != "Where" or use.position == 0
-    return use.node.op_type == "Cast" and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)
+        return use.node.op_type != ops.Where or use.position == 0
+    return use.node.op_type == ops.Cast and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)

@@ -11,13 +11,14 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.ops import Trait, named
 
 MOST = 1 << 24
 """Largest constant that is examined, in elements."""
 
-CARRIERS = named(Trait.VIEW) | {"Cast", "Transpose", "Expand", "Tile"}
+CARRIERS = named(Trait.VIEW) | {ops.Cast, ops.Transpose, ops.Expand, ops.Tile}
 """Operators that preserve the values of a range in another shape."""
 
 Ranges = dict[str, tuple[int, int]]
@@ -36,13 +37,13 @@ def ranges(model: onnx.ModelProto) -> Ranges:
 
 
 def _add(node: NodeProto, found: Ranges, numbers: dict[str, float]) -> None:
-    if node.op_type == "Constant":
+    if node.op_type == ops.Constant:
         for attribute in node.attribute:
             if attribute.name == "value":
                 _note(node.output[0], attribute.t, found, numbers)
             elif attribute.name in ("value_int", "value_float", "value_ints", "value_floats"):
                 _note_array(node.output[0], np.asarray(onnx.helper.get_attribute_value(attribute)), found, numbers)
-    elif node.op_type == "Range" and all(name in numbers for name in node.input):
+    elif node.op_type == ops.Range and all(name in numbers for name in node.input):
         start, limit, step = (numbers[name] for name in node.input)
         if step == 1 and start == int(start) and limit > start + 1:
             found[node.output[0]] = (int(start), math.ceil(limit))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
 from onnxfuse.verification.inputs.col2im_sizes import demanded
@@ -87,7 +88,7 @@ def _candidates(
     All sequences have one size, and all images; or a single input has that size, and the others none, as the state of
     an LSTM.
     """
-    for sizes in (one for site in sites(model, "Col2Im") for one in demanded(site)):
+    for sizes in (one for site in sites(model, ops.Col2Im) for one in demanded(site)):
         named = {n: size for n, size in sizes.items() if n in free}
         if named:
             yield {name: named.get(name, 1) for name in free}, frozenset(named)
@@ -118,7 +119,7 @@ def _constants(model: onnx.ModelProto) -> list[int]:
         for tensor in graph.initializer:
             note(tensor)
         for node in graph.node:
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            if node.op_type == ops.Constant and node.attribute and node.attribute[0].HasField("t"):
                 note(node.attribute[0].t)
             for body in bodies(node):
                 walk(body)

@@ -16,6 +16,7 @@ import onnx
 from onnx import ModelProto, TypeProto, numpy_helper
 from onnxruntime import InferenceSession
 
+from onnxfuse import ops
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, filling, together
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
@@ -27,7 +28,7 @@ from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
 from onnxfuse.verification.compare.compare import compare, load
 from onnxfuse.verification.inputs.inputs import Case, Shapes, input_specs
 from onnxfuse.verification.localize.partition import (
-    Span,
+    Segment,
     aspects,
     differing,
     submodel,
@@ -60,7 +61,7 @@ inputs."""
 class NodeFault:
     """The first faulty window, as a pair of models with inputs."""
 
-    window: Span
+    window: Segment
     output: str
     why: str
     """What is wrong, in the words of `verify`."""
@@ -148,9 +149,9 @@ def faults(
     inputs: Arrays,
     providers: Sequence[str],
     progress: Progress = lambda step, done, total: None,
-    chosen: Collection[Span] | None = None,
+    chosen: Collection[Segment] | None = None,
     session: InferenceSession | None = None,
-    unseen: dict[Span, str] | None = None,
+    unseen: dict[Segment, str] | None = None,
 ) -> Iterator[tuple[NodeFault | None, int]]:
     """Yield for each window, in order, its fault or None, and how many have been examined.
 
@@ -179,7 +180,7 @@ def faults(
             yield _check(original, fused, window, given, outputs, providers, number), number
 
 
-def giving_inputs(original: ModelProto, every: Collection[Span], providers: Sequence[str]) -> InferenceSession:
+def giving_inputs(original: ModelProto, every: Collection[Segment], providers: Sequence[str]) -> InferenceSession:
     """Return a session of `original` that outputs every value that these windows read."""
     with with_outputs(original, dict.fromkeys(v for w in every for v in w.inputs)) as open_one:
         return sessions.low_memory_session(open_one, providers)
@@ -221,7 +222,7 @@ def _serialized(name: str, value: Any) -> bytes:
 def _check(
     original: ModelProto,
     fused: ModelProto,
-    window: Span,
+    window: Segment,
     given: Fed,
     outputs: Mapping[str, TypeProto],
     providers: Sequence[str],
@@ -258,7 +259,7 @@ def accuse(
     there = [original.graph.node[n] for n in window.original]
     base = Localization(
         guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
-        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != "Constant"),
+        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != ops.Constant),
         checked=fault.checked,
     )  # fmt: skip
     only = next(iter(suspects.values())) if len(suspects) == 1 else None
@@ -295,8 +296,8 @@ def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) ->
     """Return whether the body of a fused op has the original's operators; otherwise a rewrite preceded the fusion."""
     op = fused.graph.node[position].op_type
     bodies = [f.node for f in fused.functions if f.name == op and f.domain == DOMAIN]
-    inside = sorted(n.op_type for body in bodies for n in body if n.op_type != "Constant")
-    return inside == sorted(n.op_type for n in there if n.op_type != "Constant")
+    inside = sorted(n.op_type for body in bodies for n in body if n.op_type != ops.Constant)
+    return inside == sorted(n.op_type for n in there if n.op_type != ops.Constant)
 
 
 def _fused_op(
@@ -350,7 +351,7 @@ def _has_fault(
 
 
 def first_fault(
-    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Span]
+    original: ModelProto, fused: ModelProto, inputs: Arrays, providers: Sequence[str], chosen: Collection[Segment]
 ) -> NodeFault | None:
     """Return the first fault among these windows; one that crashes is faulty."""
 

@@ -29,7 +29,7 @@ from onnxfuse.verification.localize.bisect import (
     giving_inputs,
 )
 from onnxfuse.verification.localize.crashes import ChildRun, chosen_providers, surviving
-from onnxfuse.verification.localize.partition import Span, differing, windows
+from onnxfuse.verification.localize.partition import Segment, differing, windows
 from onnxfuse.verification.report.localization import Suspect
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -186,12 +186,12 @@ def _looked_at(
     fused: ModelProto,
     feeds: Sequence[Arrays],
     providers: Sequence[str],
-    waiting: Sequence[Span],
+    waiting: Sequence[Segment],
     progress: Progress,
 ) -> tuple[list[Wrong], tuple[str, ...]]:
     session = giving_inputs(original, waiting, providers)
     found = []
-    unseen: dict[Span, str] = {}
+    unseen: dict[Segment, str] = {}
     for arrays in feeds:
         looked_at = [
             fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session, unseen)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import bodies, captured
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
@@ -23,7 +24,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Span:
+class Segment:
     """The nodes of both models between the same values."""
 
     inputs: tuple[str, ...]
@@ -36,7 +37,7 @@ class Span:
     """Indices of the nodes in the fused model's graph."""
 
 
-def windows(original: ModelProto, fused: ModelProto) -> list[Span]:
+def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
     """Return the windows in which the models differ, in the order in which the fused model computes them.
 
     A window is as small as the shared names allow: from one node of the fused model back to the nearest shared values.
@@ -53,11 +54,11 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Span]:
         mine, read_here = theirs.cone(outputs, cuts)
         original_nodes, read_there = ours.cone(outputs, cuts)
         if ours.meaning(original_nodes) != theirs.meaning(mine):
-            found.append(Span(tuple(sorted(read_here | read_there)), outputs, tuple(original_nodes), tuple(mine)))
+            found.append(Segment(tuple(sorted(read_here | read_there)), outputs, tuple(original_nodes), tuple(mine)))
     return found
 
 
-def differing(original: ModelProto, fused: ModelProto, window: Span) -> list[int]:
+def differing(original: ModelProto, fused: ModelProto, window: Segment) -> list[int]:
     """Return the indices of the fused model's nodes in `window` that the original does not have there."""
     ours, theirs = _Index(original), _Index(fused)
     known = {ours.meaning([n]) for n in window.original}
@@ -142,7 +143,7 @@ class _Index:
         self.producer: dict[str, int] = {o: n for n, node in enumerate(self.nodes) for o in node.output if o}
         inputs = {i.name for i in model.graph.input} - set(self.weights)
         # A Constant counts as part of its readers, as a weight does.
-        self.values = inputs | {o for o, n in self.producer.items() if self.nodes[n].op_type != "Constant"}
+        self.values = inputs | {o for o, n in self.producer.items() if self.nodes[n].op_type != ops.Constant}
 
     def cone(self, outputs: Collection[str], cuts: Collection[str]) -> tuple[list[int], set[str]]:
         """Return the nodes that compute `outputs` from `cuts`, in order, and those of `cuts` that they read."""

@@ -20,6 +20,7 @@ import onnx
 from onnx import TensorProto
 from threadpoolctl import ThreadpoolController
 
+from onnxfuse import ops
 from onnxfuse.graph.randomness import random_node
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
@@ -183,10 +184,10 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
     total = 0
     for node in typed.graph.node:
         output = math.prod(extents.get(node.output[0], ()))
-        if node.op_type in ("MatMul", "Gemm") and extents.get(node.input[0]):
+        if node.op_type in (ops.MatMul, ops.Gemm) and extents.get(node.input[0]):
             transposed = any(a.name == "transA" and a.i for a in node.attribute)
             total += 2 * output * extents[node.input[0]][0 if transposed else -1]
-        elif node.op_type in ("Conv", "ConvTranspose"):
+        elif node.op_type in (ops.Conv, ops.ConvTranspose):
             weight = extents.get(node.input[1], [1])
             total += 2 * output * math.prod(weight[1:])
     return total

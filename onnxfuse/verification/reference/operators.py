@@ -19,7 +19,7 @@ from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS
 Array = npt.NDArray[Any]
 
 
-class Operator(OpRun):
+class ReferenceOperator(OpRun):
     """Base of an operator that knows the opset of its node. Attributes missing in the newest schema arrive as
     keywords."""
 
@@ -36,35 +36,35 @@ class Operator(OpRun):
 # ---- elementwise
 
 
-class Erf(Operator):
+class Erf(ReferenceOperator):
     """The error function, bit-identical to the C library's."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape).astype(x.dtype),)
 
 
-class Sigmoid(Operator):
+class Sigmoid(ReferenceOperator):
     """1 / (1 + exp(-x)); onnx's implementation separates the elements by sign, and is several times slower."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(1 / (1 + np.exp(-x))).astype(x.dtype),)
 
 
-class HardSwish(Operator):
+class HardSwish(ReferenceOperator):
     """x * clip(x / 6 + 1/2, 0, 1); in onnx's function body 1/6 is a float32 constant."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(x * np.clip(x / 6 + 0.5, 0, 1)),)
 
 
-class Softsign(Operator):
+class Softsign(ReferenceOperator):
     """x / (1 + |x|); onnx's implementation does not accept a scalar."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.asarray(x / (1 + np.abs(x))),)
 
 
-class Mean(Operator):
+class Mean(ReferenceOperator):
     """The mean of broadcast tensors; onnx's implementation accumulates in the shape of the first."""
 
     def _run(self, *x: Array) -> tuple[Array]:
@@ -74,7 +74,7 @@ class Mean(Operator):
 # ---- along axes
 
 
-class _Rows(Operator):
+class _Rows(ReferenceOperator):
     """An operator along one axis; before opset 13 along all axes from `axis` on, by default 1."""
 
     def _run(self, x: Array, axis: int | None = None) -> tuple[Array]:
@@ -118,7 +118,7 @@ def _largest(x: Array, axis: int) -> Array:
     return np.asarray(x.max(axis=axis, keepdims=True) if x.size else 0)
 
 
-class LpNormalization(Operator):
+class LpNormalization(ReferenceOperator):
     """x over the sum of its magnitudes, or over the root of the sum of its squares; 0 if that is 0."""
 
     def _run(self, x: Array, axis: int = -1, p: int = 2) -> tuple[Array]:
@@ -126,7 +126,7 @@ class LpNormalization(Operator):
         return (np.where(norm == 0, 0, x / np.where(norm == 0, 1, norm)).astype(x.dtype),)
 
 
-class MeanVarianceNormalization(Operator):
+class MeanVarianceNormalization(ReferenceOperator):
     """(x - mean) / (standard deviation + 1e-9); in onnx's function body the constant is float32."""
 
     def _run(self, x: Array, axes: Sequence[int] = (0, 2, 3)) -> tuple[Array]:
@@ -138,7 +138,7 @@ class MeanVarianceNormalization(Operator):
 # ---- norms over channels
 
 
-class BatchNormalization(Operator):
+class BatchNormalization(ReferenceOperator):
     """Normalized by the given statistics, then scaled and shifted; by batch statistics with `training_mode`, from opset
     14."""
 
@@ -167,7 +167,7 @@ class BatchNormalization(Operator):
         return (_normalized(x, own, spread, epsilon, scale, bias), *kept)[: len(self.onnx_node.output)]
 
 
-class GroupNormalization(Operator):
+class GroupNormalization(ReferenceOperator):
     """Normalized over the channels of a group and all positions; onnx's implementation rounds to float32 internally.
 
     Scale and bias are per group before opset 21, per channel from there on.
@@ -184,7 +184,7 @@ class GroupNormalization(Operator):
         return (y.reshape(x.shape) * _by_channel(scale, x.ndim) + _by_channel(bias, x.ndim),)
 
 
-class LRN(Operator):
+class LRN(ReferenceOperator):
     """x over a power of the sum of squares of neighboring channels."""
 
     def _run(self, x: Array, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Array]:
@@ -207,14 +207,14 @@ def _by_channel(a: Array, rank: int) -> Array:
 # ---- means and maxima over whole images
 
 
-class GlobalMaxPool(Operator):
+class GlobalMaxPool(ReferenceOperator):
     """The largest value of each channel; onnx's implementation supports two spatial axes only."""
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-class GlobalLpPool(Operator):
+class GlobalLpPool(ReferenceOperator):
     """The p-norm of each channel."""
 
     def _run(self, x: Array, p: int = 2) -> tuple[Array]:
@@ -224,7 +224,7 @@ class GlobalLpPool(Operator):
 # ---- movement
 
 
-class Pad(Operator):
+class Pad(ReferenceOperator):
     """Pads, or crops for negative widths; widths are an attribute before opset 11, for selected axes from 18 on."""
 
     def _run(
@@ -252,14 +252,14 @@ class Pad(Operator):
         return (np.pad(x[cut], grown, mode=how),)
 
 
-class GatherElements(Operator):
+class GatherElements(ReferenceOperator):
     """The elements at `indices` along an axis; `indices` may be shorter along the other axes."""
 
     def _run(self, x: Array, indices: Array, axis: int = 0) -> tuple[Array]:
         return (x[_places(x, indices, axis)],)
 
 
-class OneHot(Operator):
+class OneHot(ReferenceOperator):
     """The second of `values` at each index of a new axis, the first elsewhere; onnx's implementation rejects a depth of
     rank 1."""
 
@@ -270,7 +270,7 @@ class OneHot(Operator):
         return (np.where(numbers == places, values[1], values[0]).astype(values.dtype),)
 
 
-class Scatter(Operator):
+class Scatter(ReferenceOperator):
     """`x` with `updates` at `indices` along an axis: the name of ScatterElements in opsets 9 and 10."""
 
     def _run(self, x: Array, indices: Array, updates: Array, axis: int = 0) -> tuple[Array]:
@@ -288,7 +288,7 @@ def _places(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
 # ---- eight bits
 
 
-class DequantizeLinear(Operator):
+class DequantizeLinear(ReferenceOperator):
     """(x - zero) * scale: per tensor, per channel of an axis, from opset 21 on block-wise along one."""
 
     def _run(
@@ -355,7 +355,7 @@ def _overlaps(box: Array, others: Array) -> Array:
 # ---- bits
 
 
-class BitCast(Operator):
+class BitCast(ReferenceOperator):
     """Reinterprets the bits as another type, through float32 where the reference uses float64."""
 
     def _run(self, x: Array, to: int = 0) -> tuple[Array]:

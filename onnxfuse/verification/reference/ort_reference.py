@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, helper
 
+from onnxfuse import ops
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.verification.inputs.inputs import nudge
@@ -35,7 +36,7 @@ SPREAD = 16.0
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 """Exceptions of a session for an unknown operator, or an unsupported form."""
 
-TRIVIAL = frozenset({"Constant", "If"})
+TRIVIAL = frozenset({ops.Constant, ops.If})
 """Operators without a check of their own: the body of an If consists of others."""
 
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -264,12 +265,12 @@ def _with_carriers(alone: NodeProto, inputs: Sequence[Any], types: Sequence[Any]
         if x is not None and carrier(x.dtype) != x.dtype:
             alone.input[n] = f"narrow{n}"
             to = int(helper.np_dtype_to_tensor_dtype(x.dtype))
-            before.append(helper.make_node("Cast", [f"x{n}"], [alone.input[n]], to=to))
+            before.append(helper.make_node(ops.Cast, [f"x{n}"], [alone.input[n]], to=to))
     given = []
     for name, dtype in zip(alone.output, types, strict=False):
         if dtype is not None and carrier(dtype) != dtype:
             to = int(helper.np_dtype_to_tensor_dtype(carrier(dtype)))
-            after.append(helper.make_node("Cast", [name], [f"{name}.wide"], to=to))
+            after.append(helper.make_node(ops.Cast, [name], [f"{name}.wide"], to=to))
             given.append(f"{name}.wide")
         elif name:
             given.append(name)

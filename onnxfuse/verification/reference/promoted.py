@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.files.io import without_weights
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.custom_ops import is_custom
@@ -29,11 +30,11 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_pr
 """Attributes that hold an element type. `stash_type` is not among them: evaluators compute in the wider type anyway."""
 
 
-FLOAT_BY_DEFAULT = {
-    "HannWindow": "output_datatype",
-    "HammingWindow": "output_datatype",
-    "BlackmanWindow": "output_datatype",
-    "MelWeightMatrix": "output_datatype",
+FLOAT_BY_DEFAULT: dict[str, str] = {
+    ops.HannWindow: "output_datatype",
+    ops.HammingWindow: "output_datatype",
+    ops.BlackmanWindow: "output_datatype",
+    ops.MelWeightMatrix: "output_datatype",
 }
 """Operators whose output is float32 unless the attribute is present."""
 
@@ -71,12 +72,12 @@ def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
         for n, name in enumerate(node.input):
             if name in halves:
                 node.input[n] = _unused(f"{name}.half", taken)
-                nodes.append(helper.make_node("Cast", [name], [node.input[n]], to=halves[name]))
+                nodes.append(helper.make_node(ops.Cast, [name], [node.input[n]], to=halves[name]))
         nodes.append(node)
         for n, name in enumerate(node.output):
             if name and (name in halves or name not in declared):
                 node.output[n] = _unused(f"{name}.half", taken)
-                nodes.append(helper.make_node("Cast", [node.output[n]], [name], to=TensorProto.FLOAT))
+                nodes.append(helper.make_node(ops.Cast, [node.output[n]], [name], to=TensorProto.FLOAT))
     _replace(copy.graph, nodes)
 
 
@@ -108,15 +109,15 @@ def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> 
         for body in bodies(node):
             _round_graph(body, halves, taken)
         nodes.append(node)
-        if node.op_type == "Constant":
+        if node.op_type == ops.Constant:
             continue  # Its number is representable already, and some kernels require a Constant.
         for n, name in enumerate(node.output):
             if name not in halves:
                 continue
             exact, half = (_unused(f"{name}.{what}", taken) for what in ("exact", "half"))
             node.output[n] = exact
-            nodes.append(helper.make_node("Cast", [exact], [half], to=halves[name]))
-            nodes.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
+            nodes.append(helper.make_node(ops.Cast, [exact], [half], to=halves[name]))
+            nodes.append(helper.make_node(ops.Cast, [half], [name], to=TensorProto.FLOAT))
     _replace(graph, nodes)
 
 
@@ -162,7 +163,7 @@ def _widen_graph(graph: GraphProto, to: int, narrow: tuple[int, ...]) -> None:
 
 def _widen_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> None:
     for node in nodes:
-        if node.op_type == "ConstantOfShape" and not node.attribute:
+        if node.op_type == ops.ConstantOfShape and not node.attribute:
             node.attribute.append(onnx.helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float32))))
         unsaid = FLOAT_BY_DEFAULT.get(node.op_type)
         if unsaid is not None and all(a.name != unsaid for a in node.attribute):
@@ -172,12 +173,12 @@ def _widen_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> 
 
 
 def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow: tuple[int, ...]) -> None:
-    if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+    if node.op_type == ops.Constant and attribute.name in ("value_float", "value_floats"):
         # Constant<value_float> -> Constant<value>: only a tensor can hold the wider type.
         value = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
         attribute.CopyFrom(onnx.helper.make_attribute("value", numpy_helper.from_array(value)))
     # BitCast reinterprets bits of the type that it names.
-    if attribute.name in TYPE_ATTRIBUTES and attribute.i in narrow and node.op_type != "BitCast":
+    if attribute.name in TYPE_ATTRIBUTES and attribute.i in narrow and node.op_type != ops.BitCast:
         attribute.i = to
     if attribute.HasField("t"):
         attribute.t.CopyFrom(promote_tensor(attribute.t, to))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxfuse.verification.reference.operators import Operator
+from onnxfuse import ops
+from onnxfuse.verification.reference.operators import ReferenceOperator
 
 Array = npt.NDArray[Any]
 Activation = Callable[[Array], Array]
@@ -30,7 +31,7 @@ ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Any]]
 """By name: default alpha and beta, and the function of x, alpha and beta."""
 
 
-class _Recurrent(Operator):
+class _Recurrent(ReferenceOperator):
     """Common base: directions, lengths, layouts."""
 
     defaults: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ class _Recurrent(Operator):
 class RNN(_Recurrent):
     """f(x W + h R + b)."""
 
-    defaults = ("Tanh",)
+    defaults = (ops.Tanh,)
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
@@ -113,7 +114,7 @@ class RNN(_Recurrent):
 class GRU(_Recurrent):
     """Gates z and r, and the candidate state; reset applied before or after the product."""
 
-    defaults, gates = ("Sigmoid", "Tanh"), 3
+    defaults, gates = (ops.Sigmoid, ops.Tanh), 3
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
@@ -134,7 +135,7 @@ class GRU(_Recurrent):
 class LSTM(_Recurrent):
     """Gates i, o, f and the cell, with peepholes."""
 
-    defaults, gates = ("Sigmoid", "Tanh", "Tanh"), 4
+    defaults, gates = (ops.Sigmoid, ops.Tanh, ops.Tanh), 4
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from onnx.reference.ops.op_resize import Resize as OnnxResize
 
-from onnxfuse.verification.reference.operators import Operator
+from onnxfuse.verification.reference.operators import ReferenceOperator
 
 Array = npt.NDArray[Any]
 
 
-class Resize(Operator):
+class Resize(ReferenceOperator):
     """Nearest, linear and cubic interpolation; `antialias` falls back to onnx's implementation.
 
     The nearest pixel is determined in float32, as in ONNX Runtime: a coordinate halfway between two has no other
@@ -71,7 +71,7 @@ ONNX_RESIZE: Any = OnnxResize._run
 """onnx's implementation, for antialiasing."""
 
 
-class Upsample(Operator):
+class Upsample(ReferenceOperator):
     """Resize before opset 10; the scales are an attribute before opset 9."""
 
     def _run(
@@ -81,7 +81,7 @@ class Upsample(Operator):
         return (resized(x, list(range(x.ndim)), None, shares, mode, "asymmetric", "simple"),)
 
 
-class GridSample(Operator):
+class GridSample(ReferenceOperator):
     """The input at points of a grid in [-1, 1], of any rank; onnx's implementation rounds the points to float32.
 
     A point outside is reflected, or clamped to the border, before its neighbors are looked up, as in ONNX Runtime; not

@@ -13,6 +13,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import load_op
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model import custom_ops
 from onnxfuse.model.functions import called, functions_of
@@ -25,7 +26,7 @@ from onnxfuse.verification.run import sessions
 GUESSES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 """Input types tried if the type is unknown: acceptance by the operator decides."""
 
-UNIMPLEMENTED = frozenset({"MaxRoiPool"})
+UNIMPLEMENTED = frozenset({ops.MaxRoiPool})
 """ONNX operators missing both in onnx's reference and in ours."""
 
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)

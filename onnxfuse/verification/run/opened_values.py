@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from onnxfuse import ops
 from onnxfuse.verification.run.sessions import Arrays
 
 ELEMENTS = {"float": TensorProto.FLOAT, "double": TensorProto.DOUBLE}
@@ -57,23 +58,23 @@ def _sequence(found: Fed, name: str, entries: Sequence[np.ndarray], type_: str) 
     names = [f"{name}[{n}]" for n in range(len(entries))]
     found.tensors.update((n, np.asarray(x)) for n, x in zip(names, entries, strict=True))
     if names:
-        found.nodes.append(helper.make_node("SequenceConstruct", names, [name]))
+        found.nodes.append(helper.make_node(ops.SequenceConstruct, names, [name]))
     else:
-        found.nodes.append(helper.make_node("SequenceEmpty", [], [name], dtype=_element_type(type_)))
+        found.nodes.append(helper.make_node(ops.SequenceEmpty, [], [name], dtype=_element_type(type_)))
 
 
 def _optional(found: Fed, name: str, value: Any, type_: str) -> None:
     if value is None:
         element = helper.make_tensor_type_proto(_element_type(type_), None)
         proto = helper.make_sequence_type_proto(element) if type_.startswith("seq(") else element
-        found.nodes.append(helper.make_node("Optional", [], [name], type=proto))
+        found.nodes.append(helper.make_node(ops.Optional, [], [name], type=proto))
         return
     inner = f"{name}.value"
     if type_.startswith("seq("):
         _sequence(found, inner, value, type_)
     else:
         found.tensors[inner] = np.asarray(value)
-    found.nodes.append(helper.make_node("Optional", [inner], [name]))
+    found.nodes.append(helper.make_node(ops.Optional, [inner], [name]))
 
 
 def _element_type(type_: str) -> int:

@@ -14,12 +14,13 @@ normalized embeddings, attention maps and images of classes are excluded: `--top
 import onnx
 from onnx import NodeProto
 
+from onnxfuse import ops
 from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
 
-SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
-CARRIERS = frozenset({"Cast", "CastLike", "Identity", "QuantizeLinear", "DequantizeLinear"})
+SOFTMAX = frozenset({ops.Softmax, ops.LogSoftmax})
+CARRIERS = frozenset({ops.Cast, ops.CastLike, ops.Identity, ops.QuantizeLinear, ops.DequantizeLinear})
 """Operators that forward scores unchanged, or nearly."""
 MOVERS = named(Trait.RESHAPE)
 """Operators that forward them if the last axis is unchanged."""
@@ -45,7 +46,7 @@ def _are_scores(name: str, makers: dict[str, NodeProto], types: dict[str, ValueT
     while (node := makers.get(name)) is not None:
         if node.op_type in SOFTMAX:
             return _over_the_last_axis(node, _rank(types, name))
-        if node.op_type in ("MatMul", "Gemm"):
+        if node.op_type in (ops.MatMul, ops.Gemm):
             columns, read = _columns(types, name), _columns(types, node.input[0])
             if columns is None or columns < LINEAR_COLUMNS:
                 return False
@@ -54,13 +55,13 @@ def _are_scores(name: str, makers: dict[str, NodeProto], types: dict[str, ValueT
         keeps_columns = _columns(types, name) is not None and _columns(types, name) == _columns(types, node.input[0])
         if node.op_type in CARRIERS or (node.op_type in MOVERS and keeps_columns):
             name = node.input[0]
-        elif node.op_type in ("Add", "Mul", "Div") and len(node.input) == 2:
+        elif node.op_type in (ops.Add, ops.Mul, ops.Div) and len(node.input) == 2:
             ranks = [_rank(types, i) for i in node.input]
-            vector = 1 if node.op_type == "Add" else 0
+            vector = 1 if node.op_type == ops.Add else 0
             other = next((n for n, rank in enumerate(ranks) if rank is not None and rank <= vector), None)
             if other is None:
                 return False
-            biased |= node.op_type == "Add" and ranks[other] == 1
+            biased |= node.op_type == ops.Add and ranks[other] == 1
             name = node.input[1 - other]
         else:
             return False

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.reference.float64_reference import in_float32
@@ -139,7 +140,9 @@ def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 def _weights(model: onnx.ModelProto) -> set[tuple[int, int, int]]:
     """Return an order-independent fingerprint of half-precision weights: element counts, sums of their bits and
     squares."""
-    constants = [a.t for n in nodes_of(model.graph) for a in n.attribute if n.op_type == "Constant" and a.HasField("t")]
+    constants = [
+        a.t for n in nodes_of(model.graph) for a in n.attribute if n.op_type == ops.Constant and a.HasField("t")
+    ]
     found = set[tuple[int, int, int]]()
     for tensor in (*model.graph.initializer, *constants):
         if tensor.data_type in NARROWER[TensorProto.FLOAT]:

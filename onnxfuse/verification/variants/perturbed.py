@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from onnxfuse import ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.verification.inputs.inputs import nudge
 from onnxfuse.verification.reference.float64_reference import parameters
@@ -27,7 +28,7 @@ WHOLE = (TensorProto.FLOAT, TensorProto.DOUBLE)
 instead."""
 
 
-CHOOSING = frozenset({"ArgMax", "ArgMin", "Hardmax", "NonMaxSuppression", "TopK"})
+CHOOSING = frozenset({ops.ArgMax, ops.ArgMin, ops.Hardmax, ops.NonMaxSuppression, ops.TopK})
 """Operators that select by value: the choice between nearly equal candidates depends on rounding, and so does
 everything computed from it, such as the expert's result for a routed token."""
 
@@ -77,7 +78,7 @@ def _running(
 
 def with_perturbed_tables(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
     """Return a copy with the float tables read by Gathers perturbed by one ulp; None if there are none."""
-    tables = {node.input[0] for node in nodes_of(model.graph) if node.op_type == "Gather" and not node.domain}
+    tables = {node.input[0] for node in nodes_of(model.graph) if node.op_type == ops.Gather and not node.domain}
     return _nudged(model, lambda name, _: name in tables, seed)
 
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.files.io import without_weights
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.verification.reference.float64_reference import FLOAT64_PARAMETERS, parameters
@@ -37,6 +38,6 @@ def with_weights(model: onnx.ModelProto, weight: Callable[[str, TensorProto], Te
     copy = without_weights(model, lambda tensor: weight(tensor.name, tensor))
     for node in nodes_of(copy.graph):
         for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.HasField("t"):
+            if node.op_type == ops.Constant and attribute.HasField("t"):
                 attribute.t.CopyFrom(weight(node.output[0], attribute.t))
     return copy

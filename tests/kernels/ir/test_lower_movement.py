@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.lower_movement import Guard, lower
 from onnxfuse.codegen.program import movement_maps
-from onnxfuse.codegen.program.index_map import Bound, Digit, Index, Space, linear, merged, reshaped
+from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit, linear, merged, reshaped
 from onnxfuse.codegen.program.movement import Concatenated
 from onnxfuse.codegen.program.program import Apply, Constant, Input
 from onnxfuse.cuda import Arch
@@ -27,7 +27,7 @@ def value_of(index, place):
     """Return what an index is at a place of the space."""
     total = index.constant
     for atom, factor in index.terms:
-        if isinstance(atom, Digit):
+        if isinstance(atom, SpaceDigit):
             total += factor * place[atom.number]
         else:
             inner = value_of(atom.index, place)
@@ -96,7 +96,7 @@ def test_strides_fold_to_nothing_where_nothing_moves():
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((2, 3, 8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (240,)
-    assert [c.position for c in source.cases] == [Index(((Digit(0), 1),))]
+    assert [c.position for c in source.cases] == [Index(((SpaceDigit(0), 1),))]
 
 
 def test_channel_shuffle_is_strides_alone():
@@ -106,7 +106,9 @@ def test_channel_shuffle_is_strides_alone():
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((3, 16, 7, 7),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (3, 8, 2, 49)
-    assert source.cases[0].position == Index(((Digit(0), 784), (Digit(1), 49), (Digit(2), 392), (Digit(3), 1)))
+    assert source.cases[0].position == Index(
+        ((SpaceDigit(0), 784), (SpaceDigit(1), 49), (SpaceDigit(2), 392), (SpaceDigit(3), 1))
+    )
 
 
 def test_a_roll_is_one_read_of_two_places():
@@ -116,7 +118,7 @@ def test_a_roll_is_one_read_of_two_places():
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (40,)
-    place = Index(((Digit(0), 1),))
+    place = Index(((SpaceDigit(0), 1),))
     assert [(c.bounds, c.position) for c in source.cases] == [
         ((Bound(place, 0, 25),), place + 15), ((Bound(place, 25, 40),), place + -25)
     ]  # fmt: skip
@@ -127,7 +129,7 @@ def test_inputs_side_by_side_are_one_read():
     text = "(a, b, c, k) => (y) { j = Concat <axis = 1> (a, b, c) s = Add (j, k) y = Relu (s) }"
     lowered = lower(schedule.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
     joined, bias = lowered.sources.values()
-    row, column = (Index(((Digit(n), 1),)) for n in (0, 1))
+    row, column = (Index(((SpaceDigit(n), 1),)) for n in (0, 1))
     assert [(c.bounds, c.input, c.position) for c in joined.cases] == [
         ((Bound(column, 0, 8),), 0, row * 8 + column), ((Bound(column, 8, 12),), 1, row * 4 + column + -8),
         ((Bound(column, 12, 16),), 2, row * 4 + column + -12),
@@ -152,7 +154,7 @@ def test_a_bound_stands_in_no_mergers_way():
     c, p = space.axis(5), space.axis(7)
     dimensions = merged(space, [linear((c, p), (5, 7))], [Bound(c, 0, 2)])
     assert dimensions.extents == (35,)
-    assert dimensions.bound(Bound(c, 0, 2)) == Bound(Index(((Digit(0), 1),)), 0, 14)
+    assert dimensions.bound(Bound(c, 0, 2)) == Bound(Index(((SpaceDigit(0), 1),)), 0, 14)
 
 
 REFUSED = {

@@ -6,7 +6,7 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import image_problem, image_works
-from onnxfuse.codegen.program.program import Attend, Contract, Input, Reduce, Resample, Window
+from onnxfuse.codegen.program.program import Attend, Contraction, Input, Reduce, Resample, SlidingWindow
 from onnxfuse.codegen.program.slices import between, canonical
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -97,19 +97,19 @@ def test_a_body_out_of_order_is_refused_with_the_reason():
 FIRST, BACK = "perm = [0,3,1,2]", "perm = [0,2,3,1]"
 X, W, Y = f"i = Transpose <{FIRST}> (x)", f"f = Transpose <{FIRST}> (w)", f"y = Transpose <{BACK}> (c)"
 LAYOUTS = {
-    "channels first": ("(x, w) => (y) { y = Conv(x, w) }", Contract, (False, False, (), 0)),
-    "channels last": (f"(x, w) => (y) {{ {X} {W} c = Conv(i, f) {Y} }}", Contract, (True, True, (0, 3, 1, 2), 4)),
+    "channels first": ("(x, w) => (y) { y = Conv(x, w) }", Contraction, (False, False, (), 0)),
+    "channels last": (f"(x, w) => (y) {{ {X} {W} c = Conv(i, f) {Y} }}", Contraction, (True, True, (0, 3, 1, 2), 4)),
     "packed by pixel": (
-        f"(x, w) => (y) {{ {X} f = Transpose <perm = [2,3,0,1]> (w) c = Conv(i, f) {Y} }}", Contract,
+        f"(x, w) => (y) {{ {X} f = Transpose <perm = [2,3,0,1]> (w) c = Conv(i, f) {Y} }}", Contraction,
         (True, True, (2, 3, 0, 1), 4),
     ),
     "result alone": (
-        f"(x, w) => (y) {{ t = Transpose <{BACK}> (x) i = Transpose <{FIRST}> (t) c = Conv(i, w) {Y} }}", Contract,
+        f"(x, w) => (y) {{ t = Transpose <{BACK}> (x) i = Transpose <{FIRST}> (t) c = Conv(i, w) {Y} }}", Contraction,
         (False, True, (), 4),
     ),
     "signal": (
         "(x, w) => (y) { i = Transpose <perm = [0,2,1]> (x) c = Conv(i, w) y = Transpose <perm = [0,2,1]> (c) }",
-        Contract, (True, True, (), 3),
+        Contraction, (True, True, (), 3),
     ),
     "pooling": (f"(x) => (y) {{ {X} c = MaxPool <kernel_shape = [2,2]> (i) {Y} }}", Reduce, (True, True, (), 4)),
     "resizing": (
@@ -129,7 +129,7 @@ def test_one_place_tells_how_images_lie(name):
     assert (work.images_last, work.channels_last, work.packing, work.rank) == layout
     assert program.is_output(work.result)
     assert program.values[work.x] == Input(0, FLOAT)
-    assert work.window is None or isinstance(work.window, Window)
+    assert work.window is None or isinstance(work.window, SlidingWindow)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_products_side_by_side_may_share_their_numbers():
 def test_a_part_begins_at_the_values_it_is_given():
     text = "(x, w, b) => (y) { m = MatMul(x, w) n = Add(m, b) s = Sigmoid(n) y = Mul(n, s) }"
     program = read.program(ops.op(text, (HALF,) * 3, (HALF,)))
-    product = next(i for i, v in enumerate(program.values) if isinstance(v, Contract))
+    product = next(i for i, v in enumerate(program.values) if isinstance(v, Contraction))
     part = between(program, (product, 2), program.outputs)
     assert part.inputs == (HALF, HALF)
     assert part.is_pointwise()

@@ -9,7 +9,7 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Block, Strip, TensorMap, Tile, Window
+from onnxfuse.cuda.planning.launch_plan import Block, GemmTile, PixelWindow, Strip, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
@@ -110,7 +110,7 @@ def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side
 def test_float32_takes_half_as_many_terms_at_once():
     """The rows of the factors' tiles are 128 bytes, whatever the type."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 128, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 128, 1)))
     assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 104), True), ((32, 128), True), ((32, 16), False)]
     assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
@@ -273,7 +273,7 @@ def test_several_matrices_side_by_side_are_refused():
 def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype, plain):
     """The copy engine is told of the weights and the output alone."""
     fused, shapes = products.joined(dtype, rows, 128, terms, plain=plain)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 128, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 128, 1)))
     assert len(plan.tensor_maps) == 2
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert "0 bytes spill stores" in log
@@ -324,8 +324,8 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     tunings = cuda.candidates(fused, tuple(shapes), H200)
     assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
     tiles = [t.tile for t in tunings if t.tile is not None]
-    assert Tile(128, 192, 1) in tiles
-    assert Tile(64, 64, 1) not in tiles
+    assert GemmTile(128, 192, 1) in tiles
+    assert GemmTile(64, 64, 1) not in tiles
     window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
     assert all(t.block is None for t in cuda.candidates(window, tuple(images), H200))
 
@@ -382,7 +382,7 @@ def own(fused, shapes, arch):
 def test_products_along_the_tokens_are_hoppers(m, n, k):
     """Each of a batch is a matrix of its own to the copy engine: its edge is zeros, not the next one's rows."""
     fused, shapes = products.tokens(HALF, (3, 2), m, n, k)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 64, 1)))
     assert "wgmma" in plan.kernel.text
     assert [(m.extents, m.strides) for m in plan.tensor_maps] == [
         ((k, m, 1), (shapes[0][1] * 2, shapes[0][1] * m * 2)),
@@ -447,7 +447,7 @@ def test_products_of_different_columns_compile_for_hopper(tile):
 
 
 @pytest.mark.parametrize(
-    "tile", [Tile(64, 64, 1), Tile(128, 128, 1), Tile(192, 192, 1, warpgroups=3, teams=1)], ids=str
+    "tile", [GemmTile(64, 64, 1), GemmTile(128, 128, 1), GemmTile(192, 192, 1, warpgroups=3, teams=1)], ids=str
 )
 @pytest.mark.parametrize("name", ["written head by head", "written by windows"])
 def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
@@ -459,7 +459,7 @@ def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
-def chosen(text: str, rows: int, n: int, k: int) -> Tile | Block | Strip:
+def chosen(text: str, rows: int, n: int, k: int) -> GemmTile | Block | Strip:
     fused, shapes = products.case(text, HALF, (rows,), n, k)
     return gemm.chosen(fused, tuple(shapes), H200)
 
@@ -505,7 +505,7 @@ def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     assert split_sums.errors(plan) == 0
 
 
-@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, Tile(128, 64, 2), *sm90.SPLIT], ids=str)
+@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, GemmTile(128, 64, 2), *sm90.SPLIT], ids=str)
 def test_what_is_announced_of_a_residual_is_fetched(tile):
     """By each block of a cluster: else its barrier opens too soon, or never again."""
     text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)
@@ -519,7 +519,7 @@ def test_what_is_announced_of_a_residual_is_fetched(tile):
 
 def test_a_gate_may_be_split():
     fused, shapes = products.case(SWIGLU, HALF, (300,), 264, 2048)
-    tile = Tile(128, 64, 1, warpgroups=2, teams=1, split=3)
+    tile = GemmTile(128, 64, 1, warpgroups=2, teams=1, split=3)
     assert split_sums.errors(cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))) == 0
 
 
@@ -539,7 +539,7 @@ def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text):
 
 def test_blocks_that_split_a_tile_are_one_cluster():
     fused, shapes = products.case(GELU, HALF, (16,), 768, 3072)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 64, 1, teams=1, split=4)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 64, 1, teams=1, split=4)))
     assert plan.grid == (12 * 4, 1, 1)
     assert plan.block == (256, 1, 1)
     assert "TOGETHER = 4" in plan.kernel.text
@@ -552,17 +552,17 @@ def test_a_long_kernel_lets_the_next_one_begin_late(rows, n, k, late):
     """By the estimate of its time; a tile that has none, of a test's own, does as a short one."""
     fused, shapes = products.case(PLAIN, HALF, (rows,), n, k)
     assert f"LONG = {str(late).lower()};" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
-    unknown = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 64, 2)))
+    unknown = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 64, 2)))
     assert "LONG = false;" in unknown.kernel.text
 
 
 def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup():
-    assert chosen(PLAIN, 4096, 3072, 768) == Tile(128, 192, 1)
+    assert chosen(PLAIN, 4096, 3072, 768) == GemmTile(128, 192, 1)
 
 
 def test_a_gate_shares_the_columns_of_a_tile():
-    assert chosen(SWIGLU, 4096, 5632, 2048) == Tile(256, 64, 1, warpgroups=2, teams=1)
-    assert chosen(SWIGLU, 512, 5632, 2048) == Tile(128, 64, 1)
+    assert chosen(SWIGLU, 4096, 5632, 2048) == GemmTile(256, 64, 1, warpgroups=2, teams=1)
+    assert chosen(SWIGLU, 512, 5632, 2048) == GemmTile(128, 64, 1)
     parts = gemm_body.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
     assert [epilogue.products for epilogue in parts.epilogues] == [(0, 1)]
 
@@ -589,7 +589,7 @@ def test_products_side_by_side_keep_their_own_operands():
 def test_the_copy_engine_is_told_the_matrices():
     """Left factor, right factors, outputs: pointer, extents innermost first, bytes from row to row, box."""
     fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 128, 2)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 128, 2)))
     assert [(m.pointer, m.extents, m.strides, m.box) for m in plan.tensor_maps] == [
         (0, (40, 100), (80,), (64, 104)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
     ]  # fmt: skip
@@ -629,7 +629,7 @@ def test_windows_before_hopper(dtype, channels, aligned, attributes):
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 64, 2), Tile(128, 128, 2)])
+@pytest.mark.parametrize("tile", [GemmTile(64, 64, 1), GemmTile(128, 64, 2), GemmTile(128, 128, 2)])
 def test_a_convolution_compiles(tile, dtype):
     fused, shapes = products.window(dtype, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
     plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
@@ -641,17 +641,17 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     """Corners and strides are (across, down); a copy moves a tile's worth of places, 64 channels each."""
     attributes = "pads = [1, 2, 0, 1], strides = [2, 3], dilations = [1, 2]"
     fused, shapes = products.window(HALF, (2, 14, 20, 24), 40, (3, 5), attributes)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(128, 64, 2)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 64, 2)))
     images, filters, put, staged = plan.tensor_maps
-    window = Window((-2, -1), (-7, -2), (3, 2))
-    assert images == TensorMap(0, HALF, (24, 20, 14, 2), (48, 960, 13440), (64, 128), window)
-    assert filters == TensorMap(1, HALF, (24, 15, 40), (48, 720), (64, 1, 32))
+    window = PixelWindow((-2, -1), (-7, -2), (3, 2))
+    assert images == TensorMapSpec(0, HALF, (24, 20, 14, 2), (48, 960, 13440), (64, 128), window)
+    assert filters == TensorMapSpec(1, HALF, (24, 15, 40), (48, 720), (64, 1, 32))
     assert (put.pointer, staged.pointer) == (4, 3)
     assert put.extents == staged.extents == (40, 2 * 7 * 5)
     assert plan.output_shapes == (shapes[3],) == ((2, 7, 5, 40),)
 
 
-@pytest.mark.parametrize("tile", [Tile(128, 64, 1), Tile(128, 128, 1, warpgroups=2, teams=1)], ids=str)
+@pytest.mark.parametrize("tile", [GemmTile(128, 64, 1), GemmTile(128, 128, 1, warpgroups=2, teams=1)], ids=str)
 def test_a_residual_beside_two_outputs_is_fetched_by_the_copy_engine(tile):
     """To where the first output is put; without it, threads that load it have no registers left."""
     fused, shapes = products.case(products.PREACTIVATED, HALF, (300,), 96, 64)
@@ -698,7 +698,9 @@ def test_an_infinity_stays_in_its_group():
 
 @pytest.mark.parametrize(("channels", "filters", "groups"), GROUPED)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-@pytest.mark.parametrize("tile", [Tile(64, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=6)], ids=str)
+@pytest.mark.parametrize(
+    "tile", [GemmTile(64, 64, 1), GemmTile(128, 128, 2), GemmTile(64, 64, 1, teams=1, split=6)], ids=str
+)
 def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
     fused, shapes = products.window(
         dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]"
@@ -711,13 +713,13 @@ def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
 def test_the_copy_engine_is_told_of_groups():
     """Of filters and outputs it takes what is a group's alone; of images a step that ends in it."""
     fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 64, 1)))
     images, filters, put, staged = plan.tensor_maps
-    assert images == TensorMap(
-        0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), Window((-1, -1), (-1, -1), (1, 1))
+    assert images == TensorMapSpec(
+        0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), PixelWindow((-1, -1), (-1, -1), (1, 1))
     )
-    assert filters == TensorMap(1, HALF, (48, 9, 24, 3), (96, 864, 20736), (64, 1, 64, 1))
-    assert put == replace(staged, pointer=4) == TensorMap(4, HALF, (24, 180, 3), (144, 48), (64, 16, 1))
+    assert filters == TensorMapSpec(1, HALF, (48, 9, 24, 3), (96, 864, 20736), (64, 1, 64, 1))
+    assert put == replace(staged, pointer=4) == TensorMapSpec(4, HALF, (24, 180, 3), (144, 48), (64, 16, 1))
     assert "constexpr int SLICES = 3;" in plan.kernel.text
 
 
@@ -748,7 +750,9 @@ def test_windows_over_volumes(dtype, channels, kernel, aligned, arch, attributes
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-@pytest.mark.parametrize("tile", [Tile(128, 64, 1), Tile(128, 128, 2), Tile(64, 64, 1, teams=1, split=4)], ids=str)
+@pytest.mark.parametrize(
+    "tile", [GemmTile(128, 64, 1), GemmTile(128, 128, 2), GemmTile(64, 64, 1, teams=1, split=4)], ids=str
+)
 def test_volumes_compile_for_hopper(tile, dtype):
     fused, shapes = products.window(dtype, (2, 4, 14, 14, 64), 64, (3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]")
     plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
@@ -760,10 +764,10 @@ def test_volumes_compile_for_hopper(tile, dtype):
 def test_the_copy_engine_is_told_of_volumes():
     attributes = "strides = [1, 2, 3], dilations = [2, 1, 1], pads = [1, 0, 2, 0, 1, 0]"
     fused, shapes = products.window(HALF, (2, 6, 14, 20, 64), 40, (2, 3, 5), attributes)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=Tile(64, 64, 1)))
-    window = Window((-2, 0, -1), (-4, -1, -2), (3, 2, 1))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 64, 1)))
+    window = PixelWindow((-2, 0, -1), (-4, -1, -2), (3, 2, 1))
     strides = (128, 2560, 35840, 215040)
-    assert plan.tensor_maps[0] == TensorMap(0, HALF, (64, 20, 14, 6, 2), strides, (64, 64), window)
+    assert plan.tensor_maps[0] == TensorMapSpec(0, HALF, (64, 20, 14, 6, 2), strides, (64, 64), window)
     assert plan.tensor_maps[1].extents == (64, 30, 40)
     assert plan.output_shapes == ((2, 5, 7, 6, 40),)
 
@@ -839,14 +843,14 @@ def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
 @pytest.mark.parametrize(
     ("images", "filters", "kernel", "attributes", "tile"),
     [
-        ((2, 5, 6, 72), 24, (3, 2), "pads = [1, 0, 1, 2], strides = [1, 2]", Tile(64, 64, 1)),
-        ((1, 4, 5, 96), 80, (3, 3), "group = 2, pads = [1, 1, 1, 1]", Tile(64, 64, 1)),
-        ((2, 1, 9, 160), 144, (1, 6), "group = 2, pads = [0, 3, 0, 2]", Tile(64, 128, 1)),
-        ((2, 3, 5, 4, 64), 40, (3, 2, 3), "pads = [1, 0, 1, 1, 1, 1], strides = [1, 2, 1]", Tile(64, 64, 1)),
-        ((2, 4, 3, 5, 72), 8, (2, 1, 2), "dilations = [2, 1, 3], pads = [0, 1, 2, 1, 0, 2]", Tile(64, 64, 1)),
-        ((1, 3, 4, 4, 96), 48, (2, 3, 1), "group = 3, pads = [1, 1, 0, 0, 1, 0]", Tile(64, 64, 1)),
-        ((2, 5, 6, 72), 328, (3, 2), "pads = [1, 0, 1, 2]", Tile(128, 160, 1)),
-        ((1, 5, 6, 96), 208, (3, 3), "group = 2, pads = [1, 1, 1, 1]", Tile(128, 96, 1)),
+        ((2, 5, 6, 72), 24, (3, 2), "pads = [1, 0, 1, 2], strides = [1, 2]", GemmTile(64, 64, 1)),
+        ((1, 4, 5, 96), 80, (3, 3), "group = 2, pads = [1, 1, 1, 1]", GemmTile(64, 64, 1)),
+        ((2, 1, 9, 160), 144, (1, 6), "group = 2, pads = [0, 3, 0, 2]", GemmTile(64, 128, 1)),
+        ((2, 3, 5, 4, 64), 40, (3, 2, 3), "pads = [1, 0, 1, 1, 1, 1], strides = [1, 2, 1]", GemmTile(64, 64, 1)),
+        ((2, 4, 3, 5, 72), 8, (2, 1, 2), "dilations = [2, 1, 3], pads = [0, 1, 2, 1, 0, 2]", GemmTile(64, 64, 1)),
+        ((1, 3, 4, 4, 96), 48, (2, 3, 1), "group = 3, pads = [1, 1, 0, 0, 1, 0]", GemmTile(64, 64, 1)),
+        ((2, 5, 6, 72), 328, (3, 2), "pads = [1, 0, 1, 2]", GemmTile(128, 160, 1)),
+        ((1, 5, 6, 96), 208, (3, 3), "group = 2, pads = [1, 1, 1, 1]", GemmTile(128, 96, 1)),
     ],
 )  # fmt: skip
 def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attributes, tile):

@@ -50,7 +50,7 @@ def constant(plan, name):
 )
 def test_dimensions_collapse_where_all_operands_agree(full, shapes, extents, strides):
     found = layout.collapse(full, tuple(layout.strides_in(s, full) for s in shapes))
-    assert found == layout.Layout(extents, strides)
+    assert found == layout.StridedLayout(extents, strides)
 
 
 @pytest.mark.parametrize("bits", [32, 64])

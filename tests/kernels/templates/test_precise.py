@@ -11,7 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.launch_programs import stored
-from onnxfuse.cuda.planning.launch_plan import Block, Tile
+from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -220,8 +220,8 @@ def test_a_file_says_so_where_no_session_does():
 
 
 @pytest.mark.parametrize("tuning", [
-    TileTuning(block=Block(192, 192, 4, 2)), TileTuning(tile=Tile(128, 128, 1)),
-    TileTuning(tile=Tile(128, 96, 1, warpgroups=2, teams=1, split=2)),
+    TileTuning(block=Block(192, 192, 4, 2)), TileTuning(tile=GemmTile(128, 128, 1)),
+    TileTuning(tile=GemmTile(128, 96, 1, warpgroups=2, teams=1, split=2)),
 ])  # fmt: skip
 def test_what_was_measured_with_tf32_says_nothing_without(tuning):
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)

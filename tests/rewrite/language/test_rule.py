@@ -297,7 +297,7 @@ channels_last = ["float16"]
 )
 def test_a_mistake_in_a_layout_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
     """Each mistake is one change to a good file."""
-    assert rule_file.read(write(tmp_path, LAYOUT)).layout == rule_file.Layout((10,))
+    assert rule_file.read(write(tmp_path, LAYOUT)).layout == rule_file.LayoutOptions((10,))
     path = write(tmp_path, LAYOUT.replace(good, bad, 1))
     with pytest.raises(RuleError) as caught:
         rule_file.read(path)

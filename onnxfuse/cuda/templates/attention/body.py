@@ -15,7 +15,7 @@ from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.reduction_ops import softmax
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
-from onnxfuse.codegen.program.program import Apply, Attend, Constant, Input, Move, Program, Value
+from onnxfuse.codegen.program.program import Apply, Attend, BodyProgram, Constant, Input, Move, Value
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
@@ -39,7 +39,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Operand:
+class AttentionOperand:
     """Queries, keys, values or the result: the op's input or output with that index."""
 
     position: int
@@ -57,13 +57,13 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionBody:
     """A parsed library form."""
 
-    q: Operand
-    k: Operand
-    v: Operand
-    y: Operand
+    q: AttentionOperand
+    k: AttentionOperand
+    v: AttentionOperand
+    y: AttentionOperand
     biases: tuple[int, ...]
     """Indices of the biases added to the scores: one, two, or none."""
     windows: bool
@@ -94,13 +94,13 @@ class Attention:
         return element_types.TYPES[self.dtype].size
 
 
-def take_apart(op: FusedOp) -> Attention:
+def take_apart(op: FusedOp) -> AttentionBody:
     """Parse `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _take_apart(read.library_program(op))
 
 
 @lru_cache(maxsize=1024)
-def _take_apart(program: Program) -> Attention:
+def _take_apart(program: BodyProgram) -> AttentionBody:
     found = [i for i in sorted(program.live()) if isinstance(program.values[i], Attend)]
     if len(found) != 1:
         raise UnsupportedError(f"{len(found)} MultiHeadAttention in the library form, expected 1")
@@ -127,13 +127,13 @@ def _take_apart(program: Program) -> Attention:
         raise UnsupportedError(
             f"{plural(program.outputs, 'output')}, expected one of the type of the queries, or it beside both caches"
         )
-    return Attention(
-        q, k, v, Operand(result[0], heads_first), biases, windows, target, safe, attend.heads, attend.scale,
+    return AttentionBody(
+        q, k, v, AttentionOperand(result[0], heads_first), biases, windows, target, safe, attend.heads, attend.scale,
         attend.causal, attend.dtype,
     )  # fmt: skip
 
 
-def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
+def _operand(program: BodyProgram, index: int, name: str, heads: int) -> AttentionOperand:
     """Return the input that supplies the queries, keys or values [batch, sequence, heads * size]."""
     index, group = _not_repeated(program, index, heads)
     if name == "queries" and group != 1:
@@ -154,10 +154,10 @@ def _operand(program: Program, index: int, name: str, heads: int) -> Operand:
             cache = Cache(new.index, outputs[0])
     if not isinstance(value, Input) or (name == "queries" and cache is not None):
         raise UnsupportedError(f"{name} that are computed in the library form")
-    return Operand(value.index, heads_first, group, cache)
+    return AttentionOperand(value.index, heads_first, group, cache)
 
 
-def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
+def _not_repeated(program: BodyProgram, index: int, heads: int) -> tuple[int, int]:
     """Return the value before heads are repeated, and the repeat count: the value itself and 1 if there is no
     repeat."""
     moves = list[Move]()
@@ -171,7 +171,7 @@ def _not_repeated(program: Program, index: int, heads: int) -> tuple[int, int]:
     return index, 1
 
 
-def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
+def _biases(program: BodyProgram, index: int) -> tuple[tuple[int, ...], bool]:
     """Return the inputs that are summed and expanded to the bias, and whether it is a bias per window."""
     value, windows = program.values[index], False
     if isinstance(value, Move) and isinstance(value.how, Reshaped):
@@ -185,7 +185,7 @@ def _biases(program: Program, index: int) -> tuple[tuple[int, ...], bool]:
     return tuple(s.index for s in inputs), windows
 
 
-def _made_safe(program: Program, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
+def _made_safe(program: BodyProgram, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
     """Return the result after replacing fully masked rows by zeros, and whether that is done."""
     heads = _reader(program, attend)
     chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
@@ -201,7 +201,7 @@ def _made_safe(program: Program, attend: int, biases: tuple[int, ...]) -> tuple[
     return end, True
 
 
-def _rows_without_keys(program: Program, biases: tuple[int, ...]) -> set[int]:
+def _rows_without_keys(program: BodyProgram, biases: tuple[int, ...]) -> set[int]:
     """Return the indices of values [batch, queries, heads, 1] that mark fully masked queries.
 
     The softmax of the bias alone is NaN in such a row, which one of its columns shows. Equal values of a program are
@@ -219,13 +219,13 @@ def _rows_without_keys(program: Program, biases: tuple[int, ...]) -> set[int]:
     return found
 
 
-def _is_zero(program: Program, value: Value) -> bool:
+def _is_zero(program: BodyProgram, value: Value) -> bool:
     if isinstance(value, Apply) and value.op == "cast":
         value = program.values[value.args[0]]
     return isinstance(value, Constant) and value.value == 0
 
 
-def _result(program: Program, index: int) -> tuple[bool, tuple[int, ...] | None]:
+def _result(program: BodyProgram, index: int) -> tuple[bool, tuple[int, ...] | None]:
     """Return whether the result is stored heads first, and the target of a Reshape; other uses are unsupported."""
     if program.is_output(index):
         return False, None
@@ -244,12 +244,12 @@ def _result(program: Program, index: int) -> tuple[bool, tuple[int, ...] | None]
             raise UnsupportedError("a result that is worked on in the library form")
 
 
-def _is_reshape(program: Program, index: int) -> bool:
+def _is_reshape(program: BodyProgram, index: int) -> bool:
     value = program.values[index]
     return isinstance(value, Move) and isinstance(value.how, Reshaped)
 
 
-def _reader(program: Program, index: int) -> int | None:
+def _reader(program: BodyProgram, index: int) -> int | None:
     """Return the only reader of a value; None if there are several, or none."""
     readers = program.readers(index)
     return readers[0] if len(readers) == 1 and not program.is_output(index) else None

@@ -10,7 +10,7 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
 from onnxfuse.cuda.templates.attention.streamed import MOST
-from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -33,12 +33,12 @@ WARPS = 8
 """Warps per multiprocessor: in one block, or in blocks of 4 or 2."""
 
 
-def takes(mine: Work) -> bool:
+def takes(mine: AttentionProblem) -> bool:
     """Return whether this kernel is used for so many queries and keys; only it supports growing caches."""
     return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
 
 
-def can(mine: Work) -> bool:
+def can(mine: AttentionProblem) -> bool:
     """Return whether the kernel supports an attention: a warp holds 16 queries, and a mask must be an input."""
     parts = mine.parts
     return (
@@ -47,7 +47,7 @@ def can(mine: Work) -> bool:
     )  # fmt: skip
 
 
-def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not can(mine):
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
@@ -86,7 +86,7 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPla
     )
 
 
-def choose(mine: Work, heads: int, arch: Arch) -> Queries:
+def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     """Return how many warps share the keys of a block: all of a multiprocessor if each then has keys of its own.
 
     Results of fewer blocks are combined faster. float16, 2026-11, 16 heads of 128 on 4 of keys, microseconds from
@@ -102,25 +102,25 @@ def choose(mine: Work, heads: int, arch: Arch) -> Queries:
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
 
 
-def _clusters(mine: Work, heads: int, warps: int, stages: int, arch: Arch) -> bool:
+def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch: Arch) -> bool:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
     fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
     return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
 
 
-def _wanted(mine: Work, heads: int, warps: int, arch: Arch) -> int:
+def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:
     """Return how many blocks per head fill the GPU."""
     beside = _beside(mine, warps, 2, arch)
     return larger(smaller(beside * arch.sm_count // larger(heads, 1), PARTS), 1)
 
 
-def _beside(mine: Work, warps: int, stages: int, arch: Arch) -> int:
+def _beside(mine: AttentionProblem, warps: int, stages: int, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor."""
     return max(min(WARPS // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
 
 
-def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
+def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:
     """Return other partitions of the keys among blocks and warps."""
     return tuple(
         Queries(warps, 1, 1, STEP, parts=parts)
@@ -129,18 +129,18 @@ def candidates(mine: Work, arch: Arch) -> tuple[Queries, ...]:
     )  # fmt: skip
 
 
-def _stages(mine: Work, warps: int, arch: Arch) -> int:
+def _stages(mine: AttentionProblem, warps: int, arch: Arch) -> int:
     """Return the pipeline stages of a warp: three if that does not reduce the resident blocks, else two."""
     beside = _beside(mine, warps, 2, arch)
     return 3 if beside * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
 
 
-def _shared_bytes(mine: Work, warps: int, stages: int) -> int:
+def _shared_bytes(mine: AttentionProblem, warps: int, stages: int) -> int:
     """Return the shared memory of a block: keys and values of its warps, with rows padded by 16 bytes."""
     return warps * stages * 2 * STEP * (mine.padded * mine.parts.element_bytes + 16)
 
 
-def _record_bytes(mine: Work) -> int:
+def _record_bytes(mine: AttentionProblem) -> int:
     """Return the size of a Record: 16 rows of floats padded by eight, and two scalars per row."""
     return 16 * (mine.size + 8 + 2) * 4
 
@@ -149,7 +149,7 @@ def _record_bytes(mine: Work) -> int:
 
 
 def _kernel(
-    mine: Work, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
+    mine: AttentionProblem, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
 ) -> KernelSource:
     entry = identifier(mine.op.name)
     facts = {

@@ -8,7 +8,7 @@ from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
-from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -40,7 +40,7 @@ def too_many(keys: int, size: int, arch: Arch) -> str | None:
     )
 
 
-def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan; raises `UnsupportedError` if the keys do not fit."""
     if mine.parts.to_tf32:
         raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")
@@ -77,7 +77,7 @@ FEW_KEYS = 64
 """Up to this many keys they are processed in two halves: 2048x3x49x32 with a bias 35.5, all at once 38.6."""
 
 
-def choose(mine: Work, arch: Arch) -> Queries:
+def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the queries per block: as many as leave enough blocks for the GPU.
 
     A sequence slightly longer than four warps uses one more warp per 16 queries: 32x8x77x64 causal 5.0 us, in two
@@ -92,13 +92,13 @@ def choose(mine: Work, arch: Arch) -> Queries:
     return Queries(warps, 1, passes, _step(mine))
 
 
-def _step(mine: Work) -> int:
+def _step(mine: AttentionProblem) -> int:
     most = FEW_KEYS // 2 if key_rows(mine.keys) <= FEW_KEYS else STEP
     steps = max(-(-key_rows(mine.keys) // most), 1)
     return max(-(-key_rows(mine.keys) // steps // 16) * 16, 16)
 
 
-def candidates(mine: Work) -> tuple[Queries, ...]:
+def candidates(mine: AttentionProblem) -> tuple[Queries, ...]:
     """Return other partitions of the queries among blocks and warps."""
     tiles = -(-mine.queries // 16)
     return tuple(
@@ -116,7 +116,7 @@ def _resident(queries: Queries) -> int:
 # ---- source generation
 
 
-def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks: int) -> KernelSource:
+def _kernel(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool, min_blocks: int) -> KernelSource:
     entry = identifier(mine.op.name)
     return KernelSource(
         entry,
@@ -132,7 +132,7 @@ def _kernel(mine: Work, queries: Queries, blocks: int, aligned: bool, min_blocks
     )
 
 
-def _constants(mine: Work, queries: Queries, blocks: int, aligned: bool) -> str:
+def _constants(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool) -> str:
     parts, bias = mine.parts, mine.bias or (0, 0, 0, 0)
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,

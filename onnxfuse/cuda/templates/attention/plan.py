@@ -8,8 +8,8 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
-from onnxfuse.cuda.templates.attention.body import Attention, Operand, take_apart
-from onnxfuse.cuda.templates.attention.work import Work, work, wrong_size
+from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, take_apart
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
 
@@ -38,7 +38,7 @@ SHORT = 256
 """Maximum keys for the kernel with resident keys, if they fit."""
 
 
-def _is_long(mine: Work, arch: Arch) -> bool:
+def _is_long(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether Hopper's kernel supports the attention and is the faster one."""
     if not bool(mine.queries > few.QUERIES):
         return False
@@ -47,12 +47,12 @@ def _is_long(mine: Work, arch: Arch) -> bool:
     )
 
 
-def _streams(mine: Work, arch: Arch) -> bool:
+def _streams(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether keys are streamed: if one kernel for all lengths is requested, or if they do not fit."""
     return mine.op.open_length or not _fit(mine, arch)
 
 
-def _fit(mine: Work, arch: Arch) -> bool:
+def _fit(mine: AttentionProblem, arch: Arch) -> bool:
     return (
         not mine.parts.to_tf32
         and mine.also is None
@@ -102,7 +102,7 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
     return None
 
 
-def _are_few(parts: Attention, shapes: Sequence[Extents | None], queries: object) -> bool:
+def _are_few(parts: AttentionBody, shapes: Sequence[Extents | None], queries: object) -> bool:
     """Return whether queries are so few that a kernel of the template is the faster one on any GPU."""
     shape = shapes[parts.q.position]
     batch = None if shape is None else shape[0]
@@ -132,7 +132,7 @@ def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:
     )
 
 
-def _ends(operand: Operand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
+def _ends(operand: AttentionOperand, heads: int, shapes: Sequence[Extents | None]) -> tuple[object, object]:
     """Return the sequence length and head size, as far as they are known."""
     shape, heads = shapes[operand.position], heads // operand.group
     if shape is None or len(shape) not in (3, 4):

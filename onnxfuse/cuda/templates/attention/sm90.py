@@ -11,10 +11,10 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TensorMap, TileTuning
-from onnxfuse.cuda.templates.attention.body import Operand
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TensorMapSpec, TileTuning
+from onnxfuse.cuda.templates.attention.body import AttentionOperand
 from onnxfuse.cuda.templates.attention.streamed import MOST
-from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -27,7 +27,7 @@ SHARED = 228 * 1024
 """Shared memory of a multiprocessor in bytes, of which each block uses 1 KB more than it requests."""
 
 
-def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
+def takes(mine: AttentionProblem, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel supports this attention on `arch`."""
     return (
         arch.has_warpgroups and aligned and not mine.parts.to_tf32 and not mine.parts.grows
@@ -35,19 +35,21 @@ def takes(mine: Work, aligned: bool, arch: Arch) -> bool:
     )  # fmt: skip
 
 
-def _reads(mine: Work) -> bool:
+def _reads(mine: AttentionProblem) -> bool:
     """Return whether TMA can load the bias, if each query has its own."""
     if mine.bias is None or not mine.is_bias_by_query:
         return mine.also is None
     return bool(mine.bias[3] == 1) and bool(mine.keys % 8 == 0) and (mine.also is None or bool(mine.also[2] == 0))
 
 
-def _by_key(mine: Work) -> Shape | None:
+def _by_key(mine: AttentionProblem) -> Shape | None:
     """Return the strides of a bias that is per key only; None if there is none."""
     return mine.also if mine.is_bias_by_query else mine.bias
 
 
-def plan(mine: Work, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
+) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
         raise UnsupportedError(
@@ -99,12 +101,12 @@ SEEN_BYTES, SEEN_WARPS = 16, 4
 """Bytes of mask statistics per 64 queries and step of keys; warps per block of the kernel that computes them."""
 
 
-def _is_looked_through(mine: Work) -> bool:
+def _is_looked_through(mine: AttentionProblem) -> bool:
     """Return whether fully masked steps are determined by a preliminary kernel: for a bias that several heads read."""
     return mine.bias is not None and mine.is_bias_by_query and bool(mine.bias[1] == 0)
 
 
-def ways(mine: Work) -> tuple[Queries, ...]:
+def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
     """Return the possible partitions of the queries among blocks."""
     if mine.size > 128:
         return (Queries(8, 1, 1, 64, warpgroups=1),)
@@ -127,7 +129,7 @@ H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 
 """
 
 
-def choose(mine: Work, arch: Arch) -> Queries:
+def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the preferred partition of the queries."""
     found = ways(mine)
     if mine.size != mine.padded and SHARED_WIDELY in found:
@@ -135,7 +137,7 @@ def choose(mine: Work, arch: Arch) -> Queries:
     return found[1] if len(found) > 1 and bool(mine.keys >= LONG) else found[0]
 
 
-def beside_of(mine: Work, way: Queries) -> int:
+def beside_of(mine: AttentionProblem, way: Queries) -> int:
     """Return how many blocks share a multiprocessor: as many as its registers allow, if their rings fit."""
     most = 1 if way.warps > 4 else 3 if mine.size <= 64 and way.step <= 64 else 2
     return next((n for n in range(most, 1, -1) if _fitting(mine, way, n)), 1)
@@ -146,14 +148,14 @@ def _threads(way: Queries) -> int:
     return 32 * (way.warps + 4)
 
 
-def _stage_bytes(mine: Work, way: Queries) -> int:
+def _stage_bytes(mine: AttentionProblem, way: Queries) -> int:
     panels, rows = -(-mine.size // PANEL), 16 * way.warps
     bias = -(-way.step // PANEL) * rows * ROW_BYTES if mine.is_bias_by_query else 0
     added = way.step * 4 if _by_key(mine) is not None else 0
     return 2 * panels * way.step * ROW_BYTES + bias + added
 
 
-def _shared_bytes(mine: Work, way: Queries, stages: int, places: int) -> int:
+def _shared_bytes(mine: AttentionProblem, way: Queries, stages: int, places: int) -> int:
     """Return the shared memory of a block: queries of so many tiles, the ring, two words and three mbarriers
     per stage."""
     queries = -(-mine.size // PANEL) * 16 * way.warps * ROW_BYTES
@@ -165,7 +167,7 @@ RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
 tile."""
 
 
-def _fitting(mine: Work, way: Queries, beside: int) -> list[tuple[int, int]]:
+def _fitting(mine: AttentionProblem, way: Queries, beside: int) -> list[tuple[int, int]]:
     """Return the rings of which so many fit a multiprocessor, largest first."""
     return [ring for ring in RINGS if _shared_bytes(mine, way, *ring) <= SHARED // beside - 1024]
 
@@ -173,7 +175,7 @@ def _fitting(mine: Work, way: Queries, beside: int) -> list[tuple[int, int]]:
 # ---- tensor maps
 
 
-def _maps(mine: Work, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMap, ...]:
+def _maps(mine: AttentionProblem, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMapSpec, ...]:
     """Return the tensor maps in the order of `TensorMaps`."""
     rows, parts = 16 * way.warps, mine.parts
     of = [(parts.q, mine.queries, rows), (parts.k, mine.keys, way.step), (parts.v, mine.keys, way.step)]
@@ -187,7 +189,7 @@ def _maps(mine: Work, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMa
     return tuple(maps)
 
 
-def _heads_map(mine: Work, operand: Operand, length: int, rows: int) -> TensorMap:
+def _heads_map(mine: AttentionProblem, operand: AttentionOperand, length: int, rows: int) -> TensorMapSpec:
     """Return the tensor map of queries, keys or values: a box is a panel of some rows of a head."""
     heads = mine.parts.heads // operand.group
     if operand.heads_first:
@@ -197,18 +199,18 @@ def _heads_map(mine: Work, operand: Operand, length: int, rows: int) -> TensorMa
     return _map(operand.position, mine.parts.dtype, extents, box)
 
 
-def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...]) -> TensorMap:
+def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...]) -> TensorMapSpec:
     found, line = list[int](), element_types.TYPES[dtype].size
     for n in extents[:-1]:
         line = line * n
         found.append(line)
-    return TensorMap(pointer, dtype, extents, tuple(found), box)
+    return TensorMapSpec(pointer, dtype, extents, tuple(found), box)
 
 
 # ---- source generation
 
 
-def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside: int) -> KernelSource:
+def _kernel(mine: AttentionProblem, way: Queries, ring: tuple[int, int], seen: bool, beside: int) -> KernelSource:
     entry, dtype = identifier(mine.op.name), element_types.TYPES[mine.parts.dtype].stored
     facts = {
         "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": ring[0],
@@ -250,7 +252,7 @@ def _kernel(mine: Work, way: Queries, ring: tuple[int, int], seen: bool, beside:
     )
 
 
-def _seen_kernel(mine: Work, way: Queries) -> KernelSource:
+def _seen_kernel(mine: AttentionProblem, way: Queries) -> KernelSource:
     entry = identifier(mine.op.name)
     bias = Pointer("const E", "bias", f"in{mine.biases[0]}")
     fields = (bias, access.scratch(used=True))

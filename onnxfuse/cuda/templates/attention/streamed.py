@@ -8,7 +8,7 @@ from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, generated
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
-from onnxfuse.cuda.templates.attention.work import Work, common_constants, named, pointers
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -16,7 +16,7 @@ MOST = 2**31
 """Maximum queries, keys and blocks, which the kernel counts with 32 bits."""
 
 
-def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     queries = tuning.queries or choose(mine, arch)
     if queries.step % 16 or queries.passes != 1:
@@ -40,7 +40,7 @@ def plan(mine: Work, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPla
     )
 
 
-def ways(mine: Work) -> tuple[Queries, ...]:
+def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
     """Return the possible partitions of the queries among blocks, those with the most queries first.
 
     With two query tiles a warp loads each key from shared memory only once for both; beyond 64 elements their sums
@@ -59,7 +59,7 @@ def ways(mine: Work) -> tuple[Queries, ...]:
     return tuple(Queries(w, 1, 1, 64 if mine.size <= 128 else 32, streamed=1) for w in (8, 4, 2))
 
 
-def choose(mine: Work, arch: Arch) -> Queries:
+def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the partition with the most queries per block that leaves enough blocks for the GPU, each more than half
     full; else the smallest."""
     heads, found = mine.batch * mine.parts.heads, ways(mine)
@@ -71,7 +71,7 @@ def choose(mine: Work, arch: Arch) -> Queries:
     return least(found, lambda way: -_rows(way), fills) or found[-1]
 
 
-def candidates(mine: Work) -> tuple[Queries, ...]:
+def candidates(mine: AttentionProblem) -> tuple[Queries, ...]:
     """Return other partitions of the queries among blocks and warps."""
     if not mine.parts.to_tf32 or mine.size > 64:
         return ways(mine)
@@ -84,19 +84,19 @@ def _rows(queries: Queries) -> int:
     return queries.warps * queries.tiles * 16
 
 
-def _holds(queries: Queries, mine: Work) -> bool:
+def _holds(queries: Queries, mine: AttentionProblem) -> bool:
     """Return whether the queries of a warp are register-resident, up to 64 registers per thread."""
     return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
 
 
-def _shared_bytes(queries: Queries, mine: Work) -> int:
+def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
     """Return the shared memory of a block: two stages of keys and values with rows padded by 16 bytes, their bias, and
     the queries unless they are register-resident."""
     row = mine.padded * mine.parts.element_bytes + 16
     return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
 
 
-def _resident(queries: Queries, mine: Work) -> int:
+def _resident(queries: Queries, mine: AttentionProblem) -> int:
     """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
     held = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
     return max(65536 // (queries.warps * 32 * (128 if held <= 64 else 168 if held <= 96 else 255)), 1)
@@ -105,7 +105,7 @@ def _resident(queries: Queries, mine: Work) -> int:
 # ---- source generation
 
 
-def _kernel(mine: Work, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:
+def _kernel(mine: AttentionProblem, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:
     entry = identifier(mine.op.name)
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "STEP": queries.step, "THREADS": queries.warps * 32,

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.source import constants
-from onnxfuse.cuda.templates.attention.body import Attention, Operand, take_apart
+from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, take_apart
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
@@ -23,11 +23,11 @@ LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
-class Work:
+class AttentionProblem:
     """An attention with concrete sizes."""
 
     op: FusedOp
-    parts: Attention
+    parts: AttentionBody
     batch: int
     queries: int
     keys: int
@@ -58,7 +58,7 @@ class Work:
         return self.bias is not None and bool(self.bias[2] != 0)
 
 
-def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
+def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> AttentionProblem:
     """Return the attention on inputs of these shapes; raises `UnsupportedError` if the kernels do not support them."""
     parts = take_apart(op)
     batch, queries, size = _sizes(parts.q, parts.q.position, parts.heads, input_shapes)
@@ -98,10 +98,10 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
         if operand.cache is not None:
             axis, of_past = 2 if operand.heads_first else 1, input_shapes[operand.position]
             shapes[operand.cache.output] = (*of_past[:axis], keys, *of_past[axis + 1 :])
-    return Work(op, parts, batch, queries, keys, size, past, bias, also, biases, windows, tuple(shapes))
+    return AttentionProblem(op, parts, batch, queries, keys, size, past, bias, also, biases, windows, tuple(shapes))
 
 
-def wrong_size(parts: Attention, size: int) -> str | None:
+def wrong_size(parts: AttentionBody, size: int) -> str | None:
     """Return why no kernel supports heads of so many elements; None if one does."""
     multiple = 16 if parts.to_tf32 else 8
     if size % multiple or not multiple <= size <= LARGEST_SIZE:
@@ -121,7 +121,9 @@ def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
     return found
 
 
-def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shape, ...]) -> tuple[int, int, int]:
+def _sizes(
+    operand: AttentionOperand, position: int, heads: int, input_shapes: tuple[Shape, ...]
+) -> tuple[int, int, int]:
     """Return batch, sequence and head size of the input with this index."""
     shape = input_shapes[position]
     if len(shape) not in ((4,) if operand.heads_first else (3, 4)):
@@ -140,7 +142,7 @@ def _sizes(operand: Operand, position: int, heads: int, input_shapes: tuple[Shap
 # ---- source generation
 
 
-def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
+def common_constants(mine: AttentionProblem, facts: dict[str, bool | int]) -> str:
     """Return the constants shared by all kernels: types, scale, flags, row strides; and `facts`."""
     parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
     both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe,
@@ -159,12 +161,12 @@ def common_constants(mine: Work, facts: dict[str, bool | int]) -> str:
     )
 
 
-def named(parts: Attention) -> tuple[tuple[str, Operand], ...]:
+def named(parts: AttentionBody) -> tuple[tuple[str, AttentionOperand], ...]:
     """Return queries, keys, values and result by their names in the source."""
     return (("Q", parts.q), ("K", parts.k), ("V", parts.v), ("Y", parts.y))
 
 
-def pointers(mine: Work) -> tuple[Pointer, ...]:
+def pointers(mine: AttentionProblem) -> tuple[Pointer, ...]:
     """Return the fields of `Pointers`."""
     parts = mine.parts
     bias, also = (*(f"in{i}" for i in mine.biases), "nullptr", "nullptr")[:2]

@@ -12,7 +12,7 @@ from onnxfuse.codegen.operators.read import SubOp
 from onnxfuse.codegen.operators.window_ops import pooled
 from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.movement import Concatenated, Transposed
-from onnxfuse.codegen.program.program import Input, Move, Output, Program
+from onnxfuse.codegen.program.program import BodyProgram, Input, Move, Output
 from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Sliding
 from onnxfuse.cuda import templates
@@ -35,7 +35,7 @@ def parts(op: FusedOp) -> tuple[SubOp, ...]:
 
 
 @lru_cache(maxsize=256)
-def _cut(program: Program) -> tuple[Program, ...]:
+def _cut(program: BodyProgram) -> tuple[BodyProgram, ...]:
     """Split the body into the programs of the parts."""
     last = program.values[program.outputs[0].value]
     joined = isinstance(last, Move) and last.how in (Concatenated(-1), Concatenated(3))
@@ -49,14 +49,14 @@ def _cut(program: Program) -> tuple[Program, ...]:
     )
 
 
-def _copy(program: Program, copied: Input) -> Program:
+def _copy(program: BodyProgram, copied: Input) -> BodyProgram:
     """Return a copy operation, expressed as the maximum over a window of one element."""
     builder = Builder()
     terms = [builder.term(Input(i, dtype)) for i, dtype in enumerate(program.inputs)]
     first = builder.move(Transposed(FIRST), terms[copied.index])
     same = pooled(first, (1, 1), Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET"), 2, "max", padded=False)
     output = Output(builder.move(Transposed(LAST), same).index, copied.dtype)
-    return Program(tuple(builder.values), (output,), program.inputs)
+    return BodyProgram(tuple(builder.values), (output,), program.inputs)
 
 
 def _writers() -> dict[str, Planner]:
@@ -64,7 +64,7 @@ def _writers() -> dict[str, Planner]:
     return {t.name: t.planner for t in templates.every().values() if t.writes_slots and t.planner is not None}
 
 
-def _offered(op: FusedOp, program: Program) -> SubOp:
+def _offered(op: FusedOp, program: BodyProgram) -> SubOp:
     """Return the part with the first template that supports it."""
     reasons = []
     for name, planner in _writers().items():

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import LAST, ImageProblem, image_problem, image_works
 from onnxfuse.codegen.program.movement import Concatenated, Squeezed
-from onnxfuse.codegen.program.program import Contract, Input, Move, Program, Reduce, Resample
+from onnxfuse.codegen.program.program import BodyProgram, Contraction, Input, Move, Reduce, Resample
 from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Along, Pair, Resizing, Sliding, WindowGeometry
 from onnxfuse.model.fused import FusedOp
@@ -39,7 +39,7 @@ class Pooling:
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanOutput:
     """The mean of an output over the positions of each image, as an additional output."""
 
     position: int
@@ -71,11 +71,11 @@ class Convolution:
     """The window; a 1-D image is treated as one row."""
     operands: tuple[int, ...]
     """Indices of the remainder's other inputs among the op's inputs."""
-    program: Program
+    program: BodyProgram
     """The pointwise remainder; its first input is the convolution's result."""
     pooling: Pooling | None = None
     resizing: Resizing | None = None
-    mean: Mean | None = None
+    mean: MeanOutput | None = None
     beside: tuple[int, ...] = ()
     """Indices of the images concatenated to `x` along the channels."""
 
@@ -91,7 +91,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConvolutionProblem:
     """The sizes of a convolution."""
 
     places: WindowGeometry
@@ -105,7 +105,7 @@ def take_apart(op: FusedOp) -> Convolution:
 
 
 @lru_cache(maxsize=1024)
-def _take_apart(program: Program) -> Convolution:
+def _take_apart(program: BodyProgram) -> Convolution:
     found = image_works(program)
     if len(found) != 1:
         raise UnsupportedError(f"{plural(found, 'convolution')} in the body, expected one")
@@ -136,14 +136,14 @@ def _take_apart(program: Program) -> Convolution:
         raise UnsupportedError("an output that does not read the convolution")
     return Convolution(
         x.index, -1 if w is None else w.index, work.images_last, work.channels_last, work.packing, work.rank,
-        work.core.groups if isinstance(work.core, Contract) else 1,
+        work.core.groups if isinstance(work.core, Contraction) else 1,
         Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET") if work.window is None else work.window.sliding,
         tuple(position for position, _ in operands), rest, _pooling(work),
         work.core.how if isinstance(work.core, Resample) else None, mean, tuple(v.index for v in others),
     )  # fmt: skip
 
 
-def _side_by_side(program: Program, work: ImageProblem) -> tuple[int, ...]:
+def _side_by_side(program: BodyProgram, work: ImageProblem) -> tuple[int, ...]:
     """Return the values that are concatenated along the channels to the images that the window reads."""
     match program.values[work.x]:
         case Move(how=Concatenated(axis=axis), args=args) if work.images_last and axis % work.rank == work.rank - 1:
@@ -152,10 +152,10 @@ def _side_by_side(program: Program, work: ImageProblem) -> tuple[int, ...]:
             return (work.x,)
 
 
-_KIND = {Contract: "convolution", Reduce: "pooling", Resample: "resizing"}
+_KIND = {Contraction: "convolution", Reduce: "pooling", Resample: "resizing"}
 
 
-def _mean(program: Program) -> Mean | None:
+def _mean(program: BodyProgram) -> MeanOutput | None:
     """Return which output is the mean of another one over all its positions; None if none is."""
     for n, output in enumerate(program.outputs):
         value, keepdims = program.values[output.value], True
@@ -165,7 +165,7 @@ def _mean(program: Program) -> Mean | None:
             continue
         of = [o.value for i, o in enumerate(program.outputs) if i != n]
         if value.arg in of and not value.onward and sorted(axis % 4 for axis in value.axes) == [1, 2]:
-            return Mean(n, of.index(value.arg), keepdims)
+            return MeanOutput(n, of.index(value.arg), keepdims)
     return None
 
 
@@ -181,7 +181,7 @@ def _pooling(work: ImageProblem) -> Pooling | None:
 # ---- shapes
 
 
-def elements(op: FusedOp, size: Problem) -> int:
+def elements(op: FusedOp, size: ConvolutionProblem) -> int:
     """Return the elements of an output, or of the larger one of which it is a slice."""
     count = math.prod(size.full)
     return count if op.slot is None or not count else count // size.full[-1] * op.slot.total
@@ -193,7 +193,7 @@ def _pair(values: Sequence[int]) -> Pair:
     return rows, columns
 
 
-def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionProblem:
     """Return the sizes of the convolution for these shapes of the op's inputs."""
     x = _image_shape(parts, input_shapes)
     if parts.pooling is not None:
@@ -210,7 +210,7 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
     places = parts.sliding.over((x[0], *_pair(space), channels), _pair(taps))
     extents = places.out[2 - len(space) :]
     full = (x[0], *extents, outputs) if parts.channels_last else (x[0], outputs, *extents)
-    return Problem(places, full)
+    return ConvolutionProblem(places, full)
 
 
 def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
@@ -221,10 +221,12 @@ def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
     return shapes[0] if len(shapes) == 1 else (*shapes[0][:-1], sum(s[-1] for s in shapes))
 
 
-def _pooled(parts: Convolution, pooling: Pooling, x: Shape) -> Problem:
+def _pooled(parts: Convolution, pooling: Pooling, x: Shape) -> ConvolutionProblem:
     batch, height, width, channels = _images(parts, x)
     places = parts.sliding.over((batch, height, width, channels), pooling.kernel)
-    return Problem(places, (batch, *places.out, channels) if parts.channels_last else (batch, channels, *places.out))
+    return ConvolutionProblem(
+        places, (batch, *places.out, channels) if parts.channels_last else (batch, channels, *places.out)
+    )
 
 
 def _images(parts: Convolution, x: Shape) -> tuple[int, int, int, int]:
@@ -235,12 +237,12 @@ def _images(parts: Convolution, x: Shape) -> tuple[int, int, int, int]:
     return batch, height, width, channels
 
 
-def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> Problem:
+def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> ConvolutionProblem:
     batch, height, width, channels = _images(parts, x)
     rows, columns = resizing.over((height, width))
     # Resizing: as many windows of one pixel as there are output pixels.
     end = rows - height, columns - width
-    return Problem(
+    return ConvolutionProblem(
         WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end),
         (batch, rows, columns, channels) if parts.channels_last else (batch, channels, rows, columns),
     )

@@ -8,8 +8,8 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan, TileTuning
 from onnxfuse.cuda.templates.conv import convolution, direct_cpp, halo
-from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
-from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, Group, Slab, Work
+from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
+from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, DirectSource, Group, Slab
 from onnxfuse.cuda.templates.gemm.sm80 import OTHER
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
@@ -42,7 +42,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         raise UnsupportedError("images side by side, but not for windows that slide by one pixel")
     group = _group(op, parts, size, aligned)
     slab = choose(group, arch) if tuning.area is None else _slab(group, tuning.area)
-    work = Work(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
+    work = DirectSource(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
     shared = 0 if slab is None else slab.shared_words(group) * 4
     if shared > arch.shared_bytes:
         raise UnsupportedError(f"{shared} bytes of shared memory, expected at most {arch.shared_bytes}")
@@ -98,7 +98,7 @@ def take_apart(op: FusedOp) -> Convolution:
     return parts
 
 
-def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionProblem:
     """Return the sizes of the convolution for these shapes of the op's inputs."""
     size = convolution.problem(parts, input_shapes)
     if 0 in (parts.groups, size.places.shape[3], size.full[-1]):
@@ -112,7 +112,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     return convolution.output_shapes(op, input_shapes)
 
 
-def _group(op: FusedOp, parts: Convolution, size: Problem, aligned: bool) -> Group:
+def _group(op: FusedOp, parts: Convolution, size: ConvolutionProblem, aligned: bool) -> Group:
     element = element_types.TYPES[op.inputs[parts.x]]
     filters = size.full[-1] // parts.groups
     channels = size.places.shape[3] // parts.groups

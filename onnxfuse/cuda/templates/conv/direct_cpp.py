@@ -9,7 +9,7 @@ from onnxfuse.codegen.program.window import WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import Area
 from onnxfuse.cuda.templates.conv import stencil_cpp
-from onnxfuse.cuda.templates.conv.stencil_cpp import Surroundings
+from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import divisors
@@ -104,7 +104,7 @@ class Slab:
 
 
 @dataclass(frozen=True)
-class Work(Surroundings):
+class DirectSource(ConvolutionBody):
     """Input of source generation."""
 
     group: Group
@@ -114,7 +114,7 @@ class Work(Surroundings):
     """Whether weights are stored [F, R, S, C]; else [F, C, R, S]."""
 
 
-def kernel(work: Work, min_blocks: int) -> KernelSource:
+def kernel(work: DirectSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
     files = ("conv/direct_plain.cu",) if work.slab is None else ("cuda/split.cuh", "conv/direct.cu")
     return stencil_cpp.kernel_of(work, _constants(work), files, "direct", stencil_cpp.pointers(work), min_blocks)
@@ -127,7 +127,7 @@ def vector(op: FusedOp, filters: int, aligned: bool) -> int:
     return next((v for v in whole if -(-filters // (4 * v)) * v * 4 == -(-filters // 8) * 8), 1)
 
 
-def parameters(work: Surroundings, blocks: tuple[int, int, int]) -> bytes:
+def parameters(work: ConvolutionBody, blocks: tuple[int, int, int]) -> bytes:
     """Return the kernel's `Parameters`; `blocks`: number along the channels, columns and rows."""
     places, filters = work.size.places, work.size.full[-1]
     (batch, height, width, channels), (rows, columns) = places.shape, places.out
@@ -139,7 +139,7 @@ def parameters(work: Surroundings, blocks: tuple[int, int, int]) -> bytes:
     return launch_plan.packed((*words, *work.stride_words), work.bits)
 
 
-def _constants(work: Work) -> str:
+def _constants(work: DirectSource) -> str:
     places, group = work.size.places, work.group
     facts = {
         "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],

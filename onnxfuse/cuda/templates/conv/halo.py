@@ -7,8 +7,8 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan, TileTuning
 from onnxfuse.cuda.templates.conv import direct_cpp, halo_cpp
-from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
-from onnxfuse.cuda.templates.conv.halo_cpp import LINE, Slices, Tiling, Work
+from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
+from onnxfuse.cuda.templates.conv.halo_cpp import LINE, HaloSource, Slices, Tiling
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
@@ -36,7 +36,7 @@ THREADS = 512
 """Threads per multiprocessor by register use, in two blocks or more: one multiplies while another waits, or stores."""
 
 
-def takes(op: FusedOp, parts: Convolution, size: Problem) -> bool:
+def takes(op: FusedOp, parts: Convolution, size: ConvolutionProblem) -> bool:
     """Return whether the kernel is used for such a convolution.
 
     Only it supports concatenated images. For a single image, fewer channels than a slice would leave it half empty, and
@@ -58,8 +58,8 @@ def slides(parts: Convolution) -> bool:
 
 
 def plan(
-    op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool, bits: int,
-    outputs: tuple[Shape, ...], arch: Arch, tuning: TileTuning,
+    op: FusedOp, parts: Convolution, size: ConvolutionProblem, input_shapes: tuple[Shape, ...], aligned: bool,
+    bits: int, outputs: tuple[Shape, ...], arch: Arch, tuning: TileTuning,
 ) -> LaunchPlan | None:  # fmt: skip
     """Return the launch plan of `op`; None if no tile fits the shared memory."""
     slices = slices_of(op, parts, size, input_shapes, aligned)
@@ -70,7 +70,7 @@ def plan(
         raise UnsupportedError(f"a tile of {tiling.halo} of elements of {slices.size} bytes on {arch.name}")
     if tiling.shared_bytes > arch.shared_bytes:
         raise UnsupportedError(f"{tiling.shared_bytes} bytes of shared memory, expected at most {arch.shared_bytes}")
-    work = Work(op, parts, size, bits, aligned, input_shapes, slices, tiling)
+    work = HaloSource(op, parts, size, bits, aligned, input_shapes, slices, tiling)
     grid = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
     if grid >= 2**31:
         raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
@@ -84,7 +84,9 @@ def plan(
     )
 
 
-def slices_of(op: FusedOp, parts: Convolution, size: Problem, input_shapes: tuple[Shape, ...], aligned: bool) -> Slices:
+def slices_of(
+    op: FusedOp, parts: Convolution, size: ConvolutionProblem, input_shapes: tuple[Shape, ...], aligned: bool
+) -> Slices:
     """Return the channel slices of the convolution."""
     element, filters = element_types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
     channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)

@@ -10,7 +10,7 @@ from onnxfuse.codegen.emit import warpgroup
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource, constants
 from onnxfuse.cuda.planning.launch_plan import Halo
 from onnxfuse.cuda.templates.conv import stencil_cpp
-from onnxfuse.cuda.templates.conv.stencil_cpp import Surroundings
+from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
 from onnxfuse.symbolic import element_types
 
 LINE = 64
@@ -63,14 +63,14 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class Work(Surroundings):
+class HaloSource(ConvolutionBody):
     """Input of source generation."""
 
     slices: Slices
     tiling: Tiling
 
 
-def kernel(work: Work, min_blocks: int) -> KernelSource:
+def kernel(work: HaloSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler."""
     together = bool(work.tiling.halo.together)
     warpgroups = (HOPPER, "conv/halo_warpgroup.cuh")
@@ -81,7 +81,7 @@ def kernel(work: Work, min_blocks: int) -> KernelSource:
     return stencil_cpp.kernel_of(work, _constants(work), files, "halo", given, min_blocks, more, ahead)
 
 
-def _constants(work: Work) -> str:
+def _constants(work: HaloSource) -> str:
     slices, tiling = work.slices, work.tiling
     facts = {
         "KERNEL_H": slices.kernel[0], "KERNEL_W": slices.kernel[1],
@@ -95,7 +95,7 @@ def _constants(work: Work) -> str:
     return f"using X = {element_types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(facts)
 
 
-def _warpgroup_product(work: Work) -> str:
+def _warpgroup_product(work: HaloSource) -> str:
     """Return the wrapper around `wgmma` of pixels in registers and a block's filters."""
     kind = _KINDS[work.op.inputs[work.parts.x]]
     return warpgroup.product("warpgroup_product", 8 * work.tiling.tiles, kind, right_rows=False, held=True, fours=True)
@@ -104,7 +104,7 @@ def _warpgroup_product(work: Work) -> str:
 _KINDS: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
 
 
-def _runs(work: Work) -> str:
+def _runs(work: HaloSource) -> str:
     """Return the function that locates a channel in the concatenated inputs."""
     text, end = "", sum(work.slices.channels)
     for number, channels in reversed(list(enumerate(work.slices.channels))):

@@ -9,8 +9,8 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch, TileTuning
 from onnxfuse.cuda.templates.conv import convolution, stencil_cpp
-from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS, Convolution, Problem
-from onnxfuse.cuda.templates.conv.stencil_cpp import Patches, Strips, Work
+from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS, Convolution, ConvolutionProblem
+from onnxfuse.cuda.templates.conv.stencil_cpp import Patches, StencilSource, Strips
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
@@ -44,7 +44,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if grid >= 2**31:
         raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
     bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(input_shapes[parts.x])))
-    work = Work(op, parts, size, bits, aligned, input_shapes, made)
+    work = StencilSource(op, parts, size, bits, aligned, input_shapes, made)
     return LaunchPlan(
         kernel=stencil_cpp.kernel(work, tuning.min_blocks),
         grid=(grid, 1, 1),
@@ -68,7 +68,7 @@ def take_apart(op: FusedOp) -> Convolution:
     return parts
 
 
-def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Problem:
+def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionProblem:
     """Return the sizes of the convolution for these shapes of the op's inputs."""
     size = convolution.problem(parts, input_shapes)
     channels, filters = size.places.shape[3], size.full[-1 if parts.channels_last else 1]
@@ -102,7 +102,9 @@ SMALL = 24
 """Output rows or columns below which CUDA cores are faster, because strips would be partly empty."""
 
 
-def strips(parts: Convolution, size: Problem, element: ElementType, arch: Arch, tuning: TileTuning) -> Strips | None:
+def strips(
+    parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch, tuning: TileTuning
+) -> Strips | None:
     """Return the tiles on the tensor cores; None if CUDA cores are faster or tensor cores cannot be used."""
     places = size.places
     channels = places.shape[3]
@@ -173,7 +175,7 @@ def _instructions(places: WindowGeometry, band: Band) -> float:
     return tiles * (convolve + fill + finish)
 
 
-def _workers(size: Problem, tile: Strips, arch: Arch) -> int:
+def _workers(size: ConvolutionProblem, tile: Strips, arch: Arch) -> int:
     """Return how many persistent blocks share the tiles of a channel range: as many as fit the GPU, evenly loaded."""
     tiles = size.places.shape[0] * tile.blocks[1] * tile.blocks[2]
     share = -(-tiles // max(arch.sm_count * RESIDENT // tile.blocks[0], 1))
@@ -190,7 +192,7 @@ outputs 4.2 us, 1 x 2 6.0.
 """
 
 
-def choose(parts: Convolution, size: Problem, element: ElementType, arch: Arch) -> Patch:
+def choose(parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch) -> Patch:
     """Return the outputs per thread: many, to reuse inputs, but with enough threads for the GPU."""
     down, across = size.places.out
     taps = math.prod(size.places.kernel)
@@ -256,12 +258,12 @@ SECTOR, LINE = 8, 32
 """
 
 
-def _seats(size: Problem, rows: int, columns: int) -> int:
+def _seats(size: ConvolutionProblem, rows: int, columns: int) -> int:
     """Return the number of patches of an image."""
     return -(-size.places.out[0] // rows) * -(-size.places.out[1] // columns)
 
 
-def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
+def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch) -> Patches:
     """Return the block shape: whole sectors of channels, and a nearly square part of the image with few idle
     threads."""
     across = -(-size.places.shape[3] // patch.channels)
@@ -295,7 +297,7 @@ def _patches(parts: Convolution, size: Problem, patch: Patch) -> Patches:
     return least(candidates, lambda b: _cost(size, b)) or candidates[0]
 
 
-def _cost(size: Problem, block: Patches) -> float:
+def _cost(size: ConvolutionProblem, block: Patches) -> float:
     """Return the redundant reads of a block per output, counting idle threads."""
     places, patch = size.places, block.patch
     if not math.prod(places.out):

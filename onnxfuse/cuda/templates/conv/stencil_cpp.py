@@ -14,7 +14,7 @@ from onnxfuse.codegen.emit.source import DEVICE, KernelSource, constants, genera
 from onnxfuse.codegen.program.window import Resizing, WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import Band, Patch
-from onnxfuse.cuda.templates.conv.convolution import Convolution, Problem
+from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
@@ -60,7 +60,7 @@ class Strips:
 
 
 @dataclass(frozen=True)
-class Operand:
+class StencilOperand:
     """An operand of the remainder, and its layout relative to the output."""
 
     name: str
@@ -72,12 +72,12 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ConvolutionBody:
     """A convolution in its body: the input for generating operands, outputs and indices."""
 
     op: FusedOp
     parts: Convolution
-    size: Problem
+    size: ConvolutionProblem
     bits: int
     """Width of an index in bits."""
     aligned: bool
@@ -89,17 +89,19 @@ class Surroundings:
         return element_types.TYPES[self.op.inputs[self.parts.x]]
 
     @cached_property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[StencilOperand, ...]:
         """The operands that some output depends on."""
         return tuple(self._operand(number) for number in expressions.live_inputs(self.parts.program)[1:])
 
-    def _operand(self, number: int) -> Operand:
+    def _operand(self, number: int) -> StencilOperand:
         position = self.parts.operands[number - 1]
         shape = self.input_shapes[position]
         by_axis = _by_axis(self.parts, strides_in(shape, self.size.full))
         cell = math.prod(shape) == math.prod(self.size.full)
         kind = "cell" if cell else "strided" if any(by_axis[2:]) else "once"
-        return Operand(f"in{position}", element_types.TYPES[self.parts.program.inputs[number]].stored, by_axis, kind)
+        return StencilOperand(
+            f"in{position}", element_types.TYPES[self.parts.program.inputs[number]].stored, by_axis, kind
+        )
 
     @property
     def slots(self) -> dict[str, int]:
@@ -113,7 +115,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Work(Surroundings):
+class StencilSource(ConvolutionBody):
     """Input of source generation."""
 
     tile: Patches | Strips
@@ -131,14 +133,14 @@ def _by_axis(parts: Convolution, strides: Shape) -> tuple[int, ...]:
     return (image, channel, *((0,) * (2 - len(space))), *space)
 
 
-def kernel(work: Work, min_blocks: int) -> KernelSource:
+def kernel(work: StencilSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
     body = "depthwise" if work.parts.mean is None else "depthwise_with_mean"
     return kernel_of(work, _constants(work), _templates(work), body, pointers(work, scratch=work.meets), min_blocks)
 
 
 def kernel_of(
-    work: Surroundings, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
+    work: ConvolutionBody, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
     more: str = "", ahead: str = "",
 ) -> KernelSource:  # fmt: skip
     """Return the kernel of a core in `files` with function `body`; `more`: text that uses `given`.
@@ -161,7 +163,7 @@ def kernel_of(
     )
 
 
-def _templates(work: Work) -> tuple[str, ...]:
+def _templates(work: StencilSource) -> tuple[str, ...]:
     if isinstance(work.tile, Strips):
         return ("conv/stencil_band.cu",)
     if work.parts.resizing is not None:
@@ -171,7 +173,7 @@ def _templates(work: Work) -> tuple[str, ...]:
     return ("conv/stencil_patch.cuh", window, "conv/stencil_finish.cuh", "conv/stencil.cu", *mean)
 
 
-def parameters(work: Work) -> bytes:
+def parameters(work: StencilSource) -> bytes:
     """Return the kernel's `Parameters`."""
     places = work.size.places
     images = (places.shape[1], places.shape[2]), places.out
@@ -186,7 +188,7 @@ def parameters(work: Work) -> bytes:
     return launch_plan.packed((*words, *work.stride_words), work.bits)
 
 
-def _constants(work: Work) -> str:
+def _constants(work: StencilSource) -> str:
     places = work.size.places
     facts = {
         "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],
@@ -216,7 +218,7 @@ def _lines(resizing: Resizing, places: WindowGeometry) -> str:
     return text
 
 
-def _patch_constants(work: Work, tile: Patches) -> dict[str, int]:
+def _patch_constants(work: StencilSource, tile: Patches) -> dict[str, int]:
     places, patch, last = work.size.places, tile.patch, work.parts.channels_last
     if last:
         read = patch.channels
@@ -243,7 +245,7 @@ def image(number: int) -> str:
     return f"x{number}" if number else "x"
 
 
-def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...]:
+def pointers(work: ConvolutionBody, *, scratch: bool = False) -> tuple[Pointer, ...]:
     """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory if a mean is computed."""
     op, parts = work.op, work.parts
     read = [*((image(n), i) for n, i in enumerate(parts.images)), ("w", parts.w)]
@@ -253,7 +255,7 @@ def pointers(work: Surroundings, *, scratch: bool = False) -> tuple[Pointer, ...
     return (*factors, *operands, *outputs, *([access.scratch(scratch)] if parts.mean is not None else []))
 
 
-def around(work: Surroundings, pointers: Iterable[Pointer]) -> str:
+def around(work: ConvolutionBody, pointers: Iterable[Pointer]) -> str:
     """Return the code around the core: operands that a thread loads once, and those that it loads for each vector."""
     once = RegisterGroup("Once", "once", tuple(_once(work, o) for o in work.operands if o.kind == "once"))
     each = RegisterGroup("Each", "each", tuple(_each(work, o) for o in work.operands if o.kind != "once"), wide=True)
@@ -272,7 +274,7 @@ def around(work: Surroundings, pointers: Iterable[Pointer]) -> str:
     ))  # fmt: skip
 
 
-def _once(work: Surroundings, o: Operand) -> Load:
+def _once(work: ConvolutionBody, o: StencilOperand) -> Load:
     # Channels last, a vector of channels; channels first, the thread's one channel.
     wide = work.parts.channels_last and o.strides[1] == 1
     place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
@@ -281,7 +283,7 @@ def _once(work: Surroundings, o: Operand) -> Load:
     return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
 
 
-def _each(work: Surroundings, o: Operand) -> Load:
+def _each(work: ConvolutionBody, o: StencilOperand) -> Load:
     if o.kind == "cell":
         return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>(from.{o.name} + linear + step)")
     place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
@@ -290,7 +292,7 @@ def _each(work: Surroundings, o: Operand) -> Load:
     return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
 
 
-def _store(work: Surroundings) -> str:
+def _store(work: ConvolutionBody) -> str:
     """Return the function that computes the body for a vector and stores its outputs.
 
     If there is a mean of an output, that one replaces the sums.

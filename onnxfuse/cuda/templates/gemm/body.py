@@ -12,7 +12,16 @@ from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import image_problem
 from onnxfuse.codegen.program.movement import Concatenated, Reshaped, Sliced, SliceRange, Transposed
-from onnxfuse.codegen.program.program import Constant, Contract, Input, Move, Output, Program, Value, Window
+from onnxfuse.codegen.program.program import (
+    BodyProgram,
+    Constant,
+    Contraction,
+    Input,
+    Move,
+    Output,
+    SlidingWindow,
+    Value,
+)
 from onnxfuse.codegen.program.rounding import rounded_once
 from onnxfuse.codegen.program.slices import between, canonical, operands_last
 from onnxfuse.codegen.program.window import Sliding
@@ -61,7 +70,7 @@ class Prologue:
 
     inputs: tuple[int, ...]
     """Indices of its inputs among the op's inputs; one may be JOINED."""
-    program: Program
+    program: BodyProgram
     joined: tuple[int, ...] = ()
     """Indices of the matrices concatenated to one of its inputs; each is read in place."""
     axis: int = -1
@@ -125,7 +134,7 @@ class Epilogue:
     """Indices of its other inputs among the op's inputs."""
     outputs: tuple[int, ...]
     """Indices of its outputs among the op's outputs."""
-    program: Program
+    program: BodyProgram
     moves: Moves = ()
     """Reshape and transposition of its only output, applied by the store."""
 
@@ -161,8 +170,8 @@ def anatomy(op: FusedOp) -> Anatomy:
 
 
 @lru_cache(maxsize=1024)
-def _anatomy(program: Program) -> Anatomy:
-    heads = tuple(_head(program, i) for i in sorted(program.live()) if isinstance(program.values[i], Contract))
+def _anatomy(program: BodyProgram) -> Anatomy:
+    heads = tuple(_head(program, i) for i in sorted(program.live()) if isinstance(program.values[i], Contraction))
     products = tuple(h.product for h in heads)
     if not products:
         raise UnsupportedError("no matrix product in the body")
@@ -200,11 +209,11 @@ class _Head:
     """Index of the result."""
 
 
-def _head(program: Program, index: int) -> _Head:
+def _head(program: BodyProgram, index: int) -> _Head:
     contract = program.values[index]
-    assert isinstance(contract, Contract)
+    assert isinstance(contract, Contraction)
     left, right = contract.args
-    if isinstance(program.values[left], Window):
+    if isinstance(program.values[left], SlidingWindow):
         return _convolution(program, index)
     turned_back, move = contract.axes[1] == -1, program.values[right]
     if isinstance(move, Move) and move.how == Transposed((1, 0)):
@@ -219,7 +228,7 @@ def _head(program: Program, index: int) -> _Head:
     return _Head(Product(_position(a, program), b.index, turned_back, turned, terms), left, index)
 
 
-def _first_terms(program: Program, left: int) -> tuple[int, int | None]:
+def _first_terms(program: BodyProgram, left: int) -> tuple[int, int | None]:
     """Return the input of which a left factor is a leading column slice, and the number of terms; itself otherwise."""
     # MatMul(Slice(w, 0, k, axis -1), x): w is stored with rows of more than k elements
     move = program.values[left]
@@ -230,15 +239,15 @@ def _first_terms(program: Program, left: int) -> tuple[int, int | None]:
     return left, None
 
 
-def _position(left: Value, program: Program) -> int:
+def _position(left: Value, program: BodyProgram) -> int:
     """Return the index of the op's input that is the left factor; the number of inputs if none is."""
     return left.index if isinstance(left, Input) else len(program.inputs)
 
 
-def _convolution(program: Program, index: int) -> _Head:
+def _convolution(program: BodyProgram, index: int) -> _Head:
     """Return a convolution between Transposes, which therefore runs over channels-last images."""
     work = image_problem(program, index)
-    assert isinstance(work.core, Contract)
+    assert isinstance(work.core, Contraction)
     assert work.window is not None
     assert work.w is not None
     x, w = program.values[work.x], program.values[work.w]
@@ -249,7 +258,7 @@ def _convolution(program: Program, index: int) -> _Head:
     return _Head(product, work.x, work.result)
 
 
-def _prologue(program: Program, head: _Head) -> Prologue | None:
+def _prologue(program: BodyProgram, head: _Head) -> Prologue | None:
     """Return the producer of the left factor that the products share; None if it is an input of the op."""
     if isinstance(program.values[head.left], Input):
         return None
@@ -268,7 +277,7 @@ def _prologue(program: Program, head: _Head) -> Prologue | None:
             return Prologue(inputs, made)
 
 
-def _is_joined(program: Program, index: int) -> bool:
+def _is_joined(program: BodyProgram, index: int) -> bool:
     """Return whether a value is a concatenation of op inputs."""
     move = program.values[index]
     return (
@@ -279,12 +288,12 @@ def _is_joined(program: Program, index: int) -> bool:
     )
 
 
-def _inputs(program: Program, among: Iterable[int]) -> list[int]:
+def _inputs(program: BodyProgram, among: Iterable[int]) -> list[int]:
     """Return the indices of the inputs of the op, in their order."""
     return sorted((i for i in among if isinstance(program.values[i], Input)), key=program.input_at)
 
 
-def _epilogues(program: Program, heads: Sequence[_Head]) -> tuple[Epilogue, ...]:
+def _epilogues(program: BodyProgram, heads: Sequence[_Head]) -> tuple[Epilogue, ...]:
     """Return the consumers of the products: separate ones if each output reads one product, a common one otherwise."""
     results = [h.result for h in heads]
     read = [program.reached([o.value], results) for o in program.outputs]
@@ -302,7 +311,7 @@ def _epilogues(program: Program, heads: Sequence[_Head]) -> tuple[Epilogue, ...]
     return tuple(found)
 
 
-def _epilogue(program: Program, heads: Sequence[_Head], group: tuple[int, ...], mine: tuple[int, ...]) -> Epilogue:
+def _epilogue(program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ...], mine: tuple[int, ...]) -> Epilogue:
     results = [heads[k].result for k in group]
     written = [_written(program, program.outputs[i], results) for i in mine]
     if len(mine) > 1 and any(moves for _, moves in written):
@@ -320,7 +329,7 @@ def _epilogue(program: Program, heads: Sequence[_Head], group: tuple[int, ...], 
     return Epilogue(group, tuple(program.input_at(i) for i in operands), mine, made, written[0][1])
 
 
-def _written(program: Program, output: Output, results: Sequence[int]) -> tuple[Output, Moves]:
+def _written(program: BodyProgram, output: Output, results: Sequence[int]) -> tuple[Output, Moves]:
     """Return the value that the kernel computes for an output, and the reshape and transposition after it."""
     moves: list[Reshaped | Transposed] = []
     index = output.value

@@ -8,18 +8,18 @@ from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants
 from onnxfuse.cuda.planning.launch_plan import Block
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
-from onnxfuse.cuda.templates.gemm.problem import Problem
-from onnxfuse.cuda.templates.gemm.work import Columns, Fit, Work
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 
 
-def plain(work: Work, threads: int) -> KernelSource:
+def plain(work: GemmSource, threads: int) -> KernelSource:
     """Return the kernel that supports any size and alignment."""
     return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), entry(work))
 
 
-def sm80(work: Work, fit: Fit) -> KernelSource:
+def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     """Return the kernel for the tensor cores of sm_80 and later."""
     block = fit.block
     products, places, prologue = work.parts.products, work.size.places, work.parts.prologue
@@ -42,7 +42,7 @@ def sm80(work: Work, fit: Fit) -> KernelSource:
     return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 
-def few(work: Work, fit: Columns) -> KernelSource:
+def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
     """Return the kernel for few rows."""
     facts = {
         "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps,
@@ -56,7 +56,7 @@ def few(work: Work, fit: Columns) -> KernelSource:
     return kernel(work, (AMPERE,), facts, None, middle, ("gemm/few.cu",), end)
 
 
-def right_factors(work: Work) -> str:
+def right_factors(work: GemmSource) -> str:
     """Return the type of the factors' elements, and the right factors by product index."""
     stored = element_types.TYPES[work.parts.dtype].stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
@@ -72,7 +72,7 @@ def streamed(block: Block) -> bool:
     return block.m * block.n // (32 * block.warps_m * block.warps_n) > 128
 
 
-def source_fields(size: Problem) -> tuple[int, ...]:
+def source_fields(size: GemmProblem) -> tuple[int, ...]:
     """Return the fields of the kernels' `Source`."""
     places = size.places
     if places is None:
@@ -86,7 +86,7 @@ def source_fields(size: Problem) -> tuple[int, ...]:
 
 
 def kernel(
-    work: Work,
+    work: GemmSource,
     before: tuple[str, ...],
     facts: Mapping[str, bool | int],
     staged: int | None,
@@ -123,7 +123,7 @@ def kernel(
     )
 
 
-def entry(work: Work, resident: int = 0) -> str:
+def entry(work: GemmSource, resident: int = 0) -> str:
     """Return the kernel function, with minimum resident blocks per multiprocessor for the compiler; 0 = any."""
     return entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n",

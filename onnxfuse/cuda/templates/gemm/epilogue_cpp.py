@@ -2,7 +2,7 @@
 
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store
-from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import Slot
 from onnxfuse.symbolic import element_types
 
@@ -16,7 +16,7 @@ _LOADS = {
 """Registers and loads of an operand per thread, by its layout relative to the output."""
 
 
-def around(work: Work, staged: int | None) -> str:
+def around(work: GemmSource, staged: int | None) -> str:
     """Return `Operands`, as passed by a launch, and how a thread loads and holds them."""
     op, parts, kinds = work.op, work.parts, work.kinds
     epilogue, first = parts.epilogues[0], work.first_operand
@@ -59,7 +59,7 @@ def around(work: Work, staged: int | None) -> str:
     ))  # fmt: skip
 
 
-def _operands(work: Work, stored: dict[int, str]) -> str:
+def _operands(work: GemmSource, stored: dict[int, str]) -> str:
     """Return the struct of a launch's inputs, with accessors for the pointers of each epilogue."""
     of_sibling = [
         ", ".join(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items())
@@ -73,7 +73,7 @@ def _operands(work: Work, stored: dict[int, str]) -> str:
     )
 
 
-def _factors(work: Work) -> str:
+def _factors(work: GemmSource) -> str:
     """Return the members that expose the factors to the plain kernel by their types."""
     products = work.parts.products
     stored = element_types.TYPES[work.parts.dtype].stored
@@ -88,7 +88,7 @@ def _factors(work: Work) -> str:
     )
 
 
-def results(work: Work) -> str:
+def results(work: GemmSource) -> str:
     """Return the outputs' pointers, and the store of adjacent elements of each."""
     stores = []
     for n, output in enumerate(work.program.outputs):
@@ -103,13 +103,13 @@ def results(work: Work) -> str:
     )  # fmt: skip
 
 
-def choice(work: Work, n: int) -> str:
+def choice(work: GemmSource, n: int) -> str:
     """Return the pointer of output `n` of the epilogue `sibling`."""
     first, *others = (f"to.out{epilogue.outputs[n]}" for epilogue in work.parts.epilogues)
     return "".join(f"sibling == {k} ? {out} : " for k, out in enumerate(others, 1)) + first
 
 
-def result_pointers(work: Work) -> str:
+def result_pointers(work: GemmSource) -> str:
     fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
     return f"struct Results {{\n{fields}}};\n"
 

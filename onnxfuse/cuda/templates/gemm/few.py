@@ -7,7 +7,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Strip
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import sm80
-from onnxfuse.cuda.templates.gemm.work import Columns, Work
+from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd
 
@@ -32,7 +32,7 @@ WIDTH = 2
 """Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
 
-def takes(work: Work, aligned: bool, arch: Arch) -> bool:
+def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel supports products of this size, layout and number."""
     parts, size = work.parts, work.size
     if (
@@ -50,7 +50,7 @@ def takes(work: Work, aligned: bool, arch: Arch) -> bool:
     return gcd(8, size.k, size.pitch, *size.widths) == 8 and bool(fitting(work, arch))
 
 
-def fitting(work: Work, arch: Arch) -> list[Strip]:
+def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     """Return the strips that fit, the widest first."""
     return [
         strip
@@ -59,7 +59,7 @@ def fitting(work: Work, arch: Arch) -> list[Strip]:
     ]
 
 
-def choose(work: Work, arch: Arch) -> Strip:
+def choose(work: GemmSource, arch: Arch) -> Strip:
     """Return the widest strip that occupies enough multiprocessors; the narrowest if none does."""
     strips = fitting(work, arch)
     for strip in strips[:-1]:
@@ -68,29 +68,29 @@ def choose(work: Work, arch: Arch) -> Strip:
     return strips[-1]
 
 
-def _count(work: Work, strip: Strip) -> int:
+def _count(work: GemmSource, strip: Strip) -> int:
     return work.size.across(strip.columns)
 
 
-def _step_bytes(work: Work, strip: Strip) -> int:
+def _step_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes that all warps of a block load per step."""
     return strip.warps * work.first_operand * TERMS * strip.columns * element_types.TYPES[work.parts.dtype].size
 
 
-def _stages(work: Work, strip: Strip) -> int:
+def _stages(work: GemmSource, strip: Strip) -> int:
     return max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
 
 
-def _shared_bytes(work: Work, strip: Strip) -> int:
+def _shared_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes of the rings, or of the sums that reuse their memory."""
     sums = strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
 
 
-def plan(work: Work, strip: Strip) -> LaunchPlan:
+def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
     """Return the launch plan of products of few rows."""
     parts, size = work.parts, work.size
-    fit = Columns(
+    fit = SkinnyParameters(
         strip,
         _stages(work, strip),
         _shared_bytes(work, strip),

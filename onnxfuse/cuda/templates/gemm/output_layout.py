@@ -25,7 +25,7 @@ Moves = tuple[Reshaped | Transposed, ...]
 
 
 @dataclass(frozen=True)
-class Digit:
+class OutputDigit:
     """A digit of the mixed-radix row or column index."""
 
     extent: int
@@ -40,8 +40,8 @@ class Stored:
 
     shape: Shape
     """Of the output."""
-    rows: tuple[Digit, ...]
-    columns: tuple[Digit, ...]
+    rows: tuple[OutputDigit, ...]
+    columns: tuple[OutputDigit, ...]
 
     @property
     def width(self) -> int:
@@ -59,11 +59,11 @@ class Stored:
         return (*numbers, COLUMNS if self.width % wide == 0 else ROWS if self.height % wide == 0 else NEITHER)
 
 
-def _beside(first: Digit, *others: Digit) -> int:
+def _beside(first: OutputDigit, *others: OutputDigit) -> int:
     return gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
 
 
-def _words(digits: Sequence[Digit]) -> list[int]:
+def _words(digits: Sequence[OutputDigit]) -> list[int]:
     inner, middle, _ = digits
     return [
         *strides.divisor(inner.extent, 32), *strides.divisor(middle.extent, 32), *(d.step for d in digits),
@@ -85,7 +85,7 @@ def stored(full: Shape, moves: Moves) -> Stored:
         elif not turned:
             axes = list(zip(shape, _steps(shape), strict=True))
     if 0 in full:  # nothing is stored
-        return Stored(shape, (Digit(1, 0),) * DIGITS, (Digit(1, 0),) * DIGITS)
+        return Stored(shape, (OutputDigit(1, 0),) * DIGITS, (OutputDigit(1, 0),) * DIGITS)
     if math.prod(full) >= MOST:
         raise UnsupportedError(f"an output of {math.prod(full)} elements that is written transposed")
     # From the innermost axis of the product to the outermost: elements, step in the product, step in the output.
@@ -99,7 +99,7 @@ def stored(full: Shape, moves: Moves) -> Stored:
     return Stored(shape, _digits(rows, "rows"), _digits(columns, "columns"))
 
 
-def _digits(found: list[tuple[int, int]], what: str) -> tuple[Digit, ...]:
+def _digits(found: list[tuple[int, int]], what: str) -> tuple[OutputDigit, ...]:
     """Convert (extent, step) pairs, innermost first, to digits, merging contiguous neighbors."""
     merged: list[tuple[int, int]] = []
     for extent, step in found:
@@ -110,7 +110,7 @@ def _digits(found: list[tuple[int, int]], what: str) -> tuple[Digit, ...]:
     if len(merged) > DIGITS:
         raise UnsupportedError(f"{what} of a product that are written in {len(merged)} ways, expected at most {DIGITS}")
     # An index below the extent of the first digit has only zeros above it.
-    return tuple(Digit(*pair) for pair in (*merged, *[(1, 0)] * (DIGITS - len(merged))))
+    return tuple(OutputDigit(*pair) for pair in (*merged, *[(1, 0)] * (DIGITS - len(merged))))
 
 
 def _steps(extents: Sequence[int]) -> list[int]:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, Block, LaunchPlan, Strip, Tile, TileTuning
+from onnxfuse.cuda.planning.launch_plan import DEFAULT, Block, GemmTile, LaunchPlan, Strip, TileTuning
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
-    Problem,
+    GemmProblem,
     beside_kind,
     group_kind,
     kind_of,
@@ -19,7 +19,7 @@ from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     placed,
     problem,
 )
-from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -40,7 +40,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         return few.plan(work, tuning.strip or few.choose(work, arch))
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
-        if isinstance(of_work, Tile):
+        if isinstance(of_work, GemmTile):
             return sm90.plan(work, of_work, arch)
         chosen = of_work
     if arch.number >= sm80.LEAST and sm80.takes(size):
@@ -51,7 +51,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     return _plain(work)
 
 
-def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
+def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
     parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
@@ -63,7 +63,7 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Work:
             f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "
             "terms, expected less than 2^31"
         )
-    return Work(op, parts, size, _kinds(parts, size, input_shapes), outputs)
+    return GemmSource(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
 def _known(tuning: TileTuning, parts: Anatomy) -> TileTuning:
@@ -95,7 +95,7 @@ def reads_before(shape: Extents, full: Extents) -> str | None:
 PLAIN_THREADS = 256
 
 
-def _plain(work: Work) -> LaunchPlan:
+def _plain(work: GemmSource) -> LaunchPlan:
     size = work.size
     return LaunchPlan(
         kernel=gemm_cpp.plain(work, PLAIN_THREADS),
@@ -127,19 +127,19 @@ FEW_ROWS = 128
 128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
 
 
-def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[Tile]:
+def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[GemmTile]:
     """Return the tiles supported for `op`, with the columns of each product."""
     work = _work(op, input_shapes)
     return [replace(t, n=t.n // work.first_operand) for t in sm90.fitting(work)]
 
 
-def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Tile | Block | Strip:
+def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> GemmTile | Block | Strip:
     """Return the plan's own choice: a tile, a block of the sm_80 kernel, or a strip for few rows."""
     work = _work(op, input_shapes)
     return few.choose(work, arch) if few.takes(work, True, arch) else _choose(work, arch)
 
 
-def _choose(work: Work, arch: Arch) -> Tile | Block:
+def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
     if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.places is not None):
@@ -170,12 +170,12 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
         return ()
     hopper = aligned and sm90.takes(work, arch)
     chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)
-    if isinstance(chosen, Tile):
+    if isinstance(chosen, GemmTile):
         return tuple(TileTuning(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
     return tuple(TileTuning(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
 
 
-def _kinds(parts: Anatomy, size: Problem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
+def _kinds(parts: Anatomy, size: GemmProblem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
     """Return how each operand of an epilogue lies in the output; the epilogues agree."""
     found = {
         tuple(kind_of(input_shapes[i], size.full_of(body)) for i in epilogue.operands)

@@ -49,7 +49,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Problem:
+class GemmProblem:
     """Sizes of the products: [m, k] by [k, n]."""
 
     m: int
@@ -110,7 +110,7 @@ class Problem:
         return self.full[-2]
 
 
-def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
+def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> GemmProblem:
     """Return the sizes of the products for these shapes of the op's inputs."""
     if parts.prologue is not None:
         input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
@@ -126,7 +126,7 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> Problem:
     return replace(first, n=widest, full=(*first.full[:-1], widest), bodies=bodies, uneven=columns)
 
 
-def _problem(product: Product, a: Shape, b: Shape) -> Problem:
+def _problem(product: Product, a: Shape, b: Shape) -> GemmProblem:
     if product.sliding is not None:
         return _slid(product.sliding, product.groups, a, b)
     if len(a) < 2 or len(b) < 2:
@@ -140,9 +140,9 @@ def _problem(product: Product, a: Shape, b: Shape) -> Problem:
     if k != a[-1]:
         raise UnsupportedError(f"a product of {a[-1]} columns and {k} rows")
     if math.prod(b[:-2]) == 1 and len(b) <= len(a):
-        return Problem(math.prod(a[:-1]), n, k, (*a[:-1], n), pitch=pitch)
+        return GemmProblem(math.prod(a[:-1]), n, k, (*a[:-1], n), pitch=pitch)
     around = _broadcast(a[:-2], b[:-2])
-    return Problem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]), pitch=pitch)
+    return GemmProblem(a[-2], n, k, (*around, a[-2], n), batch=_batch(around, a[:-2], b[:-2]), pitch=pitch)
 
 
 def _broadcast(a: Shape, b: Shape) -> Shape:
@@ -177,13 +177,13 @@ def _matrices(around: Shape, shape: Shape) -> list[int]:
     return [0 if d == 1 else math.prod(padded[i + 1 :]) for i, d in enumerate(padded)]
 
 
-def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> Problem:
+def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> GemmProblem:
     rank = 2 + len(sliding.strides)
     if len(a) != rank or len(b) != rank or groups < 1 or a[-1] != b[-1] * groups or b[0] % groups:
         raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)} in {groups} groups")
     places = sliding.over(a, b[1:-1])
     full = (a[0], *places.out, b[0])
-    return Problem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[-1])
+    return GemmProblem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[-1])
 
 
 def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:

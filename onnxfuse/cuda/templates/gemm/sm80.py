@@ -10,8 +10,8 @@ from onnxfuse.cuda.planning.launch_plan import Block, LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
-from onnxfuse.cuda.templates.gemm.problem import Problem
-from onnxfuse.cuda.templates.gemm.work import Fit, Work
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
@@ -90,12 +90,12 @@ def refuses(arch: Arch) -> str | None:
     return None
 
 
-def takes(size: Problem) -> bool:
+def takes(size: GemmProblem) -> bool:
     """Return whether the kernel can count the elements of these images with 32 bits, for implicit GEMM."""
     return size.places is None or math.prod(size.places.shape) < MOST_ELEMENTS
 
 
-def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
+def plan(work: GemmSource, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
     """Return the launch plan on tensor cores, for any size and alignment."""
     size = work.size
     fit = _fit(work, block or choose(work.parts, size, arch), aligned, arch)
@@ -125,7 +125,7 @@ def plan(work: Work, aligned: bool, block: Block | None, arch: Arch) -> LaunchPl
     )
 
 
-def choose(parts: Anatomy, size: Problem, arch: Arch) -> Block:
+def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
     """Return the block shape with the least estimated time."""
     best = least(candidates(parts, arch), lambda block: microseconds(block, parts, size, arch))
     if best is not None:
@@ -153,13 +153,13 @@ def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
     return found
 
 
-def adding_alike(parts: Anatomy, size: Problem, chosen: Block, arch: Arch) -> list[Block]:
+def adding_alike(parts: Anatomy, size: GemmProblem, chosen: Block, arch: Arch) -> list[Block]:
     """Return the other block shapes with bit-identical sums, fastest first; none if blocks share the terms."""
     alike = [b for b in candidates(parts, arch) if b.warps_k == chosen.warps_k == 1 and b != chosen]
     return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
 
 
-def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
+def worth_measuring(parts: Anatomy, size: GemmProblem, arch: Arch) -> list[Block]:
     """Return the block shapes whose estimated time is near the least one; none before sm_80."""
     if arch.number < LEAST:
         return []
@@ -167,11 +167,11 @@ def worth_measuring(parts: Anatomy, size: Problem, arch: Arch) -> list[Block]:
     return [block for block, time in estimates.items() if time <= NEAR * min(estimates.values())]
 
 
-def _tiles(block: Block, size: Problem) -> int:
+def _tiles(block: Block, size: GemmProblem) -> int:
     return -(-size.m // block.m) * size.across(block.n) * size.products
 
 
-def _steps(block: Block, parts: Anatomy, size: Problem) -> int:
+def _steps(block: Block, parts: Anatomy, size: GemmProblem) -> int:
     return -(-size.k // (parts.terms * block.warps_k))
 
 
@@ -183,7 +183,7 @@ def _pace(block: Block, parts: Anatomy) -> Pace:
     return _paces(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
-def microseconds(block: Block, parts: Anatomy, size: Problem, arch: Arch) -> float:
+def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch) -> float:
     """Return the estimated time of a block."""
     pace, (_, resident) = _pace(block, parts), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
@@ -222,7 +222,7 @@ def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
     raise UnsupportedError(f"a block of {block.m} by {block.n} does not fit the shared memory of {arch.name}")
 
 
-def _fit(work: Work, block: Block, aligned: bool, arch: Arch) -> Fit:
+def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
     parts, size = work.parts, work.size
     held = block.m * block.n * len(parts.epilogues[0].products) // (32 * block.warps_m * block.warps_n)
     if held > REGISTERS_HELD:

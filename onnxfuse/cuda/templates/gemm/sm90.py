@@ -8,13 +8,13 @@ from onnx import TensorProto
 from onnxfuse.codegen.program.program import Apply
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Tile
+from onnxfuse.cuda.planning.launch_plan import GemmTile, LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
-from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.sm90_costs import costs_of
-from onnxfuse.cuda.templates.gemm.work import Work, output_bytes
+from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -23,7 +23,7 @@ SHARED_LIMIT = 227 * 1024
 """Maximum shared memory per block on Hopper, in bytes."""
 
 
-def takes(work: Work, arch: Arch) -> bool:
+def takes(work: GemmSource, arch: Arch) -> bool:
     """Return whether Hopper's kernel supports products of this size, layout and number on `arch`."""
     parts, size = work.parts, work.size
     if (
@@ -54,7 +54,7 @@ def _fetched_alike(parts: Anatomy) -> bool:
     return parts.prologue is not None and all(element_types.TYPES[t].size == size for t in parts.prologue.cell_types)
 
 
-def _steps(size: Problem, terms: int) -> int:
+def _steps(size: GemmProblem, terms: int) -> int:
     """Return the number of loads for so many terms: for a window, the channels of one element at a time."""
     if size.places is None:
         return -(-size.k // terms)
@@ -62,7 +62,7 @@ def _steps(size: Problem, terms: int) -> int:
     return math.prod(size.places.kernel) * -(-size.channels // step)
 
 
-def plan(work: Work, tile: Tile, arch: Arch) -> LaunchPlan:
+def plan(work: GemmSource, tile: GemmTile, arch: Arch) -> LaunchPlan:
     size = work.size
     if not _takes_columns(work, replace(tile, n=tile.n * work.first_operand)):
         raise UnsupportedError(f"a tile of {tile} for {size.n} columns")
@@ -102,7 +102,7 @@ REGISTERS, PRODUCT_REGISTERS = 65536, 26
 """Registers of a multiprocessor; and per thread, those of a warpgroup product besides its sums (ptxas, CUDA 13.0)."""
 
 
-def _threads(parts: Anatomy, tile: Tile) -> int:
+def _threads(parts: Anatomy, tile: GemmTile) -> int:
     """Return the threads of a block: consumer teams, producers, and warpgroups that compute part of a factor."""
     return 128 * (tile.warpgroups * tile.teams + 1 + _computes(parts))
 
@@ -112,13 +112,13 @@ def _computes(parts: Anatomy) -> bool:
     return parts.prologue is not None or parts.precise
 
 
-def _has_registers(parts: Anatomy, tile: Tile, columns: int) -> bool:
+def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
     """Return whether a product of so many columns fits the registers available per thread at launch."""
     launched = REGISTERS // _threads(parts, tile) // 8 * 8
     return not _computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
 
 
-def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
+def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
     left = left_rows(work.size, tile)
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
     rights = work.first_operand * (2 if work.parts.precise else 1)
@@ -134,12 +134,12 @@ def _shared_bytes(work: Work, tile: Tile, stages: int) -> int:
     return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
 
 
-def _chunks(tile: Tile) -> int:
+def _chunks(tile: GemmTile) -> int:
     """Return how many chunks of 16 rows and 64 columns a warp finishes; blocks share those of a split-K tile."""
     return tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
 
 
-def left_rows(size: Problem, tile: Tile) -> int:
+def left_rows(size: GemmProblem, tile: GemmTile) -> int:
     """Return the rows of the left factor loaded per tile: limited to the existing ones, except for windows."""
     return tile.m if size.places is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
 
@@ -148,12 +148,12 @@ LEAST_STAGES = 3
 """Minimum stages of a tile's ring: one multiplied, one free, one in flight."""
 
 
-def _most_stages(work: Work, tile: Tile) -> int:
+def _most_stages(work: GemmSource, tile: GemmTile) -> int:
     """Return how many stages of the ring fit, at most eight."""
     return max((s for s in range(1, 9) if _shared_bytes(work, tile, s) <= SHARED_LIMIT), default=0)
 
 
-def _stages(work: Work, tile: Tile) -> int:
+def _stages(work: GemmSource, tile: GemmTile) -> int:
     """Return the number of stages used; raises if not even two fit."""
     stages = _most_stages(work, tile)
     if stages < 2:
@@ -195,13 +195,13 @@ def _light(parts: Anatomy) -> bool:
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
 
 
-def fitting(work: Work) -> list[Tile]:
+def fitting(work: GemmSource) -> list[GemmTile]:
     """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
     tiles = [tile for tile in _cut(work) if _is_held(work, tile)]
     return [tile for tile in tiles if _is_near(work, tile)] or tiles
 
 
-def _cut(work: Work) -> list[Tile]:
+def _cut(work: GemmSource) -> list[GemmTile]:
     """Return the tiles that divide the columns suitably, with sums that fit the registers."""
     narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
     return [
@@ -213,12 +213,12 @@ def _cut(work: Work) -> list[Tile]:
     ]
 
 
-def _is_held(work: Work, tile: Tile) -> bool:
+def _is_held(work: GemmSource, tile: GemmTile) -> bool:
     """Return whether enough stages of a tile fit the shared memory."""
     return _shared_bytes(work, replace(tile, n=tile.n // work.first_operand), LEAST_STAGES) <= SHARED_LIMIT
 
 
-def _is_near(work: Work, tile: Tile) -> bool:
+def _is_near(work: GemmSource, tile: GemmTile) -> bool:
     """Return whether a tile is not much larger than the product."""
     rows, columns = -(-work.size.m // 64) * 64, -(-work.size.n // 64) * 64 * work.first_operand
     return tile.m * tile.cluster <= 2 * rows and tile.n <= 2 * columns
@@ -228,7 +228,7 @@ BOX = 256
 """Maximum rows of a TMA box."""
 
 
-def _takes_columns(work: Work, tile: Tile) -> bool:
+def _takes_columns(work: GemmSource, tile: GemmTile) -> bool:
     """Return whether the columns of a tile are whole chunks, or rows of a right factor [n, k] that end within one.
 
     Then the last chunk overlaps the previous one, or a tile has all columns. For [k, n] such tiles would be loaded from
@@ -241,10 +241,10 @@ def _takes_columns(work: Work, tile: Tile) -> bool:
     return alone and (tile.n > 64 or work.size.n <= tile.n)
 
 
-def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
+def choose(work: GemmSource, arch: Arch) -> tuple[GemmTile, float]:
     """Return the tile with the least estimated time, and that time."""
 
-    def tries(tile: Tile) -> bool:
+    def tries(tile: GemmTile) -> bool:
         if tile.split > 1:
             return _splits(work, arch, tile)
         return _is_near(work, tile) and _is_held(work, tile)
@@ -255,19 +255,19 @@ def choose(work: Work, arch: Arch) -> tuple[Tile, float]:
     return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
 
 
-def _estimated(work: Work, arch: Arch) -> dict[Tile, float]:
+def _estimated(work: GemmSource, arch: Arch) -> dict[GemmTile, float]:
     """Return the microseconds of each tile that fits, with split-K if there are few."""
     tiles = [*fitting(work), *(tile for tile in shared(work.parts) if _splits(work, arch, tile))]
     return {tile: _microseconds(work, tile, arch) for tile in tiles}
 
 
-def _count(work: Work, tile: Tile) -> int:
+def _count(work: GemmSource, tile: GemmTile) -> int:
     """Return the number of tiles, those of a cluster counted together."""
     across = work.size.across(tile.n // work.first_operand)
     return -(-work.size.m // (tile.m * tile.cluster)) * across * work.size.products
 
 
-def _microseconds(work: Work, tile: Tile, arch: Arch) -> float:
+def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch) -> float:
     """Return the estimated time of a tile, with the columns of all products of a gate."""
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
@@ -299,7 +299,7 @@ None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 6
 """
 
 
-def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
+def _is_long(work: GemmSource, tile: GemmTile, arch: Arch) -> bool:
     """Return whether a launch with this timed tile is long enough for a late dependent launch."""
     whole = replace(tile, n=tile.n * work.first_operand)
     known = whole in costs_of(work.parts) or whole in shared(work.parts)
@@ -307,27 +307,27 @@ def _is_long(work: Work, tile: Tile, arch: Arch) -> bool:
 
 
 SPLITS = {
-    Tile(64, 64, 1, teams=1): (2, 3, 4, 6),
-    Tile(128, 96, 1, warpgroups=2, teams=1): (2,),
-    Tile(128, 128, 1, warpgroups=2, teams=1): (2,),
+    GemmTile(64, 64, 1, teams=1): (2, 3, 4, 6),
+    GemmTile(128, 96, 1, warpgroups=2, teams=1): (2,),
+    GemmTile(128, 128, 1, warpgroups=2, teams=1): (2,),
 }
 """Split-K factors. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8, 64x128 whole 19.9;
 11520 terms 32.7, 34.5 and 36.1. None is faster by 128x64, 128x160 or 128x192, or by more blocks."""
 SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
 
 
-def _whole(parts: Anatomy, tile: Tile) -> Tile:
+def _whole(parts: Anatomy, tile: GemmTile) -> GemmTile:
     """Return the unsplit tile with the cost of a split one's products."""
     whole = replace(tile, split=1)
     return whole if whole in costs_of(parts) else replace(whole, teams=2)
 
 
-def shared(parts: Anatomy) -> list[Tile]:
+def shared(parts: Anatomy) -> list[GemmTile]:
     """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried."""
     return [tile for tile in SPLIT if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 
-def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
+def _splits(work: GemmSource, arch: Arch, tile: GemmTile) -> bool:
     """Return whether tiles are so few that split-K may be faster."""
     if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
         return False
@@ -341,7 +341,7 @@ def _splits(work: Work, arch: Arch, tile: Tile) -> bool:
     )
 
 
-def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
+def adding_alike(work: GemmSource, chosen: GemmTile, arch: Arch) -> list[GemmTile]:
     """Return the other tiles with bit-identical sums, fastest first; none for a split one."""
     if chosen.split > 1:
         return []
@@ -349,7 +349,7 @@ def adding_alike(work: Work, chosen: Tile, arch: Arch) -> list[Tile]:
     return [t for tile in tiles if (t := replace(tile, n=tile.n // work.first_operand)) != chosen]
 
 
-def worth_measuring(work: Work, arch: Arch) -> list[Tile]:
+def worth_measuring(work: GemmSource, arch: Arch) -> list[GemmTile]:
     """Return the tiles whose estimate is near the best, and all split-K factors if they are few."""
     estimated = _estimated(work, arch)
     tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.cuda.planning.launch_plan import Tile
+from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 
 
@@ -23,31 +23,31 @@ class Cost:
 
 
 COSTS = {
-    Tile(128, 32, 1): Cost(3.2, 0.170, 0.180, 0.60, 0.30),
-    Tile(256, 32, 1): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
-    Tile(256, 32, 1, warpgroups=2): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
-    Tile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
-    Tile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
-    Tile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
-    Tile(128, 64, 1): Cost(3.3, 0.210, 0.250, 0.60, 0.30),
-    Tile(64, 128, 1, teams=1): Cost(3.4, 0.190, 0.285, 0.75, 0.40),
-    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.255, 1.03, 0.50),
-    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 0.317, 0.361, 1.98, 0.82),
-    Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.19, 0.37),
-    Tile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
-    Tile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
-    Tile(128, 192, 1, warpgroups=2, teams=1): Cost(4.1, 0.460, 0.593, 1.88, 0.92),
-    Tile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
-    Tile(192, 128, 1, warpgroups=3, teams=1): Cost(3.9, 0.490, 0.608, 1.95, 0.97),
-    Tile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.930, 1.53, 0.28),
-    Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
-    Tile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
-    Tile(64, 160, 1): Cost(3.4, 0.229, 0.267, 0.80, 0.70),
-    Tile(64, 192, 1): Cost(3.6, 0.231, 0.300, 1.50, 0.55),
-    Tile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.240, 0.290, 1.40, 0.70),
-    Tile(128, 160, 1): Cost(4.3, 0.437, 0.461, 2.60, 0.10),
-    Tile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
-    Tile(128, 320, 1, warpgroups=2, teams=1): Cost(5.2, 0.870, 0.950, 3.60, 1.90),
+    GemmTile(128, 32, 1): Cost(3.2, 0.170, 0.180, 0.60, 0.30),
+    GemmTile(256, 32, 1): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    GemmTile(256, 32, 1, warpgroups=2): Cost(3.6, 0.310, 0.320, 1.00, 0.40),
+    GemmTile(256, 32, 1, warpgroups=2, teams=1): Cost(3.6, 0.310, 0.320, 1.20, 0.60),
+    GemmTile(64, 64, 1): Cost(2.6, 0.126, 0.160, 0.60, 0.30),
+    GemmTile(64, 128, 1): Cost(3.4, 0.195, 0.265, 0.60, 0.30),
+    GemmTile(128, 64, 1): Cost(3.3, 0.210, 0.250, 0.60, 0.30),
+    GemmTile(64, 128, 1, teams=1): Cost(3.4, 0.190, 0.285, 0.75, 0.40),
+    GemmTile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.205, 0.255, 1.03, 0.50),
+    GemmTile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 0.317, 0.361, 1.98, 0.82),
+    GemmTile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.19, 0.37),
+    GemmTile(128, 128, 1, warpgroups=2): Cost(4.2, 0.357, 0.385, 1.20, 0.40),
+    GemmTile(128, 128, 2): Cost(4.2, 0.357, 0.345, 1.90, 0.80),
+    GemmTile(128, 192, 1, warpgroups=2, teams=1): Cost(4.1, 0.460, 0.593, 1.88, 0.92),
+    GemmTile(128, 192, 1): Cost(3.9, 0.548, 0.594, 3.00, 0.00),
+    GemmTile(192, 128, 1, warpgroups=3, teams=1): Cost(3.9, 0.490, 0.608, 1.95, 0.97),
+    GemmTile(192, 192, 1, warpgroups=3, teams=1): Cost(4.3, 0.800, 0.930, 1.53, 0.28),
+    GemmTile(256, 128, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.700, 3.30, 2.00),
+    GemmTile(128, 256, 1, warpgroups=2, teams=1): Cost(4.5, 0.700, 0.820, 2.30, 1.10),
+    GemmTile(64, 160, 1): Cost(3.4, 0.229, 0.267, 0.80, 0.70),
+    GemmTile(64, 192, 1): Cost(3.6, 0.231, 0.300, 1.50, 0.55),
+    GemmTile(128, 96, 1, warpgroups=2, teams=1): Cost(3.5, 0.240, 0.290, 1.40, 0.70),
+    GemmTile(128, 160, 1): Cost(4.3, 0.437, 0.461, 2.60, 0.10),
+    GemmTile(128, 160, 1, warpgroups=2, teams=1): Cost(4.2, 0.431, 0.452, 1.90, 0.90),
+    GemmTile(128, 320, 1, warpgroups=2, teams=1): Cost(5.2, 0.870, 0.950, 3.60, 1.90),
 }
 """Costs of the tiles that are considered and tuned. Columns of all products of a gate count together.
 
@@ -64,29 +64,29 @@ multiprocessor (1024x1024x1024 8.3 us, 6.6 for one); 192x96, 256x96, 128x224, 19
 """
 TF32_COSTS = {
     **COSTS,
-    Tile(128, 64, 1): Cost(3.3, 0.210, 0.233, 0.60, 0.30),
-    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(2.7, 0.205, 0.221, 1.03, 0.50),
-    Tile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.01, 0.37),
-    Tile(64, 192, 1): Cost(3.6, 0.231, 0.340, 1.50, 0.40),
-    Tile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
+    GemmTile(128, 64, 1): Cost(3.3, 0.210, 0.233, 0.60, 0.30),
+    GemmTile(128, 64, 1, warpgroups=2, teams=1): Cost(2.7, 0.205, 0.221, 1.03, 0.50),
+    GemmTile(128, 128, 1): Cost(4.0, 0.357, 0.379, 1.01, 0.37),
+    GemmTile(64, 192, 1): Cost(3.6, 0.231, 0.340, 1.50, 0.40),
+    GemmTile(256, 128, 1, warpgroups=2, teams=1): Cost(4.9, 0.700, 0.700, 3.30, 2.00),
 }
 """The same for float32, 32 terms per step. Over 79 products and convolutions of ResNet-50, BERT and ViT (2026-11-21)
 the choice takes 0.3% more time than the best tile of each, at worst 14%; with float16's table 2.5%, at worst 35%.
 64x192 is an estimate."""
 PRECISE_COSTS = {
-    Tile(64, 64, 1): Cost(2.6, 0.62, 0.65, 0.75, 0.44),
-    Tile(64, 128, 1): Cost(3.4, 1.00, 1.05, 1.10, 0.83),
-    Tile(128, 64, 1): Cost(3.3, 1.05, 1.10, 1.10, 0.81),
-    Tile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.87, 0.91, 1.03, 0.50),
-    Tile(256, 64, 1, warpgroups=2, teams=1): Cost(3.6, 1.50, 1.57, 1.98, 0.82),
-    Tile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 1.37, 1.43, 1.98, 0.82),
+    GemmTile(64, 64, 1): Cost(2.6, 0.62, 0.65, 0.75, 0.44),
+    GemmTile(64, 128, 1): Cost(3.4, 1.00, 1.05, 1.10, 0.83),
+    GemmTile(128, 64, 1): Cost(3.3, 1.05, 1.10, 1.10, 0.81),
+    GemmTile(128, 64, 1, warpgroups=2, teams=1): Cost(3.2, 0.87, 0.91, 1.03, 0.50),
+    GemmTile(256, 64, 1, warpgroups=2, teams=1): Cost(3.6, 1.50, 1.57, 1.98, 0.82),
+    GemmTile(128, 128, 1, warpgroups=2, teams=1): Cost(3.7, 1.37, 1.43, 1.98, 0.82),
 }
 """The same for unrounded float32. `several` and `light` are fitted to the six layers of ResNet-50's first blocks, 32
 images (H200, 2026-11-26), the others derived from them. With two sets of sums the registers suffice for 64 rows of 128
 columns, or 128 of 64."""
 
 
-def costs_of(parts: Anatomy) -> dict[Tile, Cost]:
+def costs_of(parts: Anatomy) -> dict[GemmTile, Cost]:
     """Return the tiles available for a body, and the cost of each."""
     if parts.precise:
         return PRECISE_COSTS

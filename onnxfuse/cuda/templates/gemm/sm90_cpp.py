@@ -3,14 +3,14 @@
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import warpgroup
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource
-from onnxfuse.codegen.program.program import Program
-from onnxfuse.cuda.planning.launch_plan import Tile
+from onnxfuse.codegen.program.program import BodyProgram
+from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import TYPES
 from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
-from onnxfuse.cuda.templates.gemm.problem import Problem
-from onnxfuse.cuda.templates.gemm.work import Work, output_bytes
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, settled, smaller
 
@@ -22,7 +22,7 @@ _SWIZZLED = {
 by TMA; elements of 4 bytes occupy two such blocks of rows."""
 
 
-def sm90(work: Work, threads: int, tile: Tile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
+def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
     """Return the kernel for Hopper's tensor cores; `left_rows` of the left factor are loaded per tile.
 
     A `long` one triggers its dependent launch late.
@@ -86,7 +86,7 @@ SLICES = 4
 """Slices of a 128-byte row: a tensor-core product consumes 32 bytes at a time."""
 
 
-def slices(size: Problem, terms: int) -> int:
+def slices(size: GemmProblem, terms: int) -> int:
     """Return how many slices of a step are multiplied: for a group of channels so many that steps end with it."""
     if size.groups == 1:
         return SLICES
@@ -94,24 +94,24 @@ def slices(size: Problem, terms: int) -> int:
     return next(count for count in range(SLICES, 0, -1) if whole % count == 0)
 
 
-def _last_slices(size: Problem, terms: int) -> int:
+def _last_slices(size: GemmProblem, terms: int) -> int:
     """Return how many of them contain terms in the last step; for a window every step is one element's channels."""
     if size.places is not None:
         return slices(size, terms)
     return settled(-(-(size.k % terms) * SLICES // terms)) or SLICES
 
 
-def part_warps(tile: Tile, left_rows: int) -> int:
+def part_warps(tile: GemmTile, left_rows: int) -> int:
     """Return the warps with rows of the left factor, whose sums are exchanged."""
     return smaller(4 * tile.warpgroups, -(-left_rows // 16))
 
 
-def _beside(work: Work) -> int:
+def _beside(work: GemmSource) -> int:
     """Return the matrices that TMA loads for the left factor in addition to the in-place one."""
     return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
 
 
-def piece_bytes(work: Work) -> int:
+def piece_bytes(work: GemmSource) -> int:
     """Return the shared memory per 16 bytes of terms of concatenated matrices: their locations, and the vectors.
 
     In blocks of 16 bytes; an empty struct is one, too, as in C++.
@@ -124,7 +124,7 @@ def piece_bytes(work: Work) -> int:
     return 16 + larger(16, sum(-(-wide * element_types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns))
 
 
-def _left_maps(work: Work) -> list[str]:
+def _left_maps(work: GemmSource) -> list[str]:
     """Return the tensor maps of the left factor, or of its prologue's inputs, the in-place one first."""
     prologue = work.parts.prologue
     if prologue is not None and not prologue.fetched:
@@ -132,7 +132,7 @@ def _left_maps(work: Work) -> list[str]:
     return ["a", *(f"beside[{k}]" for k in range(_beside(work)))]
 
 
-def _fetch_left(work: Work) -> str:
+def _fetch_left(work: GemmSource) -> str:
     places = ("to", *(f"beside + {i} * stride" for i in range(_beside(work))))
     lines = "".join(
         f"  terms.fetch_left({place}, &maps.{name}, arrived);\n"
@@ -144,7 +144,7 @@ def _fetch_left(work: Work) -> str:
     )
 
 
-def _maps_struct(work: Work) -> str:
+def _maps_struct(work: GemmSource) -> str:
     parts = work.parts
     puts = () if work.stored else range(len(parts.epilogues[0].outputs))
     lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
@@ -155,7 +155,7 @@ def _maps_struct(work: Work) -> str:
     return f"struct TensorMaps {{\n{left}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
 
 
-def _prefetch_maps(work: Work) -> str:
+def _prefetch_maps(work: GemmSource) -> str:
     """Return the prefetch of the tensor maps, which overlaps the start of the launch."""
     parts = work.parts
     maps = [*_left_maps(work), *(f"b[{k}]" for k in range(len(parts.products)))]
@@ -166,7 +166,7 @@ def _prefetch_maps(work: Work) -> str:
     return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
 
 
-def _take_staged(work: Work) -> str:
+def _take_staged(work: GemmSource) -> str:
     """Return how the staged operand is loaded, and how a thread reads its share: at the locations of the first
     output."""
     fetch, take = "", ""
@@ -188,7 +188,7 @@ def _take_staged(work: Work) -> str:
     )
 
 
-def _put_results(program: Program) -> str:
+def _put_results(program: BodyProgram) -> str:
     """Return how a thread writes its results to shared memory for the TMA store."""
     lines, offset = [], 0
     for n, output in enumerate(program.outputs):
@@ -214,12 +214,12 @@ def _put_results(program: Program) -> str:
     )
 
 
-def _row(work: Work) -> str:
+def _row(work: GemmSource) -> str:
     """Return the row coordinate of a box: in a single matrix, or in one of several."""
     return "row, batch" if work.product_words else "row"
 
 
-def _put_chunk(work: Work) -> str:
+def _put_chunk(work: GemmSource) -> str:
     lines, offset = [], 0
     row = _row(work)
     for n, output in enumerate(work.program.outputs):
@@ -235,7 +235,7 @@ def _put_chunk(work: Work) -> str:
     )
 
 
-def _put_moved(work: Work) -> str:
+def _put_moved(work: GemmSource) -> str:
     """Return how a transposed chunk is stored: by threads; without transposition, by TMA."""
     put = "Index column, Index row, unsigned puts"
     if not work.stored:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
-from onnxfuse.cuda.planning.launch_plan import TensorMap, Tile, Window
+from onnxfuse.cuda.planning.launch_plan import GemmTile, PixelWindow, TensorMapSpec
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
-from onnxfuse.cuda.templates.gemm.problem import Problem
-from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import Slot
 from onnxfuse.symbolic import element_types
 
 
-def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
+def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpec, ...]:
     """Return the tensor maps in the order of `TensorMaps`; `left_rows` of the left factor are loaded per tile."""
     op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
     maps = _left_maps(parts, size, left_rows)
@@ -43,7 +43,7 @@ def maps(work: Work, tile: Tile, left_rows: int) -> tuple[TensorMap, ...]:
     return tuple(maps)
 
 
-def count(work: Work) -> int:
+def count(work: GemmSource) -> int:
     """Return the number of tensor maps."""
     parts = work.parts
     left = 1 if parts.prologue is None else len(parts.prologue.fetched)
@@ -52,8 +52,8 @@ def count(work: Work) -> int:
 
 
 def _beside_map(
-    pointer: int, dtype: int, size: Problem, body: int, box: tuple[int, int], slot: Slot | None = None
-) -> TensorMap:
+    pointer: int, dtype: int, size: GemmProblem, body: int, box: tuple[int, int], slot: Slot | None = None
+) -> TensorMapSpec:
     """Return the map of a tensor laid out like a body's products: stacked, or with the columns of groups concatenated.
 
     `slot`: the tensor is a column slice of a wider matrix.
@@ -63,11 +63,11 @@ def _beside_map(
     whole = _map(pointer, dtype, size.m, size.columns(body), box, pitch, matrices=matrices)
     if size.groups > 1:
         strides = (pitch * item, size.n * item)
-        whole = TensorMap(pointer, dtype, (size.n, size.m, size.groups), strides, (*box, 1))
+        whole = TensorMapSpec(pointer, dtype, (size.n, size.m, size.groups), strides, (*box, 1))
     return replace(whole, offset=0 if slot is None else slot.first * item)
 
 
-def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]:
+def _left_maps(parts: Anatomy, size: GemmProblem, left_rows: int) -> list[TensorMapSpec]:
     """Return the map of the left factor, or those of the prologue's input matrices."""
     pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, left_rows)
     if parts.prologue is not None:
@@ -78,14 +78,14 @@ def _left_maps(parts: Anatomy, size: Problem, left_rows: int) -> list[TensorMap]
         return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
     extents = size.places.shape[::-1]
     strides = _strides(extents[:-1], dtype)
-    return [TensorMap(pointer, dtype, extents, strides, box, _window(size.places), to_tf32=parts.to_tf32)]
+    return [TensorMapSpec(pointer, dtype, extents, strides, box, _window(size.places), to_tf32=parts.to_tf32)]
 
 
-def _window(places: WindowGeometry) -> Window:
+def _window(places: WindowGeometry) -> PixelWindow:
     """Return the window for TMA's im2col mode."""
     lower = tuple(-b for b in places.begin[::-1])
     upper = tuple(places.end[i] - (k - 1) * places.dilations[i] for i, k in enumerate(places.kernel))[::-1]
-    return Window(lower, upper, places.strides[::-1])
+    return PixelWindow(lower, upper, places.strides[::-1])
 
 
 MAX_STRIDE = 8
@@ -107,12 +107,14 @@ def slides_fast(places: WindowGeometry) -> bool:
     )
 
 
-def _filters_map(pointer: int, parts: Anatomy, size: Problem, places: WindowGeometry, tile: Tile) -> TensorMap:
+def _filters_map(
+    pointer: int, parts: Anatomy, size: GemmProblem, places: WindowGeometry, tile: GemmTile
+) -> TensorMapSpec:
     extents: tuple[int, ...] = (size.channels, math.prod(places.kernel), size.n)
     box: tuple[int, ...] = (parts.terms, 1, tile.n // tile.cluster)
     if size.groups > 1:
         extents, box = (*extents, size.groups), (*box, 1)
-    return TensorMap(pointer, parts.dtype, extents, _strides(extents[:-1], parts.dtype), box, to_tf32=parts.to_tf32)
+    return TensorMapSpec(pointer, parts.dtype, extents, _strides(extents[:-1], parts.dtype), box, to_tf32=parts.to_tf32)
 
 
 def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:
@@ -130,12 +132,12 @@ def _map(
     *,
     matrices: int | None = None,
     to_tf32: bool = False,
-) -> TensorMap:
+) -> TensorMapSpec:
     """Return the tensor map of a matrix, or of several that are separate in it, so that rows beyond one read as zero.
 
     `pitch`: row stride in elements, if it differs from `columns`.
     """
     line = (columns if pitch is None else pitch) * element_types.TYPES[dtype].size
     if matrices is None:
-        return TensorMap(pointer, dtype, (columns, rows), (line,), box, to_tf32=to_tf32)
-    return TensorMap(pointer, dtype, (columns, rows, matrices), (line, line * rows), (*box, 1), to_tf32=to_tf32)
+        return TensorMapSpec(pointer, dtype, (columns, rows), (line,), box, to_tf32=to_tf32)
+    return TensorMapSpec(pointer, dtype, (columns, rows, matrices), (line, line * rows), (*box, 1), to_tf32=to_tf32)

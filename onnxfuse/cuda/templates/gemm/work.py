@@ -5,23 +5,23 @@ from functools import cached_property
 
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import identifier
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning.launch_plan import Block, Strip
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.output_layout import Stored, stored
-from onnxfuse.cuda.templates.gemm.problem import Problem
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.strides import Shape
 
 
 @dataclass(frozen=True)
-class Work:
+class GemmSource:
     """Input of planning and source generation for all kernels."""
 
     op: FusedOp
     parts: Anatomy
-    size: Problem
+    size: GemmProblem
     kinds: tuple[str, ...]
     output_shapes: tuple[Shape, ...]
 
@@ -30,7 +30,7 @@ class Work:
         return identifier(self.op.name)
 
     @property
-    def program(self) -> Program:
+    def program(self) -> BodyProgram:
         return self.parts.epilogues[0].program
 
     @property
@@ -103,7 +103,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Columns:
+class SkinnyParameters:
     """Parameters of the kernel for few rows for a problem."""
 
     strip: Strip

@@ -24,7 +24,7 @@ from onnxfuse.codegen.program.movement import (
     Transposed,
     View,
 )
-from onnxfuse.cuda.templates.general.numbers import Numbers
+from onnxfuse.cuda.templates.general.numbers import WordTable
 from onnxfuse.cuda.templates.general.shapes import axis_of, margins, parted, sliced
 from onnxfuse.symbolic.branching import larger
 from onnxfuse.symbolic.strides import Shape
@@ -38,7 +38,9 @@ def read_operands(how: Movement, count: int) -> range:
     return range(count) if isinstance(how, Concatenated | Padded | LookedUp) else range(1)
 
 
-def statements(how: Movement, shapes: tuple[Shape, ...], shape: Shape, numbers: Numbers, element: Element) -> list[str]:
+def statements(
+    how: Movement, shapes: tuple[Shape, ...], shape: Shape, numbers: WordTable, element: Element
+) -> list[str]:
     """Return the statements that return the element at the coordinates `c` of the result, which is of `shape`."""
     return _statements(how, _Result(shapes, shape, numbers, element))
 
@@ -50,7 +52,7 @@ class _Result:
     shapes: tuple[Shape, ...]
     """Of the operands."""
     shape: Shape
-    numbers: Numbers
+    numbers: WordTable
     element: Element
 
     @cached_property

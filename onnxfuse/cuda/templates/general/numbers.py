@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Numbers:
+class WordTable:
     """The words after the step, in the order of their first use."""
 
     words: list[int] = field(default_factory=list)

@@ -15,14 +15,23 @@ from onnx import TensorProto
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Pointer, pointers
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, identifier, template
-from onnxfuse.codegen.program.program import Apply, Attend, Constant, Contract, Program, Reduce, Resample, Window
+from onnxfuse.codegen.program.program import (
+    Apply,
+    Attend,
+    BodyProgram,
+    Constant,
+    Contraction,
+    Reduce,
+    Resample,
+    SlidingWindow,
+)
 from onnxfuse.codegen.program.recentre import alone, centred
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.general import shapes
-from onnxfuse.cuda.templates.general.numbers import Numbers
+from onnxfuse.cuda.templates.general.numbers import WordTable
 from onnxfuse.cuda.templates.general.values_cpp import Text, read_by
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, smaller
@@ -38,7 +47,7 @@ ALIGNMENT = 16
 
 
 def plan(
-    name: str, program: Program, running: Running | None, input_shapes: tuple[Shape, ...], arch: Arch
+    name: str, program: BodyProgram, running: Running | None, input_shapes: tuple[Shape, ...], arch: Arch
 ) -> LaunchPlan:
     """Return the launch plan of a program, whose reductions over no axes are running sums, on inputs of these shapes.
 
@@ -48,7 +57,7 @@ def plan(
     of = {i: (*s,) for i, s in shapes.of_values(program, input_shapes).items()}
     kept = _kept(program)
     levels = _levels(program, kept)
-    numbers = Numbers()
+    numbers = WordTable()
     places, used = {}, 0
     for index in sorted(kept):
         stored = element_types.TYPES[_scratch_type(program.values[index].dtype)]
@@ -64,7 +73,7 @@ def plan(
     ]
     counts.append([math.prod(of[o.value]) for o in program.outputs])
     kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(kept))
-    shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contract | Reduce) for i in kept) else 0
+    shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contraction | Reduce) for i in kept) else 0
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << larger(used - 1, 0).bit_length() if kept else 0
     outputs = tuple(of[o.value] for o in program.outputs)
@@ -85,18 +94,18 @@ def _blocks(counts: Iterable[int], arch: Arch) -> int:
     return most
 
 
-def _threads(program: Program, index: int) -> int:
+def _threads(program: BodyProgram, index: int) -> int:
     """Return how many threads compute an element of a value: a block for a reduction, one for a window."""
     value = program.values[index]
-    return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], Window) else 1
+    return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], SlidingWindow) else 1
 
 
-def _kept(program: Program) -> frozenset[int]:
+def _kept(program: BodyProgram) -> frozenset[int]:
     """Return the values materialized in scratch memory."""
     wanted, found = _wanted(program), set[int]()
     for index in wanted:
         value = program.values[index]
-        if isinstance(value, Reduce | Contract | Resample | Attend):
+        if isinstance(value, Reduce | Contraction | Resample | Attend):
             found.add(index)
         if not isinstance(value, Apply | Reduce):  # these read elements repeatedly, or by coordinates of their own
             found |= {a for a in read_by(value) if isinstance(program.values[a], Apply)}
@@ -105,7 +114,7 @@ def _kept(program: Program) -> frozenset[int]:
     return frozenset(found)
 
 
-def _wanted(program: Program) -> list[int]:
+def _wanted(program: BodyProgram) -> list[int]:
     """Return the values whose elements are read, in order."""
     seen, waiting = set[int](), [o.value for o in program.outputs]
     while waiting:
@@ -116,7 +125,7 @@ def _wanted(program: Program) -> list[int]:
     return sorted(seen)
 
 
-def _called(program: Program, kept: frozenset[int]) -> list[int]:
+def _called(program: BodyProgram, kept: frozenset[int]) -> list[int]:
     """Return the values whose elements are read by coordinates."""
     found = set(kept)
     for index in _wanted(program):
@@ -128,7 +137,7 @@ def _called(program: Program, kept: frozenset[int]) -> list[int]:
     return [i for i in found if i in kept or not isinstance(program.values[i], Apply)]
 
 
-def _levels(program: Program, kept: frozenset[int]) -> dict[int, int]:
+def _levels(program: BodyProgram, kept: frozenset[int]) -> dict[int, int]:
     """Return for each value the number of launches after which it is available."""
     levels: dict[int, int] = {}
     for index in _wanted(program):
@@ -142,7 +151,7 @@ def _scratch_type(dtype: int) -> int:
 
 
 def _kernel(
-    name: str, program: Program, functions: list[str], loops: list[list[str]], count: int, scratch: bool
+    name: str, program: BodyProgram, functions: list[str], loops: list[list[str]], count: int, scratch: bool
 ) -> KernelSource:
     entry = identifier(name)
     inputs = [

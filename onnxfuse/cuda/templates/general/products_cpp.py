@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from onnxfuse.codegen.program.program import Contract, Window
+from onnxfuse.codegen.program.program import Contraction, SlidingWindow
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from onnxfuse.cuda.templates.general.values_cpp import Text
 
 
-def stage(text: Text, contract: Contract, shape: Shape, to: str) -> str:
+def stage(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
     """Return the code that computes a contraction of this shape in scratch memory."""
     if element_types.computed(contract.accumulator) != "float":
         raise UnsupportedError(f"products of {element_types.name(contract.dtype)}")
-    if not isinstance(text.program.values[contract.args[0]], Window):
+    if not isinstance(text.program.values[contract.args[0]], SlidingWindow):
         return _matrices(text, contract, shape, to)
     if contract.groups == 1:
         return _images(text, contract, shape, to)
     return text.loop(shape, [*_groups(text, contract), f"keep({to}, n, sum.get());"])
 
 
-def _matrices(text: Text, contract: Contract, shape: Shape, to: str) -> str:
+def _matrices(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
     (left, _), rank = contract.args, len(shape)
     batch = (*shape[: rank - 2],)
     rows, columns = (text.numbers.extent(shape, axis) for axis in (rank - 2, rank - 1))
@@ -45,7 +45,7 @@ def _matrices(text: Text, contract: Contract, shape: Shape, to: str) -> str:
     )
 
 
-def _images(text: Text, contract: Contract, shape: Shape, to: str) -> str:
+def _images(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
     """Implicit GEMM: rows are the positions of all images, terms the channels times taps."""
     seen, filters = contract.args
     places, taps = (shape[0], *shape[2:]), (*text.shapes[filters][1:],)
@@ -78,7 +78,7 @@ def _product(along: tuple[bool, bool], sizes: tuple[str, ...], work: tuple[str, 
     )
 
 
-def _groups(text: Text, contract: Contract) -> list[str]:
+def _groups(text: Text, contract: Contraction) -> list[str]:
     """Return the statements after which `sum` is an element of a grouped convolution."""
     seen, filters = contract.args
     of, extent = text.shapes[filters], text.numbers.extent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnxfuse.codegen.emit.operations import COMBINE
-from onnxfuse.codegen.program.program import Reduce, Window, reduced_axes
+from onnxfuse.codegen.program.program import Reduce, SlidingWindow, reduced_axes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -34,7 +34,7 @@ def stage(text: Text, reduce: Reduce, shape: Shape, to: str) -> str:
     computed = element_types.computed(reduce.dtype)
     end = f"keep({to}, n, ({computed})({result}));"
     seen = text.program.values[reduce.arg]
-    if isinstance(seen, Window):
+    if isinstance(seen, SlidingWindow):
         loops = [f"for (c[{d}] = 0; c[{d}] < {text.numbers.extent(of, d)}; ++c[{d}])" for d in axes]
         read = f"bool seen; const {element_types.computed(seen.dtype)} r = value{reduce.arg}(t, p, c, seen);"
         passed = "" if seen.padded else "if (!seen) continue;"

@@ -1,6 +1,6 @@
 """Symbolic shapes of a program's values, branching only on whether the op supports the inputs.
 
-`Program.shapes` and `movement_maps.shape` compute the same for integers; while a program is recorded they branch at
+`BodyProgram.shapes` and `movement_maps.shape` compute the same for integers; while a program is recorded they branch at
 each step, which would restrict the recorded answer. Here one answer holds for all extents.
 """
 
@@ -38,14 +38,14 @@ from onnxfuse.codegen.program.movement import (
 from onnxfuse.codegen.program.program import (
     Apply,
     Attend,
+    BodyProgram,
     Constant,
-    Contract,
+    Contraction,
     Input,
     Move,
-    Program,
     Reduce,
     Resample,
-    Window,
+    SlidingWindow,
     reduced_axes,
 )
 from onnxfuse.codegen.program.window import Along, Resizing
@@ -62,7 +62,7 @@ def want(condition: Any, reason: Callable[[], str]) -> None:
         raise UnsupportedError(reason())
 
 
-def of_values(program: Program, input_shapes: tuple[Shape, ...]) -> dict[int, Shape]:
+def of_values(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> dict[int, Shape]:
     """Return the shape of each value that some output depends on."""
     if len(input_shapes) != len(program.inputs):
         raise UnsupportedError(f"{plural(input_shapes, 'input shape')}, expected {len(program.inputs)}")
@@ -81,10 +81,10 @@ def of_values(program: Program, input_shapes: tuple[Shape, ...]) -> dict[int, Sh
                 shapes[index] = tuple(1 if d in gone else n for d, n in enumerate(of))
             case Move(how=how, args=args):
                 shapes[index] = moved(how, tuple(shapes[a] for a in args))
-            case Window() as window:
+            case SlidingWindow() as window:
                 shapes[index] = _seen(window, tuple(shapes[a] for a in window.args))
-            case Contract(args=(left, right)) as contract:
-                seen = isinstance(program.values[left], Window)
+            case Contraction(args=(left, right)) as contract:
+                seen = isinstance(program.values[left], SlidingWindow)
                 shapes[index] = (_convolved if seen else _multiplied)(contract, shapes[left], shapes[right])
             case Resample(arg=arg, how=resizing):
                 shapes[index] = _resampled(resizing, shapes[arg])
@@ -322,7 +322,7 @@ def margins(padded: Padded, rank: int) -> dict[int, tuple[int, int]]:
 # ---- what contracts
 
 
-def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
+def places(window: SlidingWindow, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
     """Return the positions of a window in an image, the padding before them, and its extents: depth, rows, columns."""
     dims = len(shapes[0]) - 2
     want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
@@ -341,13 +341,13 @@ def places(window: Window, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Alo
     return told[: len(kernel)], told[len(kernel) :], kernel
 
 
-def _seen(window: Window, shapes: tuple[Shape, ...]) -> Shape:
+def _seen(window: SlidingWindow, shapes: tuple[Shape, ...]) -> Shape:
     dims = len(shapes[0]) - 2
     out, _, kernel = places(window, shapes)
     return (*shapes[0][:2], *out[-dims:], *kernel[-dims:])
 
 
-def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:
+def _convolved(contract: Contraction, window: Shape, filters: Shape) -> Shape:
     dims = (len(window) - 2) // 2
     groups = contract.groups
     want(
@@ -357,7 +357,7 @@ def _convolved(contract: Contract, window: Shape, filters: Shape) -> Shape:
     return (window[0], filters[0], *window[2 : 2 + dims])
 
 
-def _multiplied(contract: Contract, left: Shape, right: Shape) -> Shape:
+def _multiplied(contract: Contraction, left: Shape, right: Shape) -> Shape:
     want(min(len(left), len(right)) > 1, lambda: f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
     a, b = contract.axes
     want(left[a] == right[b], lambda: f"a product of {left[a]} columns and {right[b]} rows")

@@ -9,21 +9,21 @@ from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.program.program import (
     Apply,
     Attend,
+    BodyProgram,
     Constant,
-    Contract,
+    Contraction,
     Input,
     Move,
-    Program,
     Reduce,
     Resample,
+    SlidingWindow,
     Value,
-    Window,
     arguments,
 )
 from onnxfuse.codegen.program.window import Resizing
 from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.general import movement_cpp, products_cpp, reductions_cpp, shapes
-from onnxfuse.cuda.templates.general.numbers import Numbers
+from onnxfuse.cuda.templates.general.numbers import WordTable
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -37,17 +37,17 @@ CHUNK = 32
 class Text:
     """The source of a program for inputs of certain ranks."""
 
-    program: Program
+    program: BodyProgram
     shapes: dict[int, Shape]
     kept: dict[int, str]
     """For each materialized value, C++ of its pointer."""
-    numbers: Numbers
+    numbers: WordTable
     running: Running | None
 
     def function(self, index: int) -> str:
         """Return the function that computes the element of a value at the coordinates `c`, of its rank."""
         value, shape = self.program.values[index], self.shapes[index]
-        if isinstance(value, Window):
+        if isinstance(value, SlidingWindow):
             return self._window(index, value)
         if index not in self.kept:
             return self._function(f"value{index}", index)
@@ -89,7 +89,7 @@ class Text:
         at = f"Coordinates<{max(len(coordinates), 1)}>{{{', '.join(coordinates)}}}.c"
         return f"value{index}(t, p, {at}{more})"
 
-    def _window(self, index: int, window: Window) -> str:
+    def _window(self, index: int, window: SlidingWindow) -> str:
         """Return the image element that a window reads at [batch, channel, positions..., taps...], and whether it is
         inside."""
         of = self.shapes[window.args[0]]
@@ -137,7 +137,7 @@ class Text:
             seen.add(index)
             if isinstance(value, Apply) and index not in self.kept:
                 waiting.extend(value.args)
-            elif isinstance(value, Window):
+            elif isinstance(value, SlidingWindow):
                 raise UnsupportedError("a window that nothing reduces or contracts")
             else:
                 found.add(index)
@@ -166,7 +166,7 @@ class Text:
         match value:
             case Reduce():
                 return reductions_cpp.stage(self, value, shape, to)
-            case Contract():
+            case Contraction():
                 return products_cpp.stage(self, value, shape, to)
             case Resample():
                 return self.loop(shape, [*self._resampled(value), f"keep({to}, n, r);"])
@@ -263,6 +263,6 @@ def read_by(value: Value) -> tuple[int, ...]:
     """Return the values whose elements a value is computed from; other arguments only matter by shape."""
     if isinstance(value, Move):
         return tuple(value.args[i] for i in movement_cpp.read_operands(value.how, len(value.args)))
-    if isinstance(value, Window):
+    if isinstance(value, SlidingWindow):
         return value.args[:1]
     return arguments(value)

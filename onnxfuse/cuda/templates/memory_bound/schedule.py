@@ -9,7 +9,7 @@ from onnxfuse.codegen.emit.source import identifier
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program import program as ir
 from onnxfuse.codegen.program import unify_axes
-from onnxfuse.codegen.program.program import Program, broadcast
+from onnxfuse.codegen.program.program import BodyProgram, broadcast
 from onnxfuse.codegen.program.recentre import centred
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
@@ -23,13 +23,13 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 
-def program(op: FusedOp) -> Program:
+def program(op: FusedOp) -> BodyProgram:
     """Return the expression program of `op`; raises `UnsupportedError` with the reason if there is none."""
     return _scheduled(read.program(op), op.template)
 
 
 @lru_cache(maxsize=1024)
-def _scheduled(body: Program, template: str) -> Program:
+def _scheduled(body: BodyProgram, template: str) -> BodyProgram:
     ir.refuse_cores(body, f"a {template} body")
     built = centred(body)
     if phases(built) and template == "pointwise":
@@ -83,7 +83,7 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _reads_elementwise(built: Program, index: int) -> frozenset[int]:
+def _reads_elementwise(built: BodyProgram, index: int) -> frozenset[int]:
     """Return the inputs that a value reads other than through a reduction: its shape covers theirs."""
     seen, waiting, found = set[int](), [index], set[int]()
     while waiting:

@@ -12,11 +12,11 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.cuda.planning.plan_request import PlanRequest
-from onnxfuse.symbolic.strides import Layout, Shape, collapse, divisors, rows, slots, strides_in, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, divisors, rows, slots, strides_in, vector_width
 
 
 @dataclass(frozen=True)
-class Placed:
+class DenseOperand:
     """An operand, and its access pattern."""
 
     operand: Operand
@@ -79,11 +79,11 @@ def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch,
     return tuning.width or launch_plan.vector_width(widest, count, arch)
 
 
-def place(operands: tuple[Operand, ...], space: Layout, count: int, width: int) -> tuple[Placed, ...]:
+def place(operands: tuple[Operand, ...], space: StridedLayout, count: int, width: int) -> tuple[DenseOperand, ...]:
     """Return the access pattern of each operand, for kernels that compute `width` adjacent elements at a time."""
     kinds = [_kind(o, s, space.extents, count, width) for o, s in zip(operands, space.strides, strict=True)]
     numbers = slots(kind not in ("linear", "uniform") for kind in kinds)
-    return tuple(map(Placed, operands, kinds, numbers))
+    return tuple(map(DenseOperand, operands, kinds, numbers))
 
 
 def _kind(operand: Operand, strides: Shape, extents: Shape, count: int, width: int) -> str:
@@ -100,7 +100,7 @@ def _kind(operand: Operand, strides: Shape, extents: Shape, count: int, width: i
     return "inner" if strides[-1] else "splat"
 
 
-def _unroll(placed: tuple[Placed, ...], width: int, vectors: int, arch: Arch, in_flight: int) -> int:
+def _unroll(placed: tuple[DenseOperand, ...], width: int, vectors: int, arch: Arch, in_flight: int) -> int:
     """Return the vectors per thread: enough bytes in flight, but one if a single wave of threads covers everything."""
     if vectors <= arch.sm_count * arch.threads_per_sm:
         return 1
@@ -108,7 +108,7 @@ def _unroll(placed: tuple[Placed, ...], width: int, vectors: int, arch: Arch, in
     return max(1, min(8, in_flight // max(read, 8)))
 
 
-def index_space(bits: int, space: Layout, placed: tuple[Placed, ...]) -> str:
+def index_space(bits: int, space: StridedLayout, placed: tuple[DenseOperand, ...]) -> str:
     """Return the constants of cuda/place.cuh and of the parameters in pointwise/pointwise.cuh."""
     slots = 1 + max(p.slot for p in placed)
     return (
@@ -132,7 +132,7 @@ _STORES = {
 }
 
 
-def accesses(placed: tuple[Placed, ...]) -> str:
+def accesses(placed: tuple[DenseOperand, ...]) -> str:
     """Return `Pointers` and the code around a core that processes W adjacent elements of each operand at a `Place`."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     loads = tuple(
@@ -158,7 +158,7 @@ def around(loads: tuple[Load, ...], stores: tuple[Store, ...], load_all: str = "
     )
 
 
-def parameters(count: int, space: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+def parameters(count: int, space: StridedLayout, placed: tuple[DenseOperand, ...], bits: int) -> bytes:
     """Return the parameters as pointwise/pointwise.cuh declares them."""
     words = [count, *divisors(space.extents, bits)]
     words += rows(space.strides, (p.slot for p in placed), len(space.extents))

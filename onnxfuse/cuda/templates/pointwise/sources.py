@@ -7,7 +7,7 @@ from onnxfuse.codegen.emit import access, concat_table, index_maps
 from onnxfuse.codegen.emit.access import Load, Operand, Store
 from onnxfuse.codegen.emit.concat_table import Starts
 from onnxfuse.codegen.emit.lower_movement import Guard, LoweredProgram, Read, Source
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import Shape, divisors
@@ -33,7 +33,7 @@ class Fetch:
         return f"Source{self.number}"
 
 
-def operands(program: Program, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
+def operands(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> tuple[Operand, ...]:
     """Return the inputs that are read, then the outputs."""
     read = sorted({i for s in lowered.sources.values() if isinstance(s, Read) for i in s.inputs})
     inputs = [access.operand(f"in{i}", "", program.inputs[i], input_shapes[i], False) for i in read]

@@ -8,7 +8,7 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
-from onnxfuse.codegen.program.index_map import Digit, Index
+from onnxfuse.codegen.program.index_map import Index, SpaceDigit
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, sources
@@ -55,7 +55,7 @@ WASTE = 0.1
 
 
 @dataclass(frozen=True)
-class Tile:
+class TransposeTile:
     """The work of a block, and the inputs staged through shared memory."""
 
     row: int
@@ -70,7 +70,7 @@ class Tile:
     """Sources of which it holds whole columns, contiguous in memory: vectors continue into the next column."""
 
 
-def choose(lowered: LoweredProgram) -> Tile | None:
+def choose(lowered: LoweredProgram) -> TransposeTile | None:
     """Return the tile in whose row dimension most of the transposed inputs are contiguous; None if no input is
     transposed."""
     inner = len(lowered.extents) - 1
@@ -94,19 +94,21 @@ def choose(lowered: LoweredProgram) -> Tile | None:
     return replace(tile, sources=fitting) if fitting else None
 
 
-def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...]) -> Tile:
+def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...]) -> TransposeTile:
     """Return the tile's sides. Odd extents require narrow vectors, unless one side fits completely and vectors cross
     rows."""
     inner = len(lowered.extents) - 1
     down, along = lowered.extents[row], lowered.extents[inner]
     if along % 4 and along <= FLAT and row == inner - 1 and down * along % 8 == 0:
-        return Tile(row, min(FLAT_AREA // along // SIDE * SIDE, -(-down // 8) * 8), along, across, written_flat=True)
+        return TransposeTile(
+            row, min(FLAT_AREA // along // SIDE * SIDE, -(-down // 8) * 8), along, across, written_flat=True
+        )
     dense = tuple(n for n in across if _dense_by_column(lowered, lowered.sources[n], row))
     if down % 4 and down <= SIDE and dense:
         # Half the area: 49 rows of 40 columns reach 81% of copy bandwidth, of 80 columns 54% (float16, H200).
-        return Tile(row, down, min(AREA // 2 // down // 8 * 8, -(-along // 8) * 8), across, read_flat=dense)
+        return TransposeTile(row, down, min(AREA // 2 // down // 8 * 8, -(-along // 8) * 8), across, read_flat=dense)
     size = min(element_types.TYPES[lowered.program.inputs[n]].size for n in across)
-    return Tile(row, *_sides(down, along, size), across)
+    return TransposeTile(row, *_sides(down, along, size), across)
 
 
 def _dense_by_column(lowered: LoweredProgram, source: Source, row: int) -> bool:
@@ -157,7 +159,7 @@ def _side(extent: int, limit: int, step: int, waste: float) -> int:
     return side(parts // 2) if parts == 4 and wasted > waste * extent else side(parts)
 
 
-def plan(asked: PlanRequest, lowered: LoweredProgram, tile: Tile) -> LaunchPlan:
+def plan(asked: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> LaunchPlan:
     """Return the plan in which a block stages the transposed inputs through a tile."""
     entry, aligned, tuning = asked.entry, asked.aligned, asked.tuning
     tensors = sources.operands(asked.program, lowered, asked.input_shapes)
@@ -217,16 +219,16 @@ def plan(asked: PlanRequest, lowered: LoweredProgram, tile: Tile) -> LaunchPlan:
     )
 
 
-def _flat_grain(source: Read, lowered: LoweredProgram, tile: Tile, most: int) -> int:
+def _flat_grain(source: Read, lowered: LoweredProgram, tile: TransposeTile, most: int) -> int:
     """Return the elements per access to a source that is contiguous in column order."""
     inner = len(lowered.extents) - 1
     (case,) = source.cases
-    others = (f for a, f in case.position.terms if a not in (Digit(tile.row), Digit(inner)))
+    others = (f for a, f in case.position.terms if a not in (SpaceDigit(tile.row), SpaceDigit(inner)))
     return gcd(most, tile.rows * tile.columns, case.position.constant, *others)
 
 
 def _tiles(
-    tile: Tile,
+    tile: TransposeTile,
     lowered: LoweredProgram,
     shifted: bool,
     aligned: bool,
@@ -257,7 +259,7 @@ def _tiles(
 def _fill(
     f: Fetch,
     source: Read,
-    tile: Tile,
+    tile: TransposeTile,
     lowered: LoweredProgram,
     aligned: bool,
     tensors: tuple[Operand, ...],
@@ -294,5 +296,7 @@ def _as_written(source: Read, extents: Shape) -> bool:
     """Return whether a source has the same memory layout as the output."""
     (case, *others) = source.cases
     steps = strides.row_major(extents)
-    written = Index(tuple((Digit(d), step) for d, (n, step) in enumerate(zip(extents, steps, strict=True)) if n > 1))
+    written = Index(
+        tuple((SpaceDigit(d), step) for d, (n, step) in enumerate(zip(extents, steps, strict=True)) if n > 1)
+    )
     return not others and not case.bounds and case.position == written

@@ -8,6 +8,7 @@ from functools import lru_cache
 import onnx
 from onnx import TensorProto
 
+from onnxfuse import ops
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
@@ -18,7 +19,7 @@ TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True)
-class Kind:
+class CellKind:
     """A kind of cell."""
 
     cell: str
@@ -31,9 +32,9 @@ class Kind:
 
 
 KINDS = {
-    "LSTM": Kind("Lstm", 4, 2, ("sigmoid", "tanh", "tanh")),
-    "GRU": Kind("Gru", 3, 1, ("sigmoid", "tanh")),
-    "RNN": Kind("Rnn", 1, 1, ("tanh",)),
+    ops.LSTM: CellKind("Lstm", 4, 2, ("sigmoid", "tanh", "tanh")),
+    ops.GRU: CellKind("Gru", 3, 1, ("sigmoid", "tanh")),
+    ops.RNN: CellKind("Rnn", 1, 1, ("tanh",)),
 }
 """By operator."""
 DIRECTIONS = {"forward": (1, False), "reverse": (1, True), "bidirectional": (2, False)}
@@ -50,7 +51,7 @@ USUAL = {
 class Layer:
     """A parsed body: the locations of its tensors among the op's, and its configuration."""
 
-    kind: Kind
+    kind: CellKind
     dtype: int
     hidden: int
     """Hidden size per direction."""
@@ -81,7 +82,7 @@ def take_apart(op: FusedOp) -> Layer:
 @lru_cache(maxsize=1024)
 def _taken_apart(meaning: Meaning) -> Layer:
     body = meaning.op().body
-    nodes = [n for n in body.node if n.op_type != "Constant"]
+    nodes = [n for n in body.node if n.op_type != ops.Constant]
     if len(nodes) != 1 or nodes[0].op_type not in KINDS or nodes[0].domain not in ("", "ai.onnx"):
         raise UnsupportedError(f"{plural(nodes, 'node')}, expected one of {', '.join(KINDS)}")
     (node,) = nodes
@@ -117,7 +118,7 @@ def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
     return DIRECTIONS[direction]
 
 
-def _require_usual(op_type: str, kind: Kind, ways: int, attributes: dict[str, object]) -> None:
+def _require_usual(op_type: str, kind: CellKind, ways: int, attributes: dict[str, object]) -> None:
     """Raise if an attribute has an unsupported value."""
     said = attributes.get("activations") or []
     assert isinstance(said, list)
@@ -126,7 +127,7 @@ def _require_usual(op_type: str, kind: Kind, ways: int, attributes: dict[str, ob
         raise UnsupportedError(f"the activations {', '.join(activations)}")
     if "clip" in attributes:
         raise UnsupportedError(f"{op_type} with clip")
-    defaults = {"linear_before_reset": 0 if op_type == "GRU" else 1}
+    defaults = {"linear_before_reset": 0 if op_type == ops.GRU else 1}
     for name, usual in USUAL.items():
         if (value := attributes.get(name, defaults.get(name, usual))) != usual:
             raise UnsupportedError(f"{op_type} with {name} = {value}, expected {usual}")

@@ -24,14 +24,14 @@ from onnxfuse.codegen.emit.source import (
     template,
 )
 from onnxfuse.codegen.program.builder import Builder
-from onnxfuse.codegen.program.program import Input, Output, Program
+from onnxfuse.codegen.program.program import BodyProgram, Input, Output
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
 from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
-from onnxfuse.cuda.templates.gemm.problem import Problem
-from onnxfuse.cuda.templates.gemm.work import Work
+from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.cuda.templates.recurrent.body import Layer, take_apart
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
@@ -189,16 +189,16 @@ def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) 
         layer.dtype,
     )
     full = (size.steps, size.batch, columns)
-    problem = Problem(size.steps * size.batch, columns, size.terms, full)
-    return sm80.plan(Work(whole, parts, problem, (), (full,)), aligned, None, arch)
+    problem = GemmProblem(size.steps * size.batch, columns, size.terms, full)
+    return sm80.plan(GemmSource(whole, parts, problem, (), (full,)), aligned, None, arch)
 
 
 @lru_cache(maxsize=8)
-def _as_float(dtype: int) -> Program:
+def _as_float(dtype: int) -> BodyProgram:
     """Return the program that stores a product unrounded, in float32."""
     builder = Builder()
     cast = builder.apply("cast", builder.term(Input(0, dtype)), dtype=int(TensorProto.FLOAT))
-    return Program(tuple(builder.values), (Output(cast.index, cast.dtype),), (dtype,))
+    return BodyProgram(tuple(builder.values), (Output(cast.index, cast.dtype),), (dtype,))
 
 
 def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:

@@ -16,7 +16,7 @@ from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
-from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, divisors, vector_width
 
 SHARED_BYTES = 40 * 1024  # for partial results; up to 48 KB need no opt-in
 HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
@@ -36,7 +36,7 @@ LEAST_ROWS = 4  # vectors that each thread sums before another block is worth it
 
 
 @dataclass(frozen=True)
-class Placed:
+class ColumnOperand:
     """An operand, and its access pattern."""
 
     operand: Operand
@@ -49,7 +49,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Split:
+class ColumnPartition:
     """Partition of the work among blocks and threads."""
 
     width: int
@@ -101,12 +101,12 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Spaces:
+class ColumnSpaces:
     """The dimensions of the work, with each group merged as far as possible."""
 
-    outer: Layout
-    reduced: Layout
-    inner: Layout
+    outer: StridedLayout
+    reduced: StridedLayout
+    inner: StridedLayout
 
 
 def plan(work: Reduced) -> LaunchPlan:
@@ -117,7 +117,7 @@ def plan(work: Reduced) -> LaunchPlan:
     if work.lookups:
         raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
     entry, program, operands = work.asked.entry, work.program, work.operands
-    spaces = Spaces(
+    spaces = ColumnSpaces(
         work.layout(tuple(d for d in work.kept if d < max(work.axes))),
         work.layout(work.axes),
         work.layout(tuple(d for d in work.kept if d > max(work.axes))),
@@ -165,28 +165,28 @@ def plan(work: Reduced) -> LaunchPlan:
     )
 
 
-def _place(operands: tuple[Operand, ...], spaces: Spaces, reduced: frozenset[str]) -> tuple[Placed, ...]:
+def _place(operands: tuple[Operand, ...], spaces: ColumnSpaces, reduced: frozenset[str]) -> tuple[ColumnOperand, ...]:
     def along(strides: Shape) -> str:
         if not any(strides):
             return "splat"
         return "vector" if strides == spaces.inner.contiguous else "gather"
 
     return tuple(
-        Placed(o, n, along(s), o.name in reduced)
+        ColumnOperand(o, n, along(s), o.name in reduced)
         for n, (o, s) in enumerate(zip(operands, spaces.inner.strides, strict=True))
     )
 
 
 def share_out(
-    placed: tuple[Placed, ...],
-    spaces: Spaces,
+    placed: tuple[ColumnOperand, ...],
+    spaces: ColumnSpaces,
     outer: int,
     count: int,
     inner: int,
     again: bool,
     results: Results,
     asked: PlanRequest,
-) -> Split:
+) -> ColumnPartition:
     """Return the partition of [outer, count, inner] elements.
 
     `again`: the reduced operands are needed a second time, and are register-resident if they fit.
@@ -229,11 +229,13 @@ def share_out(
     best = most(_ways(threads_first, arch), score, tries)
     assert best is not None
     found = items(best)
-    return Split(width, best.across, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead)
+    return ColumnPartition(
+        width, best.across, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead
+    )
 
 
 def _walk(
-    placed: tuple[Placed, ...],
+    placed: tuple[ColumnOperand, ...],
     vectors: int,
     width: int,
     outer: int,
@@ -242,7 +244,7 @@ def _walk(
     results: Results,
     arch: Arch,
     tuning: TileTuning,
-) -> Split:
+) -> ColumnPartition:
     """Return the partition for a single iteration along the reduced axis; several blocks share it if there are too few
     otherwise."""
     segment = max(1, WALK_SEGMENT // (width * _size(placed)))
@@ -262,7 +264,7 @@ def _walk(
     places = outer * -(-vectors // across)
     most = count // (rows * ahead * 2)
     parts = max(1, min(WALK_BLOCKS * arch.sm_count // places, most, MOST_PARTS))
-    return Split(width, across, rows, 1, 0, ahead, parts)
+    return ColumnPartition(width, across, rows, 1, 0, ahead, parts)
 
 
 def _ways(threads: int, arch: Arch) -> Iterator[Way]:
@@ -272,12 +274,14 @@ def _ways(threads: int, arch: Arch) -> Iterator[Way]:
             yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
 
 
-def _size(placed: tuple[Placed, ...]) -> int:
+def _size(placed: tuple[ColumnOperand, ...]) -> int:
     """Return the element size of the smallest operand that lies along the vectors."""
     return min((p.operand.size for p in placed if p.along == "vector" and p.reduced), default=1)
 
 
-def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool, tuning: TileTuning) -> int:
+def _width(
+    placed: tuple[ColumnOperand, ...], spaces: ColumnSpaces, inner: int, aligned: bool, tuning: TileTuning
+) -> int:
     """Return the vector width: whole, aligned vectors along `inner`."""
     if not aligned:
         return 1
@@ -289,7 +293,9 @@ def _width(placed: tuple[Placed, ...], spaces: Spaces, inner: int, aligned: bool
     return settled(gcd(widest, inner, *steps))
 
 
-def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Split, whole: bool, early: bool) -> str:
+def _constants(
+    bits: int, spaces: ColumnSpaces, placed: tuple[ColumnOperand, ...], split: ColumnPartition, whole: bool, early: bool
+) -> str:
     facts = {
         "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
         "INNER_RANK": len(spaces.inner.extents), "OPERANDS": len(placed),
@@ -300,7 +306,7 @@ def _constants(bits: int, spaces: Spaces, placed: tuple[Placed, ...], split: Spl
     return f"using Index = {launch_plan.index_type(bits)};\n" + constants(facts)
 
 
-def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
+def _around(placed: tuple[ColumnOperand, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
     """Return the code around the core; outputs in `early` are stored by a separate function."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     held = RegisterGroup("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
@@ -320,8 +326,8 @@ def _around(placed: tuple[Placed, ...], pointers: tuple[Operand | Pointer, ...],
     ))  # fmt: skip
 
 
-def _pointers_at(placed: tuple[Placed, ...]) -> str:
-    def moved(p: Placed) -> str:
+def _pointers_at(placed: tuple[ColumnOperand, ...]) -> str:
+    def moved(p: ColumnOperand) -> str:
         column = " + column" if p.along == "vector" else ""
         return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
 
@@ -332,11 +338,11 @@ def _pointers_at(placed: tuple[Placed, ...]) -> str:
     )
 
 
-def _at(p: Placed) -> str:
+def _at(p: ColumnOperand) -> str:
     return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
 
 
-def _load(p: Placed) -> Load:
+def _load(p: ColumnOperand) -> Load:
     pack = f"Pack<{p.operand.stored}, WIDTH>"
     match p.along:
         case "vector":
@@ -347,7 +353,7 @@ def _load(p: Placed) -> Load:
             return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)")
 
 
-def _store(p: Placed) -> Store:
+def _store(p: ColumnOperand) -> Store:
     first = f"outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])"
     if p.along == "vector":
         return Store.of(p.operand, f"if ({first}) store_values<WIDTH>({_at(p)}, {p.operand.name})")
@@ -357,7 +363,7 @@ def _store(p: Placed) -> Store:
 
 
 def _parameters(
-    count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: Spaces, bits: int
+    count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: ColumnSpaces, bits: int
 ) -> bytes:
     words = [count, inner, *divisor(tiles, bits), *divisor(places, bits), parts, counters]
     groups = (spaces.outer, spaces.reduced, spaces.inner)

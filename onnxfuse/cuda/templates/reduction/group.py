@@ -18,7 +18,7 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
-from onnxfuse.symbolic.strides import Layout, Shape, divisor, divisors, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, divisors, vector_width
 
 MOST_ACROSS = 512
 """Maximum adjacent vectors, and threads per block."""
@@ -57,19 +57,19 @@ HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
 
 
 @dataclass(frozen=True)
-class Spaces:
+class GroupSpaces:
     """The dimensions of the work, with each group merged as far as possible."""
 
-    outer: Layout
-    places: Layout
+    outer: StridedLayout
+    places: StridedLayout
     """Reduced."""
-    columns: Layout
+    columns: StridedLayout
     """Groups, and the reduced channels of a group."""
     groups: int
 
 
 @dataclass(frozen=True)
-class Placed:
+class GroupOperand:
     """An operand, and the kernels' access pattern."""
 
     operand: Operand
@@ -84,7 +84,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Split:
+class GroupPartition:
     """Partition of the work among blocks and threads."""
 
     width: int
@@ -120,9 +120,9 @@ class Norm:
 
     work: Reduced
     of: Moments
-    spaces: Spaces
-    placed: tuple[Placed, ...]
-    split: Split
+    spaces: GroupSpaces
+    placed: tuple[GroupOperand, ...]
+    split: GroupPartition
 
 
 def norm(work: Reduced) -> Norm | None:
@@ -179,7 +179,7 @@ def _at_once(norm: Norm) -> LaunchPlan:
     )
 
 
-def _kept(norm: Norm) -> Split | None:
+def _kept(norm: Norm) -> GroupPartition | None:
     """Return how clusters hold an image's groups in shared memory; None if they cannot."""
     work, all_columns = norm.work, norm.split
     images, places = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.places))
@@ -188,24 +188,24 @@ def _kept(norm: Norm) -> Split | None:
     size = _moving_bytes(norm)
     ahead = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
     ways = [
-        Split(all_columns.width, across, threads // across, ahead, cluster)
+        GroupPartition(all_columns.width, across, threads // across, ahead, cluster)
         for across in range(unit, all_columns.across + 1, unit)
         for threads in (THREADS, BLOCKS * THREADS)
         for cluster in (1, 2, 4, 8)
         if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
     ]
 
-    def blocks(way: Split) -> int:
+    def blocks(way: GroupPartition) -> int:
         return images * (all_columns.across // way.across) * way.cluster
 
-    def order(way: Split) -> tuple[int, ...]:
+    def order(way: GroupPartition) -> tuple[int, ...]:
         # All blocks resident, on the most multiprocessors; then small clusters, and many threads if each has enough
         # positions.
         each = -(-_each(way, places) // way.rows)
         threads = way.threads if each < LEAST_KEPT else -way.threads
         return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, each < LEAST_KEPT, threads)
 
-    def fits(way: Split) -> bool:
+    def fits(way: GroupPartition) -> bool:
         if blocks(way) > arch.sm_count:  # without a cluster two blocks of a multiprocessor overlap
             room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if way.cluster == 1 else 0
         else:
@@ -216,7 +216,7 @@ def _kept(norm: Norm) -> Split | None:
     return least(ways, order, fits)
 
 
-def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
+def _shared_bytes(norm: Norm, split: GroupPartition, places: int) -> int:
     """Return the shared memory of a block: results by thread, warp team and group, and the resident input."""
     groups = norm.spaces.groups * split.across // norm.split.across
     teams = max(1, split.threads // 32 // groups)
@@ -225,12 +225,12 @@ def _shared_bytes(norm: Norm, split: Split, places: int) -> int:
     return found + 3 * BOUNDARY + _kept_bytes(norm, split, places)
 
 
-def _kept_bytes(norm: Norm, split: Split, places: int) -> int:
+def _kept_bytes(norm: Norm, split: GroupPartition, places: int) -> int:
     """Return the bytes of a block's resident input: the same number of positions for each thread."""
     return -(-_each(split, places) // split.rows) * split.threads * _moving_bytes(norm)
 
 
-def _each(split: Split, places: int) -> int:
+def _each(split: GroupPartition, places: int) -> int:
     """Return the positions per block of a cluster."""
     return -(-places // split.cluster)
 
@@ -270,7 +270,7 @@ def _in_two(norm: Norm) -> LaunchPlan:
     return replace(made, then=(replace(made, kernel=_kernel(norm, bits, "apply", _lanes(norm, 32))),))
 
 
-def _spaces(work: Reduced) -> Spaces | None:
+def _spaces(work: Reduced) -> GroupSpaces | None:
     """Return [outer, reduced positions, kept groups, reduced channels or none]; None for other axes."""
     wide = [d for d, n in enumerate(work.full) if n != 1]
     runs: list[tuple[bool, list[int]]] = []
@@ -286,10 +286,10 @@ def _spaces(work: Reduced) -> Spaces | None:
     places, groups, *channels = (tuple(axes) for _, axes in runs)
     columns = (*groups, *(channels[0] if channels else ()))
     kept = settled(math.prod(work.extents(groups)))
-    return Spaces(work.layout(tuple(outer)), work.layout(places), work.layout(columns), kept)
+    return GroupSpaces(work.layout(tuple(outer)), work.layout(places), work.layout(columns), kept)
 
 
-def _place(work: Reduced, spaces: Spaces) -> tuple[Placed, ...]:
+def _place(work: Reduced, spaces: GroupSpaces) -> tuple[GroupOperand, ...]:
     reduced = frozenset(f"in{i}" for i in expressions.reduced_inputs(work.program))
 
     def along(strides: Shape) -> str:
@@ -298,12 +298,12 @@ def _place(work: Reduced, spaces: Spaces) -> tuple[Placed, ...]:
         return "vector" if strides == spaces.columns.contiguous else "gather"
 
     return tuple(
-        Placed(o, n, along(spaces.columns.strides[n]), any(spaces.places.strides[n]), o.name in reduced)
+        GroupOperand(o, n, along(spaces.columns.strides[n]), any(spaces.places.strides[n]), o.name in reduced)
         for n, o in enumerate(work.operands)
     )
 
 
-def _share_out(work: Reduced, spaces: Spaces, placed: tuple[Placed, ...]) -> Split:
+def _share_out(work: Reduced, spaces: GroupSpaces, placed: tuple[GroupOperand, ...]) -> GroupPartition:
     vectors = [p for p in placed if p.along == "vector"]
     steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.places.strides[p.slot])]
     columns = settled(math.prod(spaces.columns.extents))
@@ -312,7 +312,7 @@ def _share_out(work: Reduced, spaces: Spaces, placed: tuple[Placed, ...]) -> Spl
     across = columns // width
     fetched = [p for p in placed if p.moves and not p.operand.is_output]
     held = sum(p.operand.size * (width if p.along == "vector" else 1) for p in fetched)
-    return Split(width, across, max(1, THREADS // across), max(1, min(4, BYTES_IN_FLIGHT // max(held, 1))))
+    return GroupPartition(width, across, max(1, THREADS // across), max(1, min(4, BYTES_IN_FLIGHT // max(held, 1))))
 
 
 def _lanes(norm: Norm, most: int) -> int:
@@ -362,7 +362,7 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
     )
 
 
-def _around(placed: tuple[Placed, ...], sums: bool) -> str:
+def _around(placed: tuple[GroupOperand, ...], sums: bool) -> str:
     """Return the code around a core: the first one reads the operands of the moments, the second one all."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     read = [p for p in inputs if p.reduced or not sums]
@@ -381,8 +381,8 @@ def _around(placed: tuple[Placed, ...], sums: bool) -> str:
     ))  # fmt: skip
 
 
-def _pointers_at(placed: Iterable[Placed]) -> str:
-    def moved(p: Placed) -> str:
+def _pointers_at(placed: Iterable[GroupOperand]) -> str:
+    def moved(p: GroupOperand) -> str:
         column = " + column" if p.along == "vector" else ""
         return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
 
@@ -393,11 +393,11 @@ def _pointers_at(placed: Iterable[Placed]) -> str:
     )
 
 
-def _at(p: Placed) -> str:
+def _at(p: GroupOperand) -> str:
     return f"base.{p.operand.name}" + (f" + at.offset(p.place_stride[{p.slot}])" if p.moves else "")
 
 
-def _load(p: Placed) -> Load:
+def _load(p: GroupOperand) -> Load:
     pack = f"Pack<{p.operand.stored}, WIDTH>"
     match p.along:
         case "vector":
@@ -408,11 +408,11 @@ def _load(p: Placed) -> Load:
             return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.column_stride[{p.slot}], p)")
 
 
-def _store(p: Placed) -> Store:
+def _store(p: GroupOperand) -> Store:
     return Store.of(p.operand, f"store_values<WIDTH>({_at(p)}, {p.operand.name})")
 
 
-def _parameters(places: int, each: int, parts: int, spaces: Spaces, bits: int) -> bytes:
+def _parameters(places: int, each: int, parts: int, spaces: GroupSpaces, bits: int) -> bytes:
     words = [places, each, *divisor(parts, bits)]
     groups = (spaces.outer, spaces.places, spaces.columns)
     for space in groups:

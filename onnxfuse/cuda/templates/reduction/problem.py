@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxfuse.codegen.emit.access import Operand
-from onnxfuse.codegen.program.program import Program
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.codegen.program.unify_axes import Lookup
 from onnxfuse.cuda.planning.plan_request import PlanRequest
-from onnxfuse.symbolic.strides import Layout, Shape, collapse, strides_by, strides_in
+from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_by, strides_in
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Reduced:
     """A program without movements, whose reductions all run over the same axes."""
 
     asked: PlanRequest
-    program: Program
+    program: BodyProgram
     """The requested program, with the axes of the index space."""
     operands: tuple[Operand, ...]
     full: Shape
@@ -46,6 +46,6 @@ class Reduced:
         """Return the extents of these axes."""
         return tuple(self.full[d] for d in axes)
 
-    def layout(self, axes: tuple[int, ...]) -> Layout:
+    def layout(self, axes: tuple[int, ...]) -> StridedLayout:
         """Return these axes merged to as few dimensions as possible, with the strides of each operand."""
         return collapse(self.extents(axes), tuple(tuple(s[d] for d in axes) for s in self.strides))

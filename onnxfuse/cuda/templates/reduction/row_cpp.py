@@ -3,15 +3,22 @@
 from onnxfuse.codegen.emit import access, source
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store, element, store
 from onnxfuse.cuda.planning import launch_plan
-from onnxfuse.cuda.templates.reduction.row_operands import Placed
-from onnxfuse.cuda.templates.reduction.row_split import Split
-from onnxfuse.symbolic.strides import Layout, divisors
+from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
+from onnxfuse.cuda.templates.reduction.row_split import RowPartition
+from onnxfuse.symbolic.strides import StridedLayout, divisors
 from onnxfuse.symbolic.strides import rows as strided
 
 LOOP_BYTES_IN_FLIGHT = 64  # input bytes in flight, per thread that iterates over its row
 
 
-def constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], split: Split, threads: int) -> str:
+def constants(
+    bits: int,
+    outer: StridedLayout,
+    inner: StridedLayout,
+    placed: tuple[RowOperand, ...],
+    split: RowPartition,
+    threads: int,
+) -> str:
     """Return the constants of row.cuh and of the core."""
     facts = {
         "OUTER_RANK": len(outer.extents), "OUTER_SLOTS": max(sum(p.outer_slot >= 0 for p in placed), 1),
@@ -24,13 +31,13 @@ def constants(bits: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...
     return f"using Index = {launch_plan.index_type(bits)};\n" + source.constants(facts)
 
 
-def _ahead(placed: tuple[Placed, ...], split: Split) -> int:
+def _ahead(placed: tuple[RowOperand, ...], split: RowPartition) -> int:
     """Return the prefetch depth, in vectors, of a thread that iterates over its row."""
     held = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
     return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(held, 1)))
 
 
-def around(placed: tuple[Placed, ...], split: Split) -> str:
+def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:
     """Return the code around the core: operands of the row's vectors, loaded early or late, and per-row operands."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     early, late = (
@@ -67,11 +74,11 @@ def around(placed: tuple[Placed, ...], split: Split) -> str:
     ))  # fmt: skip
 
 
-def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
+def _pointers_at(placed: tuple[RowOperand, ...], shifted: bool) -> str:
     tables = [p for p in placed if p.lookup is not None]
     by_name = {p.operand.name: p for p in placed}
 
-    def moved(p: Placed) -> str:
+    def moved(p: RowOperand) -> str:
         pointer = f"to.{p.operand.name}"
         if p.outer == "strided":
             pointer += f" + at.offset(p.outer_stride[{p.outer_slot}])"
@@ -91,12 +98,12 @@ def _pointers_at(placed: tuple[Placed, ...], shifted: bool) -> str:
     )
 
 
-def _load(p: Placed) -> Load:
+def _load(p: RowOperand) -> Load:
     kind = f"Splat<{p.operand.stored}>" if p.along in ("spread", "scalar") else f"Pack<{p.operand.stored}, WIDTH>"
     return Load(p.operand.name, kind, _fetch(p))
 
 
-def _fetch(p: Placed) -> str:
+def _fetch(p: RowOperand) -> str:
     row, stride = f"row.{p.operand.name}", f"p.row_stride[{p.row_slot}]"
     if p.lookup is not None:
         return f"load_row({row}, span)"
@@ -113,7 +120,7 @@ def _fetch(p: Placed) -> str:
             return f"load_gather({row}, span, at, {stride}, p)"
 
 
-def _store(p: Placed) -> Store:
+def _store(p: RowOperand) -> Store:
     name, stride = p.operand.name, f"p.row_stride[{p.row_slot}]"
     match p.along:
         case "columns":
@@ -125,16 +132,18 @@ def _store(p: Placed) -> Store:
     return Store.of(p.operand, _condition(p) + call)
 
 
-def _store_scalars(outputs: list[Placed], where: str) -> str:
+def _store_scalars(outputs: list[RowOperand], where: str) -> str:
     lines = [f"  {_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs]
     return f"DEVICE void store_scalars(const Pointers& row, const Result& result, {where}) {{\n{''.join(lines)}}}\n"
 
 
-def _condition(p: Placed) -> str:
+def _condition(p: RowOperand) -> str:
     return f"if (at.first(p.outer_stride[{p.outer_slot}])) " if p.outer == "strided" else ""
 
 
-def parameters(rows: int, columns: int, outer: Layout, inner: Layout, placed: tuple[Placed, ...], bits: int) -> bytes:
+def parameters(
+    rows: int, columns: int, outer: StridedLayout, inner: StridedLayout, placed: tuple[RowOperand, ...], bits: int
+) -> bytes:
     words = [rows, columns]
     for space, numbers in ((outer, [p.outer_slot for p in placed]), (inner, [p.row_slot for p in placed])):
         words += [*divisors(space.extents, bits), *strided(space.strides, numbers, len(space.extents))]

@@ -10,11 +10,11 @@ from onnxfuse.codegen.program.unify_axes import Lookup
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.element_types import UnsupportedError
-from onnxfuse.symbolic.strides import Layout, Shape, row_major, slots, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, row_major, slots, vector_width
 
 
 @dataclass(frozen=True)
-class Placed:
+class RowOperand:
     """An operand, and its access pattern."""
 
     operand: Operand
@@ -38,7 +38,7 @@ class Placed:
         return self.along == "columns" and self.outer == "full"
 
 
-def place(work: Reduced, outer: Layout, inner: Layout) -> tuple[tuple[Placed, ...], int]:
+def place(work: Reduced, outer: StridedLayout, inner: StridedLayout) -> tuple[tuple[RowOperand, ...], int]:
     """Return the access pattern of each operand, and the vector width if runs determine it, else 0."""
     operands = work.operands
     rows, columns = math.prod(outer.extents), math.prod(inner.extents)
@@ -71,16 +71,16 @@ def place(work: Reduced, outer: Layout, inner: Layout) -> tuple[tuple[Placed, ..
     outer_slots = slots(how == "strided" for _, how in kinds)
     row_slots = slots(along in ("gather", "runs") for along, _ in kinds)
     placed = (
-        Placed(operand, along, how, outer_slot, row_slot, operand.name in reduced)
+        RowOperand(operand, along, how, outer_slot, row_slot, operand.name in reduced)
         for operand, (along, how), outer_slot, row_slot in zip(operands, kinds, outer_slots, row_slots, strict=True)
     )
     return tuple(placed), width
 
 
-def spread(placed: tuple[Placed, ...], inner: Layout, width: int) -> tuple[Placed, ...]:
+def spread(placed: tuple[RowOperand, ...], inner: StridedLayout, width: int) -> tuple[RowOperand, ...]:
     """Refine the patterns: distinguish inputs that are constant along whole vectors from those indexed per element."""
 
-    def stays(p: Placed) -> bool:
+    def stays(p: RowOperand) -> bool:
         strides = inner.strides[placed.index(p)]
         return p.along == "gather" and not p.operand.is_output and strides[-1] == 0
 
@@ -89,7 +89,7 @@ def spread(placed: tuple[Placed, ...], inner: Layout, width: int) -> tuple[Place
     return tuple(replace(p, along="spread") if stays(p) else p for p in placed)
 
 
-def with_lookups(placed: tuple[Placed, ...], lookups: Mapping[str, Lookup]) -> tuple[Placed, ...]:
+def with_lookups(placed: tuple[RowOperand, ...], lookups: Mapping[str, Lookup]) -> tuple[RowOperand, ...]:
     """Return the patterns with tables distinguished from other operands."""
     along = {p.operand.name: p.along for p in placed}
     for name, lookup in lookups.items():
@@ -100,11 +100,11 @@ def with_lookups(placed: tuple[Placed, ...], lookups: Mapping[str, Lookup]) -> t
     return tuple(replace(p, lookup=lookups.get(p.operand.name)) for p in placed)
 
 
-def _contiguous(strides: Shape, inner: Layout) -> bool:
+def _contiguous(strides: Shape, inner: StridedLayout) -> bool:
     return all(n == 1 or s == step for n, s, step in zip(inner.extents, strides, inner.contiguous, strict=True))
 
 
-def _along(strides: Shape, inner: Layout, columns: int) -> str:
+def _along(strides: Shape, inner: StridedLayout, columns: int) -> str:
     if _contiguous(strides, inner):
         return "columns"
     return "gather" if any(strides) else "scalar"

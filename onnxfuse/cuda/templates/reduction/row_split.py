@@ -6,7 +6,7 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import TileTuning
 from onnxfuse.cuda.planning.plan_request import PlanRequest
-from onnxfuse.cuda.templates.reduction.row_operands import Placed
+from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.strides import vector_width
 
@@ -40,7 +40,7 @@ READ_SEGMENTS = 4
 
 
 @dataclass(frozen=True)
-class Split:
+class RowPartition:
     """Partition of a row: `threads` threads hold `items` vectors of `width` elements each."""
 
     threads: int
@@ -61,7 +61,7 @@ class Split:
     cluster: int = 1
     """Cluster size: blocks that share a row."""
 
-    def fetches_late(self, p: Placed) -> bool:
+    def fetches_late(self, p: RowOperand) -> bool:
         """Return whether the kernel loads this input after the reductions."""
         # Dense operands come from memory, where late loads cost time. An iterating block would reload them in every
         # round.
@@ -82,7 +82,7 @@ class Choice:
     cluster: int = 1
 
 
-def share_out(placed: tuple[Placed, ...], rows: int, columns: int, width: int, asked: PlanRequest) -> Split:
+def share_out(placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, asked: PlanRequest) -> RowPartition:
     """Return the partition of a row: to part of a warp, a warp, a block, several blocks, or an iterating block.
 
     `width`: elements per vector if already determined, else 0.
@@ -101,7 +101,7 @@ def share_out(placed: tuple[Placed, ...], rows: int, columns: int, width: int, a
     few = arch.cluster if rows < arch.sm_count else 1
 
     for choice in _choices(arch, tuning, few > 1, shifted):
-        split = Split(
+        split = RowPartition(
             choice.threads, 1, width, False, shifted, late=choice.late, min_blocks=choice.min_blocks,
             cluster=choice.cluster,
         )  # fmt: skip
@@ -121,7 +121,7 @@ def share_out(placed: tuple[Placed, ...], rows: int, columns: int, width: int, a
             return replace(split, items=items, exact=exact, inner_items=inner, min_blocks=blocks)
     # An iterating block reads operands repeatedly: blocks that share a row keep fewer rows in the cache at a time.
     cluster = max(c for c in (1, 2, 4, 8) if c <= arch.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
-    return Split(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
+    return RowPartition(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
 
 
 def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[Choice, ...]:
@@ -156,7 +156,7 @@ def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[
 
 
 def _width(
-    placed: tuple[Placed, ...], columns: int, aligned: bool, small: bool, tuning: TileTuning
+    placed: tuple[RowOperand, ...], columns: int, aligned: bool, small: bool, tuning: TileTuning
 ) -> tuple[int, bool]:
     """Return (elements per vector, whether rows start and end inside vectors).
 

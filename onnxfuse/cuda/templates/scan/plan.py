@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from onnxfuse import ops
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
@@ -15,7 +16,7 @@ from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.node import BodyNode
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.program.builder import Term
-from onnxfuse.codegen.program.program import Program, Reduce, broadcast
+from onnxfuse.codegen.program.program import BodyProgram, Reduce, broadcast
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
@@ -26,7 +27,7 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.element_types import UnsupportedError
-from onnxfuse.symbolic.strides import Layout, Shape, collapse, strides_in, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_in, vector_width
 
 THREADS = 256
 """Threads per block."""
@@ -39,10 +40,10 @@ FEWEST_ACROSS = 8
 
 
 @dataclass(frozen=True)
-class Scan:
+class ScanBody:
     """A parsed body."""
 
-    program: Program
+    program: BodyProgram
     axis: int
     """Negative, counted from the end."""
     exclusive: bool
@@ -52,29 +53,29 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ScanProblem:
     """A body on inputs of certain shapes."""
 
-    scan: Scan
+    scan: ScanBody
     full: Shape
     """The shape that the kernel iterates over."""
     axis: int
     operands: tuple[Operand, ...]
 
 
-def check(op: FusedOp) -> Scan:
+def check(op: FusedOp) -> ScanBody:
     """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _check(op.meaning)
 
 
-def running(op: FusedOp) -> tuple[Program, Running]:
+def running(op: FusedOp) -> tuple[BodyProgram, Running]:
     """Return the program of the body, and the axis of its running sum."""
     found = check(op)
     return found.program, Running(found.axis, found.exclusive, found.reverse)
 
 
 @lru_cache(maxsize=1024)
-def _check(meaning: Meaning) -> Scan:
+def _check(meaning: Meaning) -> ScanBody:
     found: dict[tuple[int, bool, bool], None] = {}
 
     def running_sum(node: BodyNode) -> tuple[Term, ...]:
@@ -86,14 +87,14 @@ def _check(meaning: Meaning) -> Scan:
         found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
-    program = read.program_by(meaning, {**POINTWISE, ("", "CumSum"): running_sum})
+    program = read.program_by(meaning, {**POINTWISE, ("", ops.CumSum): running_sum})
     if len(expressions.phases(program)) != 1 or len(found) != 1:
         raise UnsupportedError(f"{plural(found, 'kind')} of CumSum, one after the other or not, expected one")
     ((axis, exclusive, reverse),) = found
-    return Scan(program, axis, exclusive, reverse)
+    return ScanBody(program, axis, exclusive, reverse)
 
 
-def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
+def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> ScanProblem:
     """Return `op` on inputs of these shapes."""
     scan = check(op)
     if len(input_shapes) != len(op.inputs):
@@ -108,7 +109,7 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> Problem:
     axis = scan.axis + len(full) if scan.axis < 0 else scan.axis
     if not 0 <= axis < len(full):
         raise UnsupportedError(f"a CumSum over axis {scan.axis} of a value of rank {len(full)}")
-    return Problem(scan, full, axis, operands)
+    return ScanProblem(scan, full, axis, operands)
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -172,25 +173,25 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     return LaunchPlan(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, parameters, outputs)
 
 
-def _space(work: Problem) -> tuple[Layout, int]:
+def _space(work: ScanProblem) -> tuple[StridedLayout, int]:
     """Return the axes before, the axis and those after it, merged as far as possible; and the index of the axis."""
     strides = tuple(strides_in(o.shape, work.full) for o in work.operands)
 
-    def part(begin: int, end: int) -> Layout:
+    def part(begin: int, end: int) -> StridedLayout:
         return collapse(work.full[begin:end], tuple(s[begin:end] for s in strides))
 
     before, after = part(0, work.axis), part(work.axis + 1, len(work.full))
     parts = [
         *([before] if math.prod(before.extents) > 1 else []),
-        Layout((work.full[work.axis],), tuple((s[work.axis],) for s in strides)),
+        StridedLayout((work.full[work.axis],), tuple((s[work.axis],) for s in strides)),
         *([after] if math.prod(after.extents) > 1 else []),
     ]
     extents = tuple(n for p in parts for n in p.extents)
     steps = tuple(tuple(n for p in parts for n in p.strides[i]) for i in range(len(strides)))
-    return Layout(extents, steps), len(before.extents) if parts[0] is before else 0
+    return StridedLayout(extents, steps), len(before.extents) if parts[0] is before else 0
 
 
-def _width(work: Problem, neighbours: int, aligned: bool, tuning: TileTuning) -> int:
+def _width(work: ScanProblem, neighbours: int, aligned: bool, tuning: TileTuning) -> int:
     """Return the vector width: as many elements as divide the contiguous extent."""
     program = work.scan.program
     sizes = [o.size for o in work.operands if o.is_output]
