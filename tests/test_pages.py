@@ -16,7 +16,7 @@ from manual import pages
 from models import minilm
 from onnxfuse.cli.main import COMMANDS, group
 from onnxfuse.passes import pipeline
-from onnxfuse.passes.manager import Pass, Phase, State, verifying
+from onnxfuse.passes.manager import Phase, State, verifying
 from onnxfuse.passes.phases import REWRITE
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import OptimizeReport
@@ -63,7 +63,8 @@ def test_the_pass_of_the_recipe() -> None:
     """It removes what it says, and leaves a graph that verifies."""
     written: dict[str, Any] = {}
     exec(_recipe("python"), written)
-    one = Pass("double_negation", "Removes a Neg of a Neg.", written["double_negation"])
+    one = written["double_negation"]
+    assert (one.name, one.summary) == ("double_negation", "Removes a Neg of a Neg.")
     model = parse("g (float[N,4] x) => (float[N,4] y) { a = Neg (x) b = Neg (a) y = Exp (b) }")
     with verifying():
         Phase("rewrite", (*REWRITE.passes, one), settles=True).run(model, State((), OptimizeReport()))

@@ -17,6 +17,8 @@ from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.channels import is_nhwc_to_nchw
 from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import SHAPE_READERS
 from onnxfuse.model.schema import AttributeValue, is_random
@@ -64,8 +66,9 @@ _NUMPYS: Mapping[int, np.dtype[Any]] = {
 """Element types whose casts NumPy knows to be exact or not."""
 
 
+@graph_pass
 def identity_elimination(graph: Graph) -> bool:
-    """Reroute readers of an Identity to its operand; the producer of a graph output takes over the output's name.
+    """Removes Identity, products with 1 and Casts to the same type.
 
     Also identities: a product with or a quotient by 1, a Concat or Sum of one value, a Cast to the same type, and a
     Slice of the whole value.
@@ -81,10 +84,9 @@ def identity_elimination(graph: Graph) -> bool:
         if graph.reroute(value, source):
             graph.replace([node], [])
         elif producer is not None and not graph.is_output(source) and graph.readers(source) == [node]:
-            proto = onnx.NodeProto()
-            proto.CopyFrom(producer.proto)
-            proto.output[list(producer.outputs).index(source)] = value
-            graph.replace([producer, node], [Node(proto)])
+            to = Rewriter(graph, producer, node)
+            to.copy(producer, output=[value if o == source else o for o in producer.outputs])
+            to.finish()
         else:
             continue
         changed = True
@@ -157,8 +159,9 @@ def _takes_all(graph: Graph, node: Node) -> bool:
     )
 
 
+@graph_pass
 def constant_folding(graph: Graph) -> bool:
-    """Fold nodes that depend on constants alone, unless that would enlarge the file much."""
+    """Computes what depends on constants alone, unless the file would grow much."""
     changed = common_subexpressions(graph, lambda n: n.op == ops.Transpose and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
         if not is_foldable(node.op, node.domain) or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
@@ -179,8 +182,9 @@ def constant_folding(graph: Graph) -> bool:
     return changed
 
 
+@graph_pass
 def reuse_extents(graph: Graph) -> bool:
-    """Let `Shape(x)[i]` read the first value with this extent, or become a constant if the extent is known."""
+    """Reads an extent from the first value that has it, or from a constant."""
     homes = homes_of(graph)
     changed = False
     for node in list(graph.nodes):
@@ -203,8 +207,9 @@ def reuse_extents(graph: Graph) -> bool:
     return changed
 
 
+@graph_pass
 def sum_extents(graph: Graph) -> bool:
-    """Replace the length of a concatenated cache by the sum of its parts' lengths.
+    """Replaces the length of a growing cache by the sum of its parts' lengths.
 
     Shape arithmetic for the kernel that reads the cache then does not wait for the cache: one kernel does both.
     """
@@ -227,25 +232,18 @@ def sum_extents(graph: Graph) -> bool:
 
 def _add_up(graph: Graph, node: Node, parts: Sequence[str], axis: int, *, whole: bool) -> None:
     """Replace `node` by the sum of the extents of `parts` along an axis."""
-    form = (1,) if whole else ()
-    type_ = ValueType(onnx.TensorProto.INT64, form)
-    lengths, new = [], list[onnx.NodeProto]()
+    form, to, lengths = (1,) if whole else (), Rewriter(graph, node), list[str]()
     for part in parts:
-        length, extents = graph.fresh(f"{part}.length"), graph.type(part).shape
+        extents = graph.type(part).shape
         if extents is not None and isinstance(extents[axis], int):
-            graph.add_constant(length, np.full(form, extents[axis], np.int64))
+            lengths.append(to.constant(f"{part}.length", np.full(form, extents[axis], np.int64)))
         else:
-            graph.types[length] = type_
-            new += ask_extent(graph, (part, axis), length, whole=whole)
-        lengths.append(length)
+            lengths.append(read_extent(to, (part, axis), f"{part}.length", whole=whole))
     total, *rest = lengths
-    for count, length in enumerate(rest, 1):
-        result = node.outputs[0] if count == len(rest) else graph.fresh(f"{node.outputs[0]}.{count}")
-        graph.types[result] = type_
-        new.append(onnx.helper.make_node(ops.Add, [total, length], [result]))
-        total = result
-    new[-1].name = node.proto.name
-    graph.replace([node], [Node(n) for n in new])
+    for length in rest:
+        total = to.add(ops.Add, total, length, type_=ValueType(TensorProto.INT64, form))
+    to.replace(node.outputs[0], total)
+    to.finish()
 
 
 def homes_of(graph: Graph) -> dict[Dim, Home]:
@@ -304,36 +302,33 @@ def _extents(graph: Graph, node: Node) -> tuple[str, list[int], bool] | None:
 
 def _read_at_home(graph: Graph, node: Node, places: Sequence[int | Home], whole: bool) -> None:
     """Replace `node` by the extents at `places`: a vector of them, or a scalar."""
-    output = node.outputs[0]
+    to, output = Rewriter(graph, node), node.outputs[0]
     if len(places) == 1 and not isinstance(places[0], int):
-        new = ask_extent(graph, places[0], output, whole=whole)
+        to.replace(output, read_extent(to, places[0], output, whole=whole))
     else:
-        new = ask_extents(graph, places, output)
-    new[-1].name = node.proto.name
-    graph.replace([node], [Node(n) for n in new])
+        to.replace(output, read_extents(to, places, output))
+    to.finish()
 
 
-def ask_extents(graph: Graph, places: Sequence[int | Home], output: str) -> list[onnx.NodeProto]:
-    """Return nodes that concatenate extents of values, and integers, into one vector."""
-    parts, new = [graph.fresh(f"{output}.{i}") for i in range(len(places))], list[onnx.NodeProto]()
-    for part, place in zip(parts, places, strict=True):
-        if isinstance(place, int):
-            graph.add_constant(part, np.asarray([place], np.int64))
-        else:
-            new += ask_extent(graph, place, part, whole=True)
-    return [*new, onnx.helper.make_node(ops.Concat, parts, [output], axis=0)]
-
-
-def ask_extent(graph: Graph, home: Home, output: str, *, whole: bool) -> list[onnx.NodeProto]:
-    """Return nodes that compute an extent of a value: as a vector of one element, or a scalar."""
-    value, axis = home
-    number, shape = graph.fresh(f"{value}.axis"), graph.fresh(f"{value}.shape")
-    graph.add_constant(number, np.full((1,) if whole else (), axis, np.int64))
-    graph.types[shape] = ValueType(onnx.TensorProto.INT64, (graph.type(value).rank,))
-    return [
-        onnx.helper.make_node(ops.Shape, [value], [shape]),
-        onnx.helper.make_node(ops.Gather, [shape, number], [output], axis=0),
+def read_extents(to: Rewriter, places: Sequence[int | Home], hint: str) -> str:
+    """Add nodes that concatenate extents of values, and integers, into one vector, and return that."""
+    named = [(f"{hint}.{i}", place) for i, place in enumerate(places)]
+    parts = [
+        to.constant(name, [place]) if isinstance(place, int) else read_extent(to, place, name, whole=True)
+        for name, place in named
     ]
+    return to.add(ops.Concat, *parts, axis=0, hint=hint)
+
+
+def read_extent(to: Rewriter, home: Home, hint: str, *, whole: bool) -> str:
+    """Add nodes that read an extent of a value, and return it: as a vector of one element, or a scalar."""
+    value, axis = home
+    number = to.constant(f"{value}.axis", np.full((1,) if whole else (), axis, np.int64))
+    shape_type = ValueType(TensorProto.INT64, (to.graph.type(value).rank,))
+    shape = to.add(ops.Shape, value, hint=f"{value}.shape", type_=shape_type)
+    return to.add(
+        ops.Gather, shape, number, axis=0, hint=hint, type_=ValueType(TensorProto.INT64, (1,) if whole else ())
+    )
 
 
 def redundant_expand_elimination(graph: Graph) -> None:

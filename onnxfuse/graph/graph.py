@@ -109,6 +109,8 @@ class Graph:
         self._freed: dict[str, list[int]] = {}
         self._constants: dict[str, np.ndarray | None] = {}
         self._kept = 0
+        self.reserved: set[str] = set()
+        """Names of values that a rewriter is about to define."""
         self._check_order()
 
     # ---- queries
@@ -407,7 +409,7 @@ class Graph:
 
     def _taken(self, name: str) -> bool:
         here = name in self.producers or name in self.initializers or name in self.inputs or name in self.types
-        here = here or name in self._inner_names
+        here = here or name in self._inner_names or name in self.reserved
         return here or (self.parent is not None and self.parent._taken(name))
 
     def _read_constant(self, value: str) -> np.ndarray | None:

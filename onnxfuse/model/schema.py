@@ -67,6 +67,19 @@ def moved(op: str, domain: str, opset: int) -> dict[str, int]:
 
 
 @cache
+def input_index(op: str, domain: str, opset: int, name: str) -> int | None:
+    """Return which input of `op` at `opset` has this name in ONNX; None for an attribute, or an unknown operator.
+
+    >>> input_index("Unsqueeze", "", 12, "axes"), input_index("Unsqueeze", "", 13, "axes")
+    (None, 1)
+    """
+    found = find(op, domain, opset)
+    if found is None or name in found.attributes:
+        return None
+    return [p.name for p in found.inputs].index(name)
+
+
+@cache
 def find(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     """Return the schema of `op` in version `opset` of `domain`; None for an operator that ONNX does not define."""
     try:

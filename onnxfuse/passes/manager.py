@@ -1,4 +1,4 @@
-"""Pass manager: the types of passes and phases, how they run, and hooks that observe each change."""
+"""Pass manager: passes over models and by rules, phases, how they run, and hooks that observe each change."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onnx import ModelProto
 
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph_pass import Pass, summary_of
 from onnxfuse.graph.verification import InvalidGraphError, verify_graph
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.rules.language.rule_file import Rule
@@ -33,75 +34,85 @@ class State:
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One graph transformation, with a name and a summary.
-
-    `act` changes a graph and returns whether it did; it also takes the state if `reads_rules` is set.
-    """
+class RulePass:
+    """A transformation of one graph by rules."""
 
     name: str
     summary: str
     """What the pass does, in one sentence."""
-    act: Callable[..., object]
-    when: str = ""
-    """"first" or "last" within its phase, "" in between; see `Phase`."""
-    reads_rules: bool = False
-
-    def run(self, graph: Graph, state: State) -> bool:
-        """Transform a graph, notify observers of a change, and return whether there was one."""
-        changed = bool(self.act(graph, state) if self.reads_rules else self.act(graph))
-        if changed:
-            for observe in _OBSERVERS.get():
-                observe(self, graph)
-        return changed
+    run: Callable[[Graph, State], bool]
+    """Changes a graph in place, and returns whether it did."""
 
 
 @dataclass(frozen=True)
 class ModelPass:
-    """One transformation of a whole model, subgraphs and functions included."""
+    """A transformation of a whole model, subgraphs and functions included."""
 
     name: str
     summary: str
-    act: Callable[[ModelProto, State], object]
-    when: str = ""
+    run: Callable[[ModelProto, State], None]
+    """Changes a model in place."""
 
-    def run(self, model: ModelProto, state: State) -> None:
-        """Transform a model in place."""
-        self.act(model, state)
+
+def rule_pass(function: Callable[[Graph, State], bool]) -> RulePass:
+    """Make a pass of a function that applies rules, named and described as by `graph_pass`."""
+    return RulePass(function.__name__, summary_of(function), function)
+
+
+def model_pass(function: Callable[[ModelProto, State], None]) -> ModelPass:
+    """Make a pass of a function over a model, named and described as by `graph_pass`."""
+    return ModelPass(function.__name__, summary_of(function), function)
+
+
+GraphPass = Pass | RulePass
 
 
 @dataclass(frozen=True)
 class Phase:
     """Passes that run in sequence: over the model, then over each of its graphs, innermost first.
 
-    With `settles`, graph passes and rewrite rules run to a fixed point; passes marked "last" run once the others make
-    no more changes, and after they change anything the others run again.
+    With `settles`, graph passes and rewrite rules run to a fixed point.
     """
 
     name: str
-    passes: tuple[Pass | ModelPass, ...]
+    passes: tuple[GraphPass | ModelPass, ...]
+    last: tuple[GraphPass, ...] = ()
+    """Passes that run once the others make no more changes; after they change anything the others run again."""
     settles: bool = False
 
     def run(self, model: ModelProto, state: State) -> None:
         """Run the phase on a model, in place. Raises RuleError for rules that do not reach a fixed point."""
-        graph_passes = [p for p in self.passes if isinstance(p, Pass)]
         for one in self.passes:
             if isinstance(one, ModelPass):
                 one.run(model, state)
+        simplify = [_bound(p, state) for p in self.passes if not isinstance(p, ModelPass)]
         if self.settles:
-            simplify, last = (
-                [_bound(p, state) for p in graph_passes if (p.when == "last") is is_last] for is_last in (False, True)
-            )
-            settle(model, simplify, state.rules, state.report, last)
-        elif graph_passes:
-            for_every_graph(model, lambda graph: [p.run(graph, state) for p in graph_passes])
+            settle(model, simplify, state.rules, state.report, [_bound(p, state) for p in self.last])
+        elif simplify:
+            for_every_graph(model, lambda graph: [run(graph) for run in simplify])
+
+    def listed(self) -> Iterator[tuple[GraphPass | ModelPass, str]]:
+        """Yield its passes, each with "first" or "last" if it does not run with the others."""
+        for one in self.passes:
+            yield one, "first" if self.settles and isinstance(one, ModelPass) else ""
+        for one in self.last:
+            yield one, "last"
 
 
-def _bound(one: Pass, state: State) -> Callable[[Graph], bool]:
-    return lambda graph: one.run(graph, state)
+def _bound(one: GraphPass, state: State) -> Callable[[Graph], bool]:
+    """Return the function that runs a pass, and notifies observers of a change."""
+
+    def run(graph: Graph) -> bool:
+        changed = one.run(graph) if isinstance(one, Pass) else one.run(graph, state)
+        if changed:
+            for observe in _OBSERVERS.get():
+                observe(one, graph)
+        return changed
+
+    return run
 
 
-Observe = Callable[[Pass, Graph], None]
+Observe = Callable[[GraphPass, Graph], None]
 """Called after each pass that changed a graph, with the graph in its new state."""
 
 _OBSERVERS: ContextVar[tuple[Observe, ...]] = ContextVar("_OBSERVERS", default=())
@@ -124,7 +135,7 @@ def verifying() -> Iterator[None]:
     Tests run in it.
     """
 
-    def verify(one: Pass, graph: Graph) -> None:
+    def verify(one: GraphPass, graph: Graph) -> None:
         try:
             verify_graph(graph)
         except InvalidGraphError as error:

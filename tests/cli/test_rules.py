@@ -23,7 +23,7 @@ def test_what_is_built_in_is_listed_with_the_rules(onnxfuse_command: Command) ->
     """Every pass of the pipeline that no file says, with its phase; a rule may not hide behind its name."""
     out = onnxfuse_command("rules").out
     listed = json.loads(onnxfuse_command("rules", "--json").out)["built_in"]
-    passes = [(phase, one) for phase in phases.PIPELINE for one in phase.passes]
+    passes = [(phase, one) for phase in phases.PIPELINE for one, _ in phase.listed()]
     assert [s["name"] for s in listed] == [one.name for _, one in passes]
     for phase, one in passes:
         line = next(line for line in out.splitlines() if line.startswith(f"{one.name} "))
@@ -32,7 +32,7 @@ def test_what_is_built_in_is_listed_with_the_rules(onnxfuse_command: Command) ->
     assert not {one.name for _, one in passes} & set(rule_file.shipped_files())
 
 
-@pytest.mark.parametrize("one", rule_file.shipped(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [*rule_file.shipped(), *rule_file.forms().values()], ids=lambda one: one.name)
 def test_a_rule_is_explained_by_its_own_examples(onnxfuse_command: Command, one: rule_file.Rule) -> None:
     """Each example before and after, a refusal with its reason."""
     result = onnxfuse_command("rules", one.name)

@@ -13,12 +13,14 @@ import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.graph.graph import bodies
+from onnxfuse.graph.graph import Graph, bodies
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.schema import opset_of
 from onnxfuse.passes import pipeline
 from onnxfuse.passes.manager import verifying
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.shapes.inference import infer
 
 EXTENTS = {"N": 3, "S": 5, "C": 4, "H": 2, "T": 5}
 """What the dimension names of the text models stand for when they run; any other name is 3."""
@@ -31,6 +33,11 @@ Arrays = Mapping[str, np.ndarray]
 def parse(text: str, opset: int = 17) -> ModelProto:
     """Return the model in `text`; a text that starts with its graph gets IR 8 and `opset`."""
     return onnx.parser.parse_model(text if text.lstrip().startswith("<") else HEADER.format(opset=opset) + text)
+
+
+def graph_of(model: ModelProto) -> Graph:
+    """Return the main graph, with its types inferred."""
+    return Graph(model.graph, infer(model).graph, opset_of(model))
 
 
 def numbers(count: int, step: int) -> str:

@@ -101,7 +101,8 @@ def test_every_spelling_of_the_shipped_rules_is_right() -> None:
 
 def test_no_two_shipped_rules_have_one_name() -> None:
     """They go by the names of their files, whatever folder they are in."""
-    files = {*rule_file.shipped_files().values(), rule_file.parts_file()}
+    forms = [one.path for one in rule_file.forms().values()]
+    files = {*rule_file.shipped_files().values(), *forms, rule_file.parts_file()}
     assert set(rule_file.shipped_folder().rglob("*.toml")) == files
 
 

@@ -17,7 +17,7 @@ from onnxfuse.cuda.dispatch.dump import H200, Dumped, dump, phases
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
-from onnxfuse.passes.manager import Pass, observing
+from onnxfuse.passes.manager import GraphPass, observing
 from onnxfuse.support.errors import ModelError, UsageError
 
 
@@ -49,7 +49,7 @@ class Dumping:
         """Write the graph after each pass that changes it, as text without weights: passes/NUMBER-PASS.txt."""
         folder, numbers = self.asked.folder / "passes", itertools.count()
 
-        def write(one: Pass, graph: Graph) -> None:
+        def write(one: GraphPass, graph: Graph) -> None:
             with as_model_error(self.asked.folder):
                 path = folder / f"{next(numbers):03d}-{one.name}.txt"
                 path.write_text(onnx.printer.to_text(graph.without_weights()) + "\n", encoding="utf-8")

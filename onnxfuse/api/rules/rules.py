@@ -33,9 +33,12 @@ class ExampleResult:
 
 
 def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, ...]:
-    """Return all rules, including those in `folders`, or the one called `name`; raises RuleError, UsageError."""
+    """Return all rules, including those in `folders`, or the rule or normal form called `name`.
+
+    Raises RuleError, UsageError.
+    """
     found = pack.select(folders)
-    return found if name is None else (options.find(found, name),)
+    return found if name is None else (options.find((*found, *rule_file.forms().values()), name),)
 
 
 def custom_rules(folders: Sequence[Path], name: str | None = None) -> tuple[Rule, ...]:
@@ -57,9 +60,9 @@ class BuiltIn:
 def built_in() -> tuple[BuiltIn, ...]:
     """Return the built-in passes in pipeline order."""
     return tuple(
-        BuiltIn(one.name, ", ".join(filter(None, (phase.name, one.when))), one.summary)
+        BuiltIn(one.name, ", ".join(filter(None, (phase.name, when))), one.summary)
         for phase in phases.PIPELINE
-        for one in phase.passes
+        for one, when in phase.listed()
     )
 
 
@@ -72,6 +75,8 @@ def kind(one: Rule) -> str:
     """Return the kind of a rule, in a word or two."""
     if one.fuse is not None:
         return f"fuse, {one.fuse.template}"
+    if one.name in rule_file.forms():
+        return "normal form"
     return "rewrite" if one.layout is None else "layout"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
-from onnx.helper import make_node
 
 from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
@@ -15,7 +14,7 @@ from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
 from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.shapes.types import ValueType
 
@@ -31,13 +30,12 @@ def store_k_major(attempt: Attempt) -> None:
     found: list[Node] = []
     for node in attempt.nodes:
         transpose = transposes.get(node.inputs[1]) if is_product(node) else None
+        to = Rewriter(graph, node)
         if transpose is not None:
-            turned: list[Node] | None = _as_read(graph, node, transpose)
-        else:
-            turned = _turned(graph, node, attempt.around.weights) if _wants(graph, node) else None
-        if turned is not None:
-            graph.replace([node], turned)
-        found.extend([node] if turned is None else turned)
+            _read_stored(node, transpose, to)
+        elif _wants(graph, node):
+            _store_transposed(node, to, attempt.around.weights)
+        found.extend(to.finish() if to.nodes else [node])
     attempt.nodes = found
 
 
@@ -49,18 +47,13 @@ def _wants(graph: Graph, node: Node) -> bool:
     return standing and not graph.attributes(node).get("transB", 0)
 
 
-def _as_read(graph: Graph, node: Node, transpose: Node) -> list[Node]:
-    """Return the replacement of a product by a substitute weight for a Transpose: it reads the Transpose's operand."""
+def _read_stored(node: Node, transpose: Node, to: Rewriter) -> None:
+    """Replace a product by a substitute weight for a Transpose: it reads the Transpose's operand."""
     # Gemm(x, Transpose(w)) -> Gemm <transB = 1> (x, w); MatMul(x, Transpose(w)) has it in its body.
-    product = NodeProto()
-    product.CopyFrom(node.proto)
     if node.op == ops.Gemm:
-        set_attribute(product, "transB", 0 if graph.attributes(node).get("transB") else 1)
-        product.input[1] = transpose.inputs[0]
-        return [Node(product)]
-    inside = transpose_inside(graph, transpose, _name(node))
-    product.input[1] = inside.outputs[0]
-    return [inside, Node(product)]
+        to.copy(node, {1: transpose.inputs[0]}, transB=0 if to.graph.attributes(node).get("transB") else 1)
+    else:
+        to.copy(node, {1: transpose_inside(to, transpose, _name(node))})
 
 
 def _name(product: Node) -> str:
@@ -68,24 +61,20 @@ def _name(product: Node) -> str:
     return f"{product.proto.name}/terms_last" if product.proto.name else ""
 
 
-def _turned(graph: Graph, node: Node, weights: WeightIndex) -> list[Node] | None:
-    """Return the node's replacement, None if the weight's data was not loaded."""
-    weight = graph.constant(node.inputs[1])
+def _store_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
+    """Replace a product by one that reads a transposed weight, unless the weight's data was not loaded."""
+    graph, weight = to.graph, to.graph.constant(node.inputs[1])
     if weight is None:
-        return None
+        return
     stored = weights.transpose_of(node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
-    product = NodeProto()
-    product.CopyFrom(node.proto)
     if node.op == ops.Gemm:
-        set_attribute(product, "transB", 1)
-        product.input[1] = stored
-        return [Node(product)]
-    back = graph.fresh(f"{stored}.back")
-    graph.types[back] = ValueType(graph.type(stored).dtype, weight.shape)
-    product.input[1] = back
-    return [Node(make_node(ops.Transpose, [stored], [back], _name(node), perm=[1, 0])), Node(product)]
+        to.copy(node, {1: stored}, transB=1)
+        return
+    type_ = ValueType(graph.type(stored).dtype, weight.shape)
+    back = to.add(ops.Transpose, stored, perm=[1, 0], hint=f"{stored}.back", type_=type_, name=_name(node))
+    to.copy(node, {1: back})
 
 
 def store_once(graph: Graph) -> None:
@@ -98,8 +87,10 @@ def store_once(graph: Graph) -> None:
         here = own in graph.initializers or own in graph.producers
         if readers and here and graph.is_constant(own) and (graph.readers(own) or graph.is_output(own)):
             del graph.initializers[turned]
-            first = readers[0]
-            graph.replace([first], [Node(make_node(ops.Transpose, [own], [turned], turned, perm=[1, 0])), first])
+            to = Rewriter(graph, readers[0])
+            to.add(ops.Transpose, own, perm=[1, 0], output=turned)
+            to.copy(readers[0])
+            to.finish()
 
 
 def restore_weights(model: ModelProto) -> None:

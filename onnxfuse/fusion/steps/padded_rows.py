@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
-from onnx.helper import make_node
 
 from onnxfuse import ops
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.nested import graphs_in, readers_of
 from onnxfuse.shapes.types import ValueType
 
@@ -36,10 +36,7 @@ def pad_rows(attempt: Attempt) -> None:
     found: list[Node] = []
     for node in attempt.nodes:
         weight = _unaligned(graph, node)
-        padded = [node] if weight is None else _padded(graph, node, weight)
-        if weight is not None:
-            graph.replace([node], padded)
-        found.extend(padded)
+        found.extend([node] if weight is None else _pad(graph, node, weight))
     attempt.nodes = found
 
 
@@ -51,22 +48,15 @@ def _unaligned(graph: Graph, node: Node) -> np.ndarray | None:
     return weight if weight is not None and weight.shape[1] * weight.itemsize % BOUNDARY else None
 
 
-def _padded(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
-    rows, terms = weight.shape
+def _pad(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
+    (rows, terms), to = weight.shape, Rewriter(graph, node)
     stored = f"{node.inputs[0]}{SUFFIX}"
     if stored not in graph.initializers:
         graph.add_constant(stored, np.pad(weight, ((0, 0), (0, -terms % (BOUNDARY // weight.itemsize)))))
-    cut = graph.fresh(f"{stored}.cut")
-    graph.types[cut] = ValueType(graph.type(stored).dtype, (rows, terms))
-    numbers = []
-    for name, number in (("first", 0), ("last", terms), ("axis", -1)):
-        numbers.append(graph.fresh(f"{cut}.{name}"))
-        graph.add_constant(numbers[-1], np.array([number], np.int64))
-    product = NodeProto()
-    product.CopyFrom(node.proto)
-    product.input[0] = cut
-    named = f"{node.proto.name}/cut" if node.proto.name else ""
-    return [Node(make_node(ops.Slice, [stored, *numbers], [cut], named)), Node(product)]
+    type_, name = ValueType(graph.type(stored).dtype, (rows, terms)), node.proto.name and f"{node.proto.name}/cut"
+    cut = to.add(ops.Slice, stored, starts=[0], ends=[terms], axes=[-1], hint=f"{stored}.cut", type_=type_, name=name)
+    to.copy(node, {0: cut})
+    return to.finish()
 
 
 def restore_rows(model: ModelProto) -> None:

@@ -5,14 +5,14 @@ weights. During growth such a Transpose counts as a weight whose values are unav
 absorbs the Transpose into its body, and otherwise the Transpose is restored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.rewriter import Rewriter, substitute
 from onnxfuse.model.nested import graphs_in, readers_of
 
 SUFFIX = ".stored"
@@ -37,7 +37,8 @@ def set_aside(graph: Graph) -> dict[str, Node]:
             name=weight, dims=dims, data_type=known.dtype, data_location=TensorProto.EXTERNAL
         )
         graph.types[weight] = known
-        _read(graph, products, weight)
+        for product in products:
+            substitute(graph, product, {1: weight})
         if graph.producer(value) is node and not graph.is_read_outside(value, ()):
             graph.replace([node], [])
         found[weight] = node
@@ -62,15 +63,6 @@ def _is_right_factor(node: Node, value: str) -> bool:
     return is_product(node) and node.inputs[1] == value and node.reads.count(value) == 1
 
 
-def _read(graph: Graph, products: Sequence[Node], weight: str) -> None:
-    """Replace the right factor of products."""
-    for product in products:
-        proto = NodeProto()
-        proto.CopyFrom(product.proto)
-        proto.input[1] = weight
-        graph.replace([product], [Node(proto)])
-
-
 def put_back(graph: Graph, aside: Mapping[str, Node]) -> None:
     """Restore the Transposes for remaining readers of substitute weights, such as a product without a kernel."""
     for weight, node in aside.items():
@@ -81,17 +73,12 @@ def put_back(graph: Graph, aside: Mapping[str, Node]) -> None:
         del graph.initializers[weight], graph.types[weight]
 
 
-def transpose_inside(graph: Graph, transpose: Node, name: str) -> Node:
-    """Return a Transpose of the same weight for a single product, under the original's name if that is free."""
-    proto = NodeProto()
-    proto.CopyFrom(transpose.proto)
-    proto.name = transpose.proto.name or name
-    set_attribute(proto, "perm", [1, 0])  # an implicit permutation depends on the rank, which a body does not record
-    value = transpose.outputs[0]
-    if graph.producer(value) is not None:
-        proto.output[0] = graph.fresh(value)
-        graph.types[proto.output[0]] = graph.type(value)
-    return Node(proto)
+def transpose_inside(to: Rewriter, transpose: Node, name: str) -> str:
+    """Add a Transpose of the same weight for a single product, under the original's name if that is free."""
+    value, graph = transpose.outputs[0], to.graph
+    output = value if graph.producer(value) is None else to.value(value, graph.type(value))
+    # An implicit permutation depends on the rank, which a body does not record.
+    return to.copy(transpose, output=output, name=transpose.proto.name or name, perm=[1, 0])
 
 
 def share_back(model: ModelProto) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.rewriter import Rewriter, substitute
 from onnxfuse.passes.shapes.constant_reshape_targets import reshaped, retarget
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
@@ -234,8 +233,8 @@ def pad_runs(graph: Graph, runs: Runs) -> None:
     """Append zeros to each run."""
     for node in _around(graph, runs):
         if node.op == ops.Reshape:
-            target = graph.fresh(f"{node.inputs[1]}.padded")
-            graph.add_constant(target, np.asarray(_target(graph, node, runs), np.int64))
+            target = _target(graph, node, runs)
+            assert target is not None, node
             retarget(graph, node, target)
         elif node.op == ops.Split:
             _cut_elsewhere(graph, node, runs)
@@ -253,14 +252,8 @@ def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
     if rank is None or axis % rank != runs.places[node.inputs[0]].axis:
         return
     sizes = [runs.places[v].runs * runs.width for v in node.outputs]
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    if "split" in node.written:
-        set_attribute(new, "split", sizes)
-    elif len(node.inputs) > 1:
-        new.input[1] = graph.fresh(f"{node.inputs[1]}.padded")
-        graph.add_constant(new.input[1], np.asarray(sizes, np.int64))
-    graph.replace([node], [Node(new)])
+    if "split" in node.written or len(node.inputs) > 1:
+        substitute(graph, node, split=sizes)
 
 
 def _pad(graph: Graph, node: Node, runs: Runs) -> None:
@@ -274,8 +267,6 @@ def _pad(graph: Graph, node: Node, runs: Runs) -> None:
             array = runs.padded(array, axis) if value in runs.places else array
     else:
         array = runs.padded(array, -1)
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    new.input[at] = graph.fresh(f"{node.inputs[at]}.padded")
-    graph.add_constant(new.input[at], array)
-    graph.replace([node], [Node(new)])
+    to = Rewriter(graph, node)
+    to.copy(node, {at: to.constant(f"{node.inputs[at]}.padded", array)})
+    to.finish()

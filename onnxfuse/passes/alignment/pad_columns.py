@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.ops import Trait, named
 from onnxfuse.passes.alignment.pad_channels import Beside, RunLayout, of_elements, one_constant, pad_runs, reached
 
@@ -26,11 +27,9 @@ FINITE = named(Trait.FINITE_FROM_ZERO)
 """Activations that map 0 to a finite number, and that number to a finite one again."""
 
 
+@graph_pass
 def pad_columns(graph: Graph) -> bool:
-    """Pad the columns of products by weights to the kernels' alignment, where only products by weights read them.
-
-    Return whether any were padded.
-    """
+    """Pads the columns of products to a size that kernels take, in the weights on both sides."""
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.MatMul and not n.domain]:
         (result,) = node.outputs

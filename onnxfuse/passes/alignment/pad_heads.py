@@ -13,6 +13,7 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.passes.alignment.pad_channels import RunLayout, Runs, pad_runs, reached
 
 ALIGNED: Mapping[int, int] = {TensorProto.FLOAT: 16, TensorProto.FLOAT16: 8, TensorProto.BFLOAT16: 8}
@@ -35,11 +36,9 @@ RANK = 4
 """Rank of queries, keys and values: [batch, heads, sequence, size]."""
 
 
+@graph_pass
 def pad_heads(graph: Graph) -> bool:
-    """Pad the heads of each attention to a size that a kernel supports, where weights produce and consume all of them.
-
-    Return whether any were padded.
-    """
+    """Pads attention heads to a size that a kernel takes, in the weights around them."""
     changed = False
     for softmax in [n for n in graph.nodes if n.op == ops.Softmax and not n.domain]:
         for runs in _narrow(graph, softmax):

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import helper
 
 from onnxfuse import ops
-from onnxfuse.graph.constant_folding import ask_extent
+from onnxfuse.graph.constant_folding import read_extent
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import WHOLE
 from onnxfuse.graph.mask_facts import constant_axes
-from onnxfuse.passes.rewriting.node_replacement import replace_each
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 
 SINCE = 11
 """First operator set in which Pad reads its amounts as an input."""
@@ -30,62 +31,55 @@ Entries = np.ndarray
 """For each element its constant value, or the name of the one-element value that it equals."""
 
 
+@graph_pass
 def pad_integer_inputs(graph: Graph) -> bool:
-    """Rewrite Pads of integers by computed amounts as Concats with the padding; return whether any were rewritten.
+    """Rewrites a computed Pad of integers as a Concat: its Pad has no CUDA kernel.
 
     A Pad by constants stays: kernels that move data absorb it.
     """
-    return graph.opset >= SINCE and replace_each(graph, {ops.Pad: _beside})
+    return graph.opset >= SINCE and rewrite_each(graph, {ops.Pad: _beside})
 
 
-def _beside(graph: Graph, node: Node) -> list[NodeProto] | None:
+def _beside(node: Node, to: Rewriter) -> bool:
     data, amounts, value, *axes = (*node.inputs, "", "")
-    kind = graph.type(data)
+    graph, kind = to.graph, to.graph.type(data)
     if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or any(axes):
-        return None
+        return False
     try:
         found = _entries(graph, amounts, DEPTH)
     except (IndexError, ValueError):  # inputs do not match the node: it cannot run (it may be in a dead branch)
-        return None
+        return False
     if found is None or found.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in found):
-        return None
+        return False
     if not all(_is_no_cut(graph, e) for e in found):
-        return None
+        return False
     if not value:
-        value = graph.fresh(f"{node.outputs[0]}.value")
-        graph.add_constant(value, np.zeros((), helper.tensor_dtype_to_np_dtype(kind.dtype)))
+        value = to.constant(f"{node.outputs[0]}.value", np.zeros((), helper.tensor_dtype_to_np_dtype(kind.dtype)))
     ends = {axis: (found[axis], found[kind.rank + axis]) for axis in range(kind.rank)}
-    padded = [axis for axis, both in ends.items() if both != (0, 0)]
-    nodes, inner = list[NodeProto](), data
-    for axis in padded:
-        output = node.outputs[0] if axis == padded[-1] else graph.fresh(f"{node.outputs[0]}.axis_{axis}")
-        nodes += _along(graph, inner, axis, kind.rank, ends[axis], value, output)
-        inner = output
-    return nodes
+    inner = data
+    for axis, both in ends.items():
+        if both != (0, 0):
+            inner = _along(inner, axis, kind.rank, both, value, f"{node.outputs[0]}.axis_{axis}", to)
+    to.replace(node.outputs[0], inner)
+    return True
 
 
-def _along(
-    graph: Graph, data: str, axis: int, rank: int, ends: Sequence[int | str], value: str, output: str
-) -> list[NodeProto]:
-    """Return the nodes that concatenate `value` before and after the data along an axis, `ends` times."""
-    nodes, parts, extents = list[NodeProto](), [data], [""] * rank
+def _along(data: str, axis: int, rank: int, ends: Sequence[int | str], value: str, hint: str, to: Rewriter) -> str:
+    """Concatenate `value` before and after the data along an axis, `ends` times."""
+    parts, extents = [data], [""] * rank
     for other in (a for a in range(rank) if a != axis):
-        extents[other] = graph.fresh(f"{output}.extent_{other}")
-        nodes += ask_extent(graph, (data, other), extents[other], whole=True)
+        extents[other] = read_extent(to, (data, other), f"{hint}.extent_{other}", whole=True)
     for side, amount in zip(("before", "behind"), ends, strict=True):
         if amount == 0:
             continue
-        many, one, target, padding = (graph.fresh(f"{output}.{side}{of}") for of in ("_many", "_one", "_shape", ""))
         if isinstance(amount, int):
-            graph.add_constant(many, np.array([amount], np.int64))
+            many = to.constant(f"{hint}.{side}_many", [amount])
         else:
-            graph.add_constant(one, np.array([1], np.int64))
-            nodes.append(helper.make_node(ops.Reshape, [amount, one], [many], many))
-        shape = [*extents[:axis], many, *extents[axis + 1 :]]
-        nodes.append(helper.make_node(ops.Concat, shape, [target], target, axis=0))
-        nodes.append(helper.make_node(ops.Expand, [value, target], [padding], padding))
+            many = to.add(ops.Reshape, amount, shape=[1], hint=f"{hint}.{side}_many")
+        target = to.add(ops.Concat, *extents[:axis], many, *extents[axis + 1 :], axis=0, hint=f"{hint}.{side}_shape")
+        padding = to.add(ops.Expand, value, target, hint=f"{hint}.{side}")
         parts.insert(0 if side == "before" else len(parts), padding)
-    return [*nodes, helper.make_node(ops.Concat, parts, [output], output, axis=axis)]
+    return to.add(ops.Concat, *parts, axis=axis, hint=hint)
 
 
 def _is_no_cut(graph: Graph, entry: int | str) -> bool:

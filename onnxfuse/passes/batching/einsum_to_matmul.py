@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-import onnx
 from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.shapes.types import Dim, differ
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -38,15 +37,10 @@ class _Form:
     """Target of the Reshape; empty if no axes are merged."""
 
 
+@graph_pass
 def einsum_to_matmul(graph: Graph) -> bool:
-    """Rewrite each Einsum that is a batched matrix product as MatMul; return whether any was rewritten."""
-    changed = False
-    for node in [n for n in graph.nodes if n.op == ops.Einsum and not n.domain and len(n.inputs) == 2]:
-        product = _product(graph, node)
-        if product is not None:
-            graph.replace([node], _written(graph, node, product))
-            changed = True
-    return changed
+    """Rewrites an Einsum that is a matrix product as MatMul and Transposes."""
+    return rewrite_each(graph, {ops.Einsum: _written})
 
 
 # ---- analysis
@@ -135,32 +129,23 @@ def _axes(term: str, dots: int) -> Axes:
 # ---- rewriting
 
 
-def _written(graph: Graph, node: Node, product: tuple[_Form, _Form, _Form]) -> list[Node]:
+def _written(node: Node, to: Rewriter) -> bool:
+    product = _product(to.graph, node) if len(node.inputs) == 2 else None
+    if product is None:
+        return False
     *factors, result = product
-    nodes, names = list[onnx.NodeProto](), list[str]()
-    for form in factors:
-        turned = _turned(graph, form.value, form.order, nodes)
-        names.append(_reshaped(graph, turned, form.target, nodes))
-    nodes.append(onnx.helper.make_node(ops.MatMul, names, [graph.fresh(f"{result.value}.product")], node.proto.name))
-    _turned(graph, _reshaped(graph, nodes[-1].output[0], result.target, nodes), result.order, nodes)
-    nodes[-1].output[0] = result.value
-    return [Node(n) for n in nodes]
+    matrices = [_reshaped(_transposed(f.value, f.order, to), f.target, to) for f in factors]
+    whole = to.add(ops.MatMul, *matrices, hint=f"{result.value}.product", name=node.proto.name)
+    to.replace(result.value, _transposed(_reshaped(whole, result.target, to), result.order, to))
+    return True
 
 
-def _turned(graph: Graph, value: str, order: list[int], nodes: list[onnx.NodeProto]) -> str:
+def _transposed(value: str, order: list[int], to: Rewriter) -> str:
     """Return `value` with its axes permuted, adding a Transpose unless they are in order already."""
     if order == sorted(order):
         return value
-    name = graph.fresh(f"{value}.turned")
-    nodes.append(onnx.helper.make_node(ops.Transpose, [value], [name], name))
-    set_attribute(nodes[-1], "perm", order)
-    return name
+    return to.add(ops.Transpose, value, perm=order, hint=f"{value}.turned")
 
 
-def _reshaped(graph: Graph, value: str, target: list[int], nodes: list[onnx.NodeProto]) -> str:
-    if not target:
-        return value
-    name, shape = graph.fresh(f"{value}.matrix"), graph.fresh(f"{value}.target")
-    graph.add_constant(shape, np.asarray(target, np.int64))
-    nodes.append(onnx.helper.make_node(ops.Reshape, [value, shape], [name], name))
-    return name
+def _reshaped(value: str, target: list[int], to: Rewriter) -> str:
+    return to.add(ops.Reshape, value, shape=target, hint=f"{value}.matrix") if target else value

@@ -8,13 +8,14 @@ are added along its rows.
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter, forward
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import ValueType
 
@@ -48,8 +49,9 @@ class _Region:
     """The transposed values."""
 
 
+@graph_pass
 def absorb_matmul_transposes(graph: Graph) -> bool:
-    """Multiply along the other axis in place of the Transposes around products by weights; return whether any changed.
+    """Runs products between two Transposes along the other axis, without the Transposes.
 
     Nothing changes unless everything between the Transposes is a product by a weight or elementwise.
     """
@@ -167,22 +169,18 @@ def _unturn(graph: Graph, region: _Region) -> None:
     straight = {n.outputs[0]: n.inputs[0] for n in region.begins}
     for node in sorted((*region.work, *region.ends), key=lambda n: n.order):
         if node in region.ends:
-            same = onnx.helper.make_node(ops.Identity, [straight[node.inputs[0]]], [node.outputs[0]], node.proto.name)
-            graph.replace([node], [Node(same)])
+            forward(graph, node, straight[node.inputs[0]])
             continue
-        proto = onnx.NodeProto()
-        proto.CopyFrom(node.proto)
         if _is_product(node):
-            proto.input[:] = [_turned(graph, node.inputs[1]), straight[node.inputs[0]]]
+            reads = [_turned(graph, node.inputs[1]), straight[node.inputs[0]]]
         else:
-            proto.input[:] = [straight.get(v) or (_turned(graph, v) if v else "") for v in node.inputs]
-        value = node.outputs[0]
-        proto.output[0] = straight[value] = graph.fresh(f"{value}.straight")
-        known = graph.type(value)
+            reads = [straight.get(v) or (_turned(graph, v) if v else "") for v in node.inputs]
+        value, known, to = node.outputs[0], graph.type(node.outputs[0]), Rewriter(graph, node)
         assert known.shape is not None
         *leading, rows, columns = known.shape
-        graph.types[straight[value]] = ValueType(known.dtype, (*leading, columns, rows))
-        graph.replace([node], [Node(proto)])
+        type_ = ValueType(known.dtype, (*leading, columns, rows))
+        straight[value] = to.copy(node, reads, hint=f"{value}.straight", type_=type_)
+        to.finish()
 
 
 def _turned(graph: Graph, value: str) -> str:

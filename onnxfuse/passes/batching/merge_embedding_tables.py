@@ -7,16 +7,17 @@ preserved.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from onnxfuse import ops
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 
 SINCE = 13
 """First operator set whose Unsqueeze reads its axes as an input."""
@@ -52,8 +53,9 @@ class _Joint:
     """Whether they are concatenated along the last axis, the table's columns."""
 
 
+@graph_pass
 def merge_embedding_tables(graph: Graph) -> bool:
-    """Read concatenated rows from one merged table; return whether any were merged."""
+    """Merges Gathers from several concatenated tables into one."""
     if graph.opset < SINCE:
         return False
     found = [joint for n in graph.nodes if n.op == ops.Concat and not n.domain for joint in _joints(graph, n)]
@@ -123,67 +125,42 @@ def _kind(graph: Graph, row: _Row | None) -> object:
 # ---- rewriting
 
 
-@dataclass
-class _Written:
-    """Nodes and weights that replace a run, named after its first value."""
-
-    graph: Graph
-    base: str
-    nodes: list[NodeProto] = field(default_factory=list)
-
-    def constant(self, what: str, array: np.ndarray) -> str:
-        name = self.graph.fresh(f"{self.base}.{what}")
-        self.graph.add_constant(name, array)
-        return name
-
-    def node(self, what: str, op: str, *inputs: str, **attributes: Any) -> str:
-        output = self.graph.fresh(f"{self.base}.{what}")
-        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
-        return output
-
-
 def _join(graph: Graph, joint: _Joint) -> None:
-    rows, new = joint.rows, _Written(graph, joint.rows[0].value)
+    rows, base = joint.rows, joint.rows[0].value
+    to = Rewriter(graph, *(n for row in rows for n in row.nodes), joint.concat)
     arrays = [table for row in rows if (table := graph.constant(row.table)) is not None]
-    heights = np.asarray([len(table) for table in arrays])
-    ids = _ids(graph, joint, new)
-    place = _places(graph, joint, new, ids, heights)
-    tables = new.constant("tables", np.concatenate(arrays))
-    joined = new.node("joined", ops.Gather, tables, place, axis=0)
+    place = _places(joint, _ids(joint, to), np.asarray([len(table) for table in arrays]), to)
+    tables = to.constant(f"{base}.tables", np.concatenate(arrays))
+    joined = to.add(ops.Gather, tables, place, axis=0, hint=f"{base}.joined")
     if joint.flat:
-        target = np.asarray([*[0] * joint.axis, len(rows) * arrays[0].shape[1]], np.int64)
-        joined = new.node("flat", ops.Reshape, joined, new.constant("side_by_side", target))
-    first, run = joint.concat.inputs.index(rows[0].value), len(rows)
+        target = [*[0] * joint.axis, len(rows) * arrays[0].shape[1]]
+        joined = to.add(ops.Reshape, joined, shape=target, hint=f"{base}.flat")
+    first, run = joint.concat.inputs.index(base), len(rows)
     side_by_side = [*joint.concat.inputs[:first], joined, *joint.concat.inputs[first + run :]]
-    concat = NodeProto()
-    concat.CopyFrom(joint.concat.proto)
-    del concat.input[:]
-    concat.input.extend(side_by_side)
     if len(side_by_side) == 1:
-        concat.op_type = ops.Identity
-        del concat.attribute[:]
-    old = [n for row in rows for n in row.nodes]
-    graph.replace([*old, joint.concat], [Node(n) for n in (*new.nodes, concat)])
+        to.replace(joint.concat.outputs[0], joined)
+    else:
+        to.copy(joint.concat, side_by_side)
+    to.finish()
 
 
-def _ids(graph: Graph, joint: _Joint, new: _Written) -> str:
+def _ids(joint: _Joint, to: Rewriter) -> str:
     """Return the concatenated indices of all rows: columns of a common source, else a Concat."""
-    rows, axis = joint.rows, joint.axis
+    graph, rows, axis, base = to.graph, joint.rows, joint.axis, joint.rows[0].value
     columns = [_column(graph, row, axis) for row in rows]
     sources = {column[0] for column in columns if column is not None}
     if None in columns or len(sources) != 1:
-        axes = new.constant("axis", np.asarray([axis], np.int64))
         each = [
-            row.ids if row.wide is not None else new.node(f"apart_{n}", ops.Unsqueeze, row.ids, axes)
+            row.ids if row.wide is not None else to.add(ops.Unsqueeze, row.ids, axes=[axis], hint=f"{base}.apart_{n}")
             for n, row in enumerate(rows)
         ]
-        return new.node("ids", ops.Concat, *each, axis=axis)
+        return to.add(ops.Concat, *each, axis=axis, hint=f"{base}.ids")
     (source,) = sources
     places = [column[1] for column in columns if column is not None]
     shape = graph.type(source).shape
     if shape is not None and shape[axis] == len(places) and places == list(range(len(places))):
         return source
-    return new.node("ids", ops.Gather, source, new.constant("columns", np.asarray(places, np.int64)), axis=axis)
+    return to.add(ops.Gather, source, indices=places, axis=axis, hint=f"{base}.ids")
 
 
 def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
@@ -197,23 +174,21 @@ def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
     return (gather.inputs[0], int(place)) if int(str(graph.attributes(gather)["axis"])) % rank == axis else None
 
 
-def _places(graph: Graph, joint: _Joint, new: _Written, ids: str, heights: np.ndarray) -> str:
+def _places(joint: _Joint, ids: str, heights: np.ndarray, to: Rewriter) -> str:
     """Return the indices into the merged table; an index outside its own table is mapped outside the merged one."""
-    rows = joint.rows
+    graph, rows, base = to.graph, joint.rows, joint.rows[0].value
     element = helper.tensor_dtype_to_np_dtype(graph.type(rows[0].ids).dtype)
     behind = (graph.type(rows[0].ids).rank or 0) - joint.axis - (rows[0].wide is not None)
 
     def each(what: str, numbers: np.ndarray) -> str:
         repeated = np.repeat(numbers.astype(element), [row.wide or 1 for row in rows])
-        return new.constant(what, repeated.reshape(-1, *[1] * behind))
+        return to.constant(f"{base}.{what}", repeated.reshape(-1, *[1] * behind))
 
     height = each("rows", heights)
-    nought, end = (new.constant(what, np.asarray(n, element)) for what, n in (("nought", 0), ("end", heights.sum())))
-    from_end = new.node("from_end", ops.Add, ids, height)
-    counted = new.node("counted", ops.Where, new.node("below", ops.Less, ids, nought), from_end, ids)
-    within = new.node("within", ops.Less, counted, height)
-    inside = new.node(
-        "inside", ops.And, within, new.node("known", ops.Not, new.node("before", ops.Less, counted, nought))
-    )
-    raised = new.node("raised", ops.Add, counted, each("above", np.cumsum(heights) - heights))
-    return new.node("place", ops.Where, inside, raised, end)
+    zero = to.constant(f"{base}.zero", np.asarray(0, element))
+    end = to.constant(f"{base}.end", np.asarray(heights.sum(), element))
+    from_end = to.add(ops.Add, ids, height)
+    counted = to.add(ops.Where, to.add(ops.Less, ids, zero), from_end, ids)
+    inside = to.add(ops.And, to.add(ops.Less, counted, height), to.add(ops.Not, to.add(ops.Less, counted, zero)))
+    raised = to.add(ops.Add, counted, each("above", np.cumsum(heights) - heights))
+    return to.add(ops.Where, inside, raised, end)

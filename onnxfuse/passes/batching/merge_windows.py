@@ -6,14 +6,15 @@ back, batch and windows are merely two batch axes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import onnx
 
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
@@ -46,8 +47,9 @@ class _Region:
         return (int(np.prod(sizes)) if len(sizes) == len(self.batch) else None, *shape[-ATTENDED:])
 
 
+@graph_pass
 def merge_windows(graph: Graph) -> bool:
-    """Merge the batch axes of each attention that has several; return whether any were merged."""
+    """Merges several batch axes of an attention, as of windows, into one."""
     if graph.opset < SINCE:
         return False
     changed = False
@@ -144,37 +146,26 @@ def _merge(graph: Graph, region: _Region) -> None:
         names[value] = graph.fresh(f"{value}.merged")
         graph.types[names[value]] = ValueType(known.dtype, region.merged(known.shape))
     for node in sorted(region.nodes, key=lambda n: n.order):
-        proto = onnx.NodeProto()
-        proto.CopyFrom(node.proto)
-        before: list[Node] = []
+        to, changes = Rewriter(graph, node), dict[str, Any]()
+        reads = [names.get(v) or (v if is_reshape(node) or not v else _narrowed(v, to)) for v in node.inputs]
         if is_reshape(node):
-            proto.input[1] = graph.fresh(f"{node.outputs[0]}.target")
-            graph.add_constant(proto.input[1], np.asarray(_target(graph, node, region), np.int64))
-            set_attribute(proto, "allowzero", None)
+            changes = {"shape": _target(graph, node, region), "allowzero": None}
         elif node.op == ops.Transpose:
             fewer = len(region.batch) - 1
-            set_attribute(proto, "perm", [0, *(axis - fewer for axis in (order_of(graph, node) or [])[fewer + 1 :])])
+            changes = {"perm": [0, *(axis - fewer for axis in (order_of(graph, node) or [])[fewer + 1 :])]}
         elif node.op == ops.Softmax:
             axis = int(str(graph.attributes(node)["axis"]))
-            set_attribute(proto, "axis", axis if axis < 0 else axis - len(region.batch) - ATTENDED)
-        for position, value in enumerate(proto.input):
-            if value in names:
-                proto.input[position] = names[value]
-            elif not is_reshape(node) and value:
-                proto.input[position] = _narrowed(graph, value, before)
-        proto.output[0] = names.get(node.outputs[0], node.outputs[0])
-        graph.replace([node], [*before, Node(proto)])
+            changes = {"axis": axis if axis < 0 else axis - len(region.batch) - ATTENDED}
+        to.copy(node, reads, output=names.get(node.outputs[0], node.outputs[0]), **changes)
+        to.finish()
 
 
-def _narrowed(graph: Graph, value: str, before: list[Node]) -> str:
+def _narrowed(value: str, to: Rewriter) -> str:
     """Return `value`, which is broadcast over the batch, without its surplus leading unit axes."""
-    known = graph.type(value)
+    known = to.graph.type(value)
     assert known.shape is not None
     many = len(known.shape) - ATTENDED - 1
     if many <= 0:
         return value
-    axes, name = graph.fresh(f"{value}.axes"), graph.fresh(f"{value}.merged")
-    graph.add_constant(axes, np.arange(many, dtype=np.int64))
-    graph.types[name] = ValueType(known.dtype, known.shape[many:])
-    before.append(Node(onnx.helper.make_node(ops.Squeeze, [value, axes], [name], name)))
-    return name
+    type_ = ValueType(known.dtype, known.shape[many:])
+    return to.add(ops.Squeeze, value, axes=list(range(many)), hint=f"{value}.merged", type_=type_)

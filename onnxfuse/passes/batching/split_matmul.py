@@ -6,19 +6,20 @@ their readers need them, and multiplying several weights by one input in one lau
 they share the input. Rules that know more about the slices (packed_qkv, packed_kv, packed_heads) run first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
-from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, differ
 
@@ -83,8 +84,9 @@ class _Cut:
     parts: tuple[_Part, ...]
 
 
+@graph_pass
 def split_matmul(graph: Graph) -> bool:
-    """Rewrite each product whose columns are sliced apart as one product per slice; return whether any changed."""
+    """Splits a product whose columns are sliced apart into one product per slice."""
     if graph.opset < SINCE:
         return False
     found = [cut for n in graph.nodes if n.op in (ops.MatMul, ops.Gemm) and (cut := _cut(graph, n)) is not None]
@@ -284,37 +286,37 @@ def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Seq
 
 
 def _apart(graph: Graph, cut: _Cut) -> None:
-    new = [Node(n) for part in cut.parts for n in _computed(graph, cut, part)]
     steps = [step.node for step in cut.view.steps]
-    graph.replace([cut.product, *([cut.add] if cut.add else []), *steps, *cut.nodes], new)
+    to = Rewriter(graph, cut.product, *([cut.add] if cut.add else []), *steps, *cut.nodes)
+    for part in cut.parts:
+        _compute(cut, part, to)
+    to.finish()
 
 
-def _computed(graph: Graph, cut: _Cut, part: _Part) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that compute a part as a separate product."""
+def _compute(cut: _Cut, part: _Part, to: Rewriter) -> None:
+    """Compute a part as a separate product."""
+    graph = to.graph
     kept = {a: part.size if a == cut.axis else n for a, n in enumerate(cut.view.extents)}
     columns = prod(kept.values())
     if part.gone:
         del kept[cut.axis]
     products = [cut.product, *([cut.add] if cut.add else [])]
     chain = [*products, *(step.node for step in cut.view.steps)]
-    names = {node.outputs[0]: graph.fresh(f"{part.value}.{node.op.lower()}") for node in chain[:-1]}
+    names = {node.outputs[0]: to.value(f"{part.value}.{node.op.lower()}") for node in chain[:-1]}
     names[chain[-1].outputs[0]] = part.value
 
-    def copied(node: Node, shape: Sequence[Dim]) -> onnx.NodeProto:
-        proto = onnx.NodeProto()
-        proto.CopyFrom(node.proto)
-        proto.input[:] = [names.get(v, v) for v in node.inputs]
-        proto.name = proto.output[0] = names[node.outputs[0]]
-        graph.types[proto.output[0]] = ValueType(graph.type(node.outputs[0]).dtype, tuple(shape))
-        return proto
+    def copy(node: Node, reads: Sequence[str], shape: Sequence[Dim], **changes: Any) -> None:
+        output = names[node.outputs[0]]
+        type_ = ValueType(graph.type(node.outputs[0]).dtype, tuple(shape))
+        to.copy(node, reads, output=output, name=output, type_=type_, **changes)
 
     for node in products:
-        proto = copied(node, [*(graph.type(node.outputs[0]).shape or ())[:-1], columns])
+        reads = [names.get(v, v) for v in node.inputs]
         for position, value in enumerate(node.inputs):
             if graph.is_constant(value):
                 axis = _columns_of(graph, node) if (node, position) == (cut.product, 1) else -1
-                proto.input[position] = _columns(graph, cut, part, value, axis)
-        yield proto
+                reads[position] = _columns(cut, part, value, axis, to)
+        copy(node, reads, [*(graph.type(node.outputs[0]).shape or ())[:-1], columns])
     for step in cut.view.steps:
         split = sum(a is not None for a in step.after) > 1
         extents = kept if split else {0: columns}
@@ -322,39 +324,32 @@ def _computed(graph: Graph, cut: _Cut, part: _Part) -> Iterator[onnx.NodeProto]:
         lasting = [
             n if a is None else extents[a] for n, a in zip(shape, step.after, strict=True) if a in (None, *extents)
         ]
-        proto = copied(step.node, lasting)
+        reads = [names.get(v, v) for v in step.node.inputs]
         if step.node.op == ops.Transpose:
             left = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
             order = order_of(graph, step.node) or []
-            set_attribute(proto, "perm", [left.index(axis) for axis in order if axis in left])
+            copy(step.node, reads, lasting, perm=[left.index(axis) for axis in order if axis in left])
         else:
             rows = sum(a is None for a in step.after)
-            yield from _target(graph, proto, rows, list(extents.values()))
-        yield proto
+            target = _target(step.node.inputs[1], rows, list(extents.values()), names[step.node.outputs[0]], to)
+            copy(step.node, [reads[0], target], lasting)
 
 
-def _columns(graph: Graph, cut: _Cut, part: _Part, value: str, axis: int) -> str:
+def _columns(cut: _Cut, part: _Part, value: str, axis: int, to: Rewriter) -> str:
     """Return a new constant: the part's slice, along the column axis, of one of the product's constants."""
-    whole = graph.constant(value)
+    whole = to.graph.constant(value)
     assert whole is not None
     axis %= whole.ndim
     apart = whole.reshape(*whole.shape[:axis], *cut.view.extents, *whole.shape[axis + 1 :])
     taken = np.take(apart, range(part.start, part.start + part.size), axis + cut.axis)
-    name = graph.fresh(f"{part.value}.{value}")
-    graph.add_constant(name, taken.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 1 :]))
-    return name
+    return to.constant(f"{part.value}.{value}", taken.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 1 :]))
 
 
-def _target(graph: Graph, reshape: onnx.NodeProto, rows: int, columns: Sequence[int]) -> Iterator[onnx.NodeProto]:
-    """Set the last axes of a Reshape's target for the part; yield the nodes that compute it, if it is not constant."""
-    known, name = graph.constant(reshape.input[1]), graph.fresh(f"{reshape.output[0]}.target")
+def _target(whole: str, rows: int, columns: Sequence[int], result: str, to: Rewriter) -> str:
+    """Return the target of a Reshape to `result`: with other last axes than `whole`, the target of all parts."""
+    known = to.graph.constant(whole)
     if known is not None:
-        graph.add_constant(name, np.asarray([*known[:rows], *columns], np.int64))
-    else:
-        names = {n: graph.fresh(f"{reshape.output[0]}.{n}") for n in ("start", "end", "rows", "columns")}
-        for which, numbers in (("start", [0]), ("end", [rows]), ("columns", columns)):
-            graph.add_constant(names[which], np.asarray(numbers, np.int64))
-        ahead = [reshape.input[1], names["start"], names["end"]]
-        yield onnx.helper.make_node(ops.Slice, ahead, [names["rows"]], names["rows"])
-        yield onnx.helper.make_node(ops.Concat, [names["rows"], names["columns"]], [name], name, axis=0)
-    reshape.input[1] = name
+        return to.constant(f"{result}.target", [*map(int, known[:rows]), *columns])
+    leading = to.add(ops.Slice, whole, starts=[0], ends=[rows], hint=f"{result}.rows")
+    last = to.constant(f"{result}.columns", columns)
+    return to.add(ops.Concat, leading, last, axis=0, hint=f"{result}.target")

@@ -7,14 +7,13 @@ and per-head biases in the same form as in every other attention.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-
-import numpy as np
-import onnx
+from typing import Any
 
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
@@ -43,11 +42,9 @@ class _Merge:
         return (*self.parts, *shape[1:])
 
 
+@graph_pass
 def unmerge_batches(graph: Graph) -> bool:
-    """Run products over the original batch axes where a Reshape merged them and another one splits them again.
-
-    Return whether any changed.
-    """
+    """Runs products and Transposes over the batch axes that a Reshape merged."""
     if graph.opset < SINCE:
         return False
     changed = False
@@ -194,62 +191,50 @@ def _apart(graph: Graph, merge: _Merge, values: Set[str]) -> None:
             assert known.shape is not None
             graph.types[names[value]] = ValueType(known.dtype, merge.apart(known.shape))
         source, made = (names.get(v, v) for v in (node.inputs[0], value))
+        to = Rewriter(graph, node)
         if is_reshape(node):
-            graph.replace([node], _reshape(graph, node, source, made))
+            form = _form(graph.type(source).shape, graph.type(made).shape)
+            assert form is not None
+            op, operands = form
+            to.add(op, source, output=made, name=node.proto.name, **operands)
         elif value in values:
-            graph.replace([node], _computed(graph, merge, node, names, values))
+            _compute(merge, node, names, values, to)
         else:
-            graph.replace([node], _shape_of_merged(graph, merge, node, source))
+            _shape_of_merged(merge, node, source, to)
+        to.finish()
 
 
-def _computed(graph: Graph, merge: _Merge, node: Node, names: Mapping[str, str], values: Set[str]) -> list[Node]:
-    operands = _operands(graph, merge, node, values)
+def _compute(merge: _Merge, node: Node, names: Mapping[str, str], values: Set[str], to: Rewriter) -> None:
+    operands, changes = _operands(to.graph, merge, node, values), dict[str, Any]()
     assert operands is not None
-    before: list[Node] = []
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    new.output[0] = names[node.outputs[0]]
-    for position, (value, apart) in enumerate(zip(node.inputs, operands, strict=True)):
-        if apart is not None:
-            new.input[position] = names[value] if apart else _widened(graph, value, before)
+    reads = {
+        position: names[value] if apart else _widened(value, to)
+        for position, (value, apart) in enumerate(zip(node.inputs, operands, strict=True))
+        if apart is not None
+    }
     if node.op == ops.Transpose:
-        set_attribute(new, "perm", [0, *(axis + 1 for axis in order_of(graph, node) or ())])
+        changes = {"perm": [0, *(axis + 1 for axis in order_of(to.graph, node) or ())]}
     elif node.op in ALONG_AN_AXIS:
-        set_attribute(new, "axis", _axis(graph, node, len(graph.type(node.outputs[0]).shape or ())))
-    return [*before, Node(new)]
+        changes = {"axis": _axis(to.graph, node, len(to.graph.type(node.outputs[0]).shape or ()))}
+    to.copy(node, reads, output=names[node.outputs[0]], **changes)
 
 
-def _widened(graph: Graph, value: str, before: list[Node]) -> str:
+def _widened(value: str, to: Rewriter) -> str:
     """Return `value` with one more leading axis of extent 1."""
-    axes, name = graph.fresh(f"{value}.axes"), graph.fresh(f"{value}.apart")
-    graph.add_constant(axes, np.asarray([0], np.int64))
-    known = graph.type(value)
-    graph.types[name] = ValueType(known.dtype, (1, *(known.shape or ())))
-    before.append(Node(onnx.helper.make_node(ops.Unsqueeze, [value, axes], [name], name)))
-    return name
+    known = to.graph.type(value)
+    type_ = ValueType(known.dtype, (1, *(known.shape or ())))
+    return to.add(ops.Unsqueeze, value, axes=[0], hint=f"{value}.apart", type_=type_)
 
 
-def _reshape(graph: Graph, node: Node, source: str, value: str) -> list[Node]:
-    """Return the nodes that compute `value` from `source` in place of a Reshape."""
-    form = _form(graph.type(source).shape, graph.type(value).shape)
-    assert form is not None
-    op, numbers = form
-    inputs = [source]
-    if op != ops.Identity:
-        inputs.append(graph.fresh(f"{value}.{op.lower()}"))
-        graph.add_constant(inputs[1], np.asarray(numbers, np.int64))
-    return [Node(onnx.helper.make_node(op, inputs, [value], node.proto.name))]
-
-
-def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tuple[str, list[int]] | None:
+def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tuple[str, dict[str, Any]] | None:
     """Return the operator, and its constant operand, that converts one shape to the other; None if there is none."""
     if before is None or after is None:
         return None
     ones = _added(before, after)
     if ones is not None:
-        return (ops.Unsqueeze, ones) if ones else (ops.Identity, [])
+        return (ops.Unsqueeze, {"axes": ones}) if ones else (ops.Identity, {})
     target = reshaped(before, after)
-    return None if target is None else (ops.Reshape, target)
+    return None if target is None else (ops.Reshape, {"shape": target})
 
 
 def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
@@ -265,26 +250,13 @@ def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
     return None if left else ones
 
 
-def _shape_of_merged(graph: Graph, merge: _Merge, node: Node, source: str) -> list[Node]:
-    """Return nodes for the shape of merged `source`: the product of the leading extents, then the others."""
-    (told,) = node.outputs
-    names = {n: graph.fresh(f"{told}.{n}") for n in ("apart", "parts", "whole", "rest", "start", "split", "end")}
-    for name, numbers in (("start", [0]), ("split", [len(merge.parts)]), ("end", [2**31 - 1])):
-        graph.add_constant(names[name], np.asarray(numbers, np.int64))
-
-    def made(op: str, inputs: list[str], output: str) -> onnx.NodeProto:
-        return onnx.helper.make_node(op, inputs, [output], node.proto.name if output == told else output)
-
-    concat = made(ops.Concat, [names["whole"], names["rest"]], told)
-    set_attribute(concat, "axis", 0)
-    nodes = [
-        made(ops.Shape, [source], names["apart"]),
-        made(ops.Slice, [names["apart"], names["start"], names["split"]], names["parts"]),
-        made(ops.Slice, [names["apart"], names["split"], names["end"]], names["rest"]),
-        made(ops.ReduceProd, [names["parts"]], names["whole"]),  # keepdims defaults to 1
-        concat,
-    ]
-    return [Node(n) for n in nodes]
+def _shape_of_merged(merge: _Merge, node: Node, source: str, to: Rewriter) -> None:
+    """Compute the shape of merged `source`: the product of the leading extents, then the others."""
+    shape, count = to.add(ops.Shape, source, hint=f"{node.outputs[0]}.apart"), len(merge.parts)
+    parts = to.add(ops.Slice, shape, starts=[0], ends=[count], hint=f"{node.outputs[0]}.parts")
+    rest = to.add(ops.Slice, shape, starts=[count], ends=[2**31 - 1], hint=f"{node.outputs[0]}.rest")
+    whole = to.add(ops.ReduceProd, parts, hint=f"{node.outputs[0]}.whole")  # keepdims defaults to 1
+    to.add(ops.Concat, whole, rest, axis=0, output=node.outputs)
 
 
 def _axis(graph: Graph, node: Node, rank: int) -> int:

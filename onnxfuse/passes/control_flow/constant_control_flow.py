@@ -7,62 +7,67 @@ results are unknown, and CUDA graphs cannot capture it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node, bodies
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite_each
 from onnxfuse.model.nested import defined, nodes_of
-from onnxfuse.passes.rewriting.node_replacement import Written, along_one, replace_each
-from onnxfuse.shapes.types import UNKNOWN, ValueType
+from onnxfuse.passes.control_flow.constant_sequences import along_one
+from onnxfuse.shapes.types import ValueType
 
 MOST = 1000
 """Maximum number of nodes that a Loop may expand to: each trip has its own copies."""
 
 
+@graph_pass
 def constant_control_flow(graph: Graph) -> bool:
-    """Inline the branch of a constant If, and the trips of a constant Loop; return whether any were inlined."""
-    return replace_each(graph, _FLATTENED)
+    """Inlines the branch that an If is known to take, and Loops with few known trips."""
+    return rewrite_each(graph, _FLATTENED)
 
 
-def _branch(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return the nodes of the branch that an If takes; None if unknown."""
-    condition = _flag(graph, node.inputs[0])
+def _branch(node: Node, to: Rewriter) -> bool:
+    """Inline the branch that an If takes, if it is known."""
+    condition = _flag(to.graph, node.inputs[0])
     if condition is None:
-        return None
+        return False
     branch = node.written["then_branch" if condition else "else_branch"]
     assert isinstance(branch, GraphProto)
     if branch.sparse_initializer:
-        return None
-    copy = _Copy(graph)
-    given = copy.of(branch, {}, "")
-    return copy.nodes + _passed(node.outputs, given)
+        return False
+    _pass_on(node.outputs, _Copy(to).of(branch, {}, ""), to)
+    return True
 
 
-def _trips(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return the nodes of all trips of a Loop; None if the count is unknown or they are too many."""
-    body, trips = node.written["body"], _known_trips(graph, node)
+def _trips(node: Node, to: Rewriter) -> bool:
+    """Inline all trips of a Loop, if their number is known and they are not too many."""
+    body, trips = node.written["body"], _known_trips(to.graph, node)
     assert isinstance(body, GraphProto)
     if trips is None or body.sparse_initializer or trips * sum(1 for _ in nodes_of(body)) > MOST:
-        return None
+        return False
     place, going, *carried = (i.name for i in body.input)
     collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     if collected and not trips:
-        return None  # values of zero trips have no known shape
-    copy, values = _Copy(graph), list(node.inputs[2:])
+        return False  # values of zero trips have no known shape
+    copy, values = _Copy(to), list(node.inputs[2:])
     for trip in range(trips):
         number = np.full([1] * len(body.input[0].type.tensor_type.shape.dim), trip, np.int64)
-        given = {place: copy.constant(place, number), going: copy.constant(going, np.array(True))}
+        given = {place: to.constant(place, number), going: to.constant(going, np.array(True))}
         _, *found = copy.of(body, given | dict(zip(carried, values, strict=True)), f"_{trip}" if trips > 1 else "")
         values = found[: len(carried)]
         for all_trips, value in zip(collected, found[len(carried) :], strict=True):
             all_trips.append(value)
-    stacked = [
-        copy.stacked(name, all_trips) for name, all_trips in zip(node.outputs[len(values) :], collected, strict=True)
-    ]
-    return copy.nodes + _passed(node.outputs, [*values, *stacked])
+    for name, all_trips in zip(node.outputs[len(values) :], collected, strict=True):
+        stacked = to.add(
+            ops.Concat, *along_one(to, ops.Unsqueeze, all_trips, 0, name), axis=0, output=to.value(f"{name}.all")
+        )
+        values.append(stacked)
+    _pass_on(node.outputs, values, to)
+    return True
 
 
 def _known_trips(graph: Graph, node: Node) -> int | None:
@@ -98,61 +103,42 @@ def _flag(graph: Graph, value: str) -> bool | None:
     return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-_FLATTENED: dict[str, Written] = {ops.If: _branch, ops.Loop: _trips}
+_FLATTENED: dict[str, Rewrite] = {ops.If: _branch, ops.Loop: _trips}
 
 
-def _passed(outputs: tuple[str, ...], values: list[str]) -> list[NodeProto]:
-    """Return Identity nodes that forward `values` under the names that their readers use."""
-    pairs = zip(outputs, values, strict=False)
-    return [helper.make_node(ops.Identity, [value], [name], name) for name, value in pairs if name]
+def _pass_on(outputs: Sequence[str], values: Sequence[str], to: Rewriter) -> None:
+    """Forward `values` under the names that their readers use."""
+    for name, value in zip(outputs, values, strict=False):
+        if name:
+            to.replace(name, value)
 
 
 class _Copy:
     """Copies of subgraph nodes, inlined into the enclosing graph."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.nodes: list[NodeProto] = []
-        self._named = {n.proto.name for n in graph.nodes}
-
-    def constant(self, base: str, array: np.ndarray) -> str:
-        """Return the name of a new constant."""
-        name = self.graph.fresh(base)
-        self.graph.add_constant(name, array)
-        return name
+    def __init__(self, to: Rewriter) -> None:
+        self.to = to
+        self._named = {n.proto.name for n in to.graph.nodes}
 
     def of(self, body: GraphProto, given: Mapping[str, str], suffix: str) -> list[str]:
         """Copy a body's nodes with `given` as its inputs; return its outputs. `suffix` makes a trip's names unique."""
-        names = dict(given)
+        names, graph = dict(given), self.to.graph
         for tensor in [t for t in body.initializer if t.name not in given]:  # overridden by the Loop's operand
             copy = TensorProto()
             copy.CopyFrom(tensor)
-            names[tensor.name] = copy.name = self._claimed(tensor.name)
-            self.graph.initializers[copy.name] = copy
-            self.graph.types[copy.name] = ValueType(copy.data_type, tuple(copy.dims))
+            names[tensor.name] = copy.name = graph.fresh(tensor.name)
+            graph.initializers[copy.name] = copy
+            graph.types[copy.name] = ValueType(copy.data_type, tuple(copy.dims))
         for node in body.node:
-            names |= {o: self._claimed(o) for o in node.output if o}
+            names |= {o: self.to.value(o) for o in node.output if o}
         for node in body.node:
             proto = NodeProto()
             proto.CopyFrom(node)
             proto.name = self._name(node.name + suffix) if node.name else ""
             _read(proto, names)
             proto.output[:] = [names.get(o, o) for o in node.output]
-            self.nodes.append(proto)
+            self.to.append(proto)
         return [names.get(o.name, o.name) for o in body.output]
-
-    def stacked(self, base: str, values: list[str]) -> str:
-        """Return values concatenated along a new leading axis."""
-        nodes, apart = along_one(self.graph, ops.Unsqueeze, values, 0, base)
-        joined = self._claimed(f"{base}.all")
-        self.nodes += [*nodes, helper.make_node(ops.Concat, apart, [joined], joined, axis=0)]
-        return joined
-
-    def _claimed(self, base: str) -> str:
-        """Return a reserved fresh name, before any node produces it."""
-        name = self.graph.fresh(base)
-        self.graph.types[name] = UNKNOWN
-        return name
 
     def _name(self, base: str) -> str:
         """Return a unique node name."""

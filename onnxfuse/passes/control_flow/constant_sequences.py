@@ -6,70 +6,74 @@ on the CPU in ONNX Runtime, and the types of their elements are unknown.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from onnx import NodeProto, helper
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.passes.rewriting.node_replacement import AXES_ARE_READ, Written, along_one, replace_each
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite_each
 
 LONGEST = 256
 """Maximum number of pieces of a Split."""
 
 
+@graph_pass
 def constant_sequences(graph: Graph) -> bool:
-    """Replace element access, length and Concat of constant sequences; return whether any were replaced."""
-    return replace_each(graph, _WRITTEN)
+    """Replaces reads of a sequence at a known index by the value inserted there."""
+    return rewrite_each(graph, _WRITTEN)
 
 
-def _element(graph: Graph, node: Node) -> list[NodeProto] | None:
-    elements, place = _elements(graph, node.inputs[0]), _number(graph, node.inputs[1])
+def _element(node: Node, to: Rewriter) -> bool:
+    elements, place = _elements(to.graph, node.inputs[0]), _number(to.graph, node.inputs[1])
     if elements is None or place is None or not -len(elements) <= place < len(elements):
-        return None
-    return [_identity(elements[place], node)]
+        return False
+    to.replace(node.outputs[0], elements[place])
+    return True
 
 
-def _length(graph: Graph, node: Node) -> list[NodeProto] | None:
-    elements = _elements(graph, node.inputs[0])
+def _length(node: Node, to: Rewriter) -> bool:
+    elements = _elements(to.graph, node.inputs[0])
     if elements is None:
-        return None
-    name = graph.fresh(f"{node.outputs[0]}.length")
-    graph.add_constant(name, np.array(len(elements), np.int64))
-    return [_identity(name, node)]
+        return False
+    to.replace(node.outputs[0], to.constant(f"{node.outputs[0]}.length", np.array(len(elements), np.int64)))
+    return True
 
 
-def _side_by_side(graph: Graph, node: Node) -> list[NodeProto] | None:
-    elements, attributes = _elements(graph, node.inputs[0]), graph.attributes(node)
+def _concatenated(node: Node, to: Rewriter) -> bool:
+    elements, attributes = _elements(to.graph, node.inputs[0]), to.graph.attributes(node)
     # ONNX Runtime skips a tensor without elements, of whatever rank, in a sequence, and refuses it in a Concat.
-    if not elements or len(ranks := {graph.type(v).rank for v in elements}) > 1 or None in ranks:
-        return None
-    axis, (output,) = int(str(attributes["axis"])), node.outputs
-    apart: list[NodeProto] = []
+    if not elements or len(ranks := {to.graph.type(v).rank for v in elements}) > 1 or None in ranks:
+        return False
+    axis = int(str(attributes["axis"]))
     if attributes["new_axis"]:
-        apart, elements = along_one(graph, ops.Unsqueeze, elements, axis, output)
-    return [*apart, helper.make_node(ops.Concat, elements, [output], node.proto.name, axis=axis)]
+        elements = along_one(to, ops.Unsqueeze, elements, axis, node.outputs[0])
+    to.add(ops.Concat, *elements, axis=axis, output=node.outputs)
+    return True
 
 
-def _pieces(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return a Split and the sequence of its outputs, if the lengths of the pieces are known."""
-    (output,), attributes = node.outputs, graph.attributes(node)
-    lengths, axis = _lengths(graph, node), int(str(attributes["axis"]))
+def _pieces(node: Node, to: Rewriter) -> bool:
+    """Write a Split and the sequence of its outputs, if the lengths of the pieces are known."""
+    (output,), attributes = node.outputs, to.graph.attributes(node)
+    lengths, axis = _lengths(to.graph, node), int(str(attributes["axis"]))
     if not lengths or len(lengths) > LONGEST:
-        return None
-    each = [graph.fresh(f"{output}.{i}") for i in range(len(lengths))]
-    if graph.opset >= AXES_ARE_READ:
-        name = graph.fresh(f"{output}.lengths")
-        graph.add_constant(name, np.array(lengths, np.int64))
-        split = helper.make_node(ops.Split, [node.inputs[0], name], each, node.proto.name, axis=axis)
-    else:
-        split = helper.make_node(ops.Split, [node.inputs[0]], each, node.proto.name, axis=axis, split=lengths)
-    kept = len(node.inputs) > 1 or bool(attributes["keepdims"])
-    apart, elements = ([], each) if kept else along_one(graph, ops.Squeeze, each, axis, output)
-    return [split, *apart, helper.make_node(ops.SequenceConstruct, elements, [output])]
+        return False
+    elements = [to.value(f"{output}.{i}") for i in range(len(lengths))]
+    to.add(ops.Split, node.inputs[0], axis=axis, split=lengths, output=elements)
+    if len(node.inputs) < 2 and not attributes["keepdims"]:
+        elements = along_one(to, ops.Squeeze, elements, axis, output)
+    to.add(ops.SequenceConstruct, *elements, output=output)
+    return True
 
 
-_WRITTEN: dict[str, Written] = {
-    ops.SequenceAt: _element, ops.SequenceLength: _length, ops.ConcatFromSequence: _side_by_side,
+def along_one(to: Rewriter, op: str, values: Sequence[str], axis: int, base: str) -> list[str]:
+    """Add a unit axis to each value (Unsqueeze) or remove it (Squeeze), and return the results."""
+    return [to.add(op, value, axes=[axis], hint=f"{base}.apart_{i}") for i, value in enumerate(values)]
+
+
+_WRITTEN: dict[str, Rewrite] = {
+    ops.SequenceAt: _element, ops.SequenceLength: _length, ops.ConcatFromSequence: _concatenated,
     ops.SplitToSequence: _pieces,
 }  # fmt: skip
 
@@ -118,7 +122,3 @@ def _elements(graph: Graph, sequence: str) -> list[str] | None:
 def _number(graph: Graph, value: str) -> int | None:
     array = graph.constant(value)
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
-def _identity(value: str, node: Node) -> NodeProto:
-    return helper.make_node(ops.Identity, [value], [node.outputs[0]], node.proto.name)

@@ -10,29 +10,33 @@ from collections.abc import Callable
 from onnx import TensorProto
 
 from onnxfuse import cuda, ops
-from onnxfuse.graph.constant_folding import common_subexpressions
+from onnxfuse.graph.constant_folding import common_subexpressions as merge_equal
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 
 AXES = frozenset({ops.Squeeze, ops.Unsqueeze})
 
 
+@graph_pass
 def common_position_subexpressions(graph: Graph) -> bool:
-    """Merge equal computations of extents and positions, which lets further values be recognized as equal."""
-    return common_subexpressions(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
+    """Merges nodes that compute the same extents and positions."""
+    return merge_equal(graph, lambda node: graph.type(node.outputs[0]).dtype == TensorProto.INT64)
 
 
+@graph_pass
 def common_elementwise_subexpressions(graph: Graph) -> bool:
-    """Merge equal elementwise nodes; return whether there were any."""
+    """Merges equal elementwise nodes before kernels grow."""
     return _merged(graph, _is_elementwise)
 
 
-def all_common_subexpressions(graph: Graph) -> bool:
-    """Merge equal nodes of every kind; return whether there were any."""
+@graph_pass
+def common_subexpressions(graph: Graph) -> bool:
+    """Merges nodes that compute the same of the same values."""
     return _merged(graph, lambda node: True)
 
 
 def _merged(graph: Graph, among: Callable[[Node], bool]) -> bool:
-    changed = common_subexpressions(graph, among)
+    changed = merge_equal(graph, among)
     if changed:
         graph.eliminate_dead_code()
     return changed

@@ -10,13 +10,15 @@ import numpy as np
 from onnxfuse import ops
 from onnxfuse.graph.constant_folding import SMALL, frees
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 
 SINCE = 14
 """First operator set with the attribute `training_mode`, which requests batch statistics."""
 
 
+@graph_pass
 def standardize_weights(graph: Graph) -> bool:
-    """Evaluate each BatchNormalization of constants by their own statistics; return whether there was one."""
+    """Folds the standardization of weights by their own statistics."""
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.BatchNormalization and not n.domain and graph.opset >= SINCE]:
         weights = _standardized(graph, node) if graph.attributes(node)["training_mode"] else None

@@ -1,11 +1,7 @@
 """Channels-last forms of operators on channel groups: group normalization, and channel shuffle."""
 
-import numpy as np
-from onnx import NodeProto
-from onnx.helper import make_node
-
 from onnxfuse import ops
-from onnxfuse.graph.channels import FIRST, LAST, perm_of
+from onnxfuse.graph.channels import LAST, perm_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.layout.writer import (
     ChannelsLastWriter,
@@ -13,12 +9,8 @@ from onnxfuse.passes.layout.writer import (
     between,
     channels_last_type,
     images,
-    inner,
     integer,
-    like,
-    named,
     read_twice,
-    transpose,
 )
 from onnxfuse.shapes.types import ValueType, is_unknown
 
@@ -42,15 +34,10 @@ def grouped_norm(graph: Graph, node: Node) -> Form | None:
     if any(read_twice(graph, n) for n in (grouped, norm)) or groups < 1:
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        first, made = inner(to, x), inner(to, y)
-        return [
-            transpose(to.last(x), first, FIRST),
-            like(grouped, [first, *grouped.inputs[1:]], [grouped.outputs[0]]),
-            norm.proto,
-            like(node, [norm.outputs[0], *node.inputs[1:]], [made]),
-            transpose(made, to.last(y), LAST),
-        ]
+    def write(to: ChannelsLastWriter) -> None:
+        to.copy(grouped, {0: to.first(x)})
+        to.copy(norm)
+        to.transpose(to.copy(node, output=to.inner(y)), LAST, to.last(y))
 
     return Form((x,), (y,), write, inner=(grouped, norm))
 
@@ -71,19 +58,14 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
     if not all(isinstance(g, int) for g in groups) or any(read_twice(graph, n) for n in (apart, swap)):
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+    def write(to: ChannelsLastWriter) -> None:
         rows = channels_last_type(graph.type(x))
         assert rows.shape is not None, x
         lead, c = rows.shape[:3], rows.shape[3]
-        parts = to.fresh(f"{y}.groups", ValueType(rows.dtype, (*lead, *groups)))
-        dealt = to.fresh(f"{y}.dealt", ValueType(rows.dtype, (*lead, *reversed(groups))))
+        types = [ValueType(rows.dtype, (*lead, *each)) for each in (groups, groups[::-1])]
         # 0 copies batch, height and width.
-        apart_to = to.constant(y, "groups", lambda: np.asarray([0, 0, 0, *groups], np.int64))
-        joined_to = to.constant(y, "channels", lambda: np.asarray([0, 0, 0, c], np.int64))
-        return [
-            make_node(ops.Reshape, [to.last(x), apart_to], [parts]),
-            transpose(parts, dealt, (0, 1, 2, 4, 3)),
-            named(make_node(ops.Reshape, [dealt, joined_to], [to.last(y)]), node),
-        ]
+        parts = to.add(ops.Reshape, to.last(x), shape=[0, 0, 0, *groups], hint=f"{y}.groups", type_=types[0])
+        swapped = to.add(ops.Transpose, parts, perm=[0, 1, 2, 4, 3], hint=f"{y}.swapped", type_=types[1])
+        to.add(ops.Reshape, swapped, shape=[0, 0, 0, c], output=to.last(y), name=node.proto.name)
 
     return Form((x,), (y,), write, inner=(apart, swap))

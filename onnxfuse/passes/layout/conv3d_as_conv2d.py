@@ -1,17 +1,16 @@
 """Rewrite a 3-D convolution of few channels as a 2-D one: depth slices in its window become channels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto
-from onnx.helper import make_node
 
 from onnxfuse import ops
-from onnxfuse.graph.channels import FIRST, LAST, to_first
+from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
-from onnxfuse.passes.layout.writer import ChannelsLastWriter, inner, integers, like, transpose
+from onnxfuse.passes.layout.writer import ChannelsLastWriter, integers
 from onnxfuse.shapes.types import Dim, ValueType
 
 FEW, SEEN, TERMS = 4, 15, 640
@@ -34,8 +33,8 @@ def has_few_channels(graph: Graph, node: Node, attributes: Mapping[str, schema.A
     return known and written and whole and fits and graph.opset >= 13
 
 
-def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) -> list[NodeProto]:
-    """Return the nodes from channels-last volumes to `product`: [batch, depth, height, width, filters]."""
+def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) -> None:
+    """Add the nodes from channels-last volumes to `product`: [batch, depth, height, width, filters]."""
     (x, w), y, attributes = node.inputs[:2], node.outputs[0], to.graph.attributes(node)
     batch, channels, _, *image = to.graph.type(x).shape or ()
     depth, *places = (to.graph.type(y).shape or ())[2:]
@@ -45,38 +44,33 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
     assert isinstance(depth, int)
     seen = channels * layers
 
-    def made(what: str, *shape: Dim) -> str:
-        return to.fresh(f"{y}.{what}", ValueType(to.graph.type(x).dtype, shape))
+    def add(what: str, extents: Sequence[Dim], op: str, *inputs: str, **operands: Any) -> str:
+        type_ = ValueType(to.graph.type(x).dtype, tuple(extents))
+        return to.add(op, *inputs, hint=f"{y}.{what}", type_=type_, **operands)
 
-    def numbers(what: str, *values: Dim) -> str:
-        return to.constant(y, what, lambda: np.asarray(values, np.int64))
-
-    first, padded = inner(to, x), made("padded", batch, channels, None, *image)
-    ends = numbers("ends", 0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0)
-    nodes = [transpose(to.last(x), first, to_first(5)), make_node(ops.Pad, [first, ends], [padded])]
-    along, step = numbers("along", 2), numbers("step", steps[0])
-    parts = [made(f"layer{k}", batch, channels, depth, *image) for k in range(layers)]
-    for k, part in enumerate(parts):
+    ends = [0, 0, pads[0], 0, 0, 0, 0, pads[3], 0, 0]
+    padded = add("padded", (batch, channels, None, *image), ops.Pad, to.first(x), pads=ends)
+    parts = list[str]()
+    for k in range(layers):
         begin = k * gaps[0]
-        cut = [numbers(f"from{k}", begin), numbers(f"to{k}", begin + (depth - 1) * steps[0] + 1)]
-        nodes.append(make_node(ops.Slice, [padded, *cut, along, step], [part]))
-    beside, turned = made("beside", batch, seen, depth, *image), made("turned", batch, depth, seen, *image)
-    images, again = made("images", None, seen, *image), made("images.first", None, seen, *image)
-    last, convolved = made("images.last", None, *image, seen), made("frames", None, filters, *places)
-    kernel = to.fresh(f"{w}.frames.nchw", ValueType(to.graph.type(x).dtype, (filters, seen, *window)))
-    result = made("frames.last", None, *places, filters)
-    packed = to.constant(w, "frames", lambda: weight.transpose(0, 3, 4, 2, 1).reshape(filters, *window, seen))
-    flat = {"kernel_shape": window, "strides": steps[1:], "dilations": gaps[1:], "pads": [*pads[1:3], *pads[4:6]]}
-    return [
-        *nodes,
-        make_node(ops.Concat, parts, [beside], axis=1),
-        make_node(ops.Transpose, [beside], [turned], perm=[0, 2, 1, 3, 4]),
-        make_node(ops.Reshape, [turned, numbers("images", -1, seen, *image)], [images]),
-        # A model input is read in its own layout.
-        transpose(images, last, LAST),
-        transpose(last, again, FIRST),
-        transpose(packed, kernel, FIRST),
-        like(node, [again, kernel], [convolved], **flat),
-        transpose(convolved, result, LAST),
-        make_node(ops.Reshape, [result, numbers("volumes", -1, depth, *places, filters)], [product]),
-    ]
+        range_ = {"starts": [begin], "ends": [begin + (depth - 1) * steps[0] + 1], "axes": [2], "steps": [steps[0]]}
+        parts.append(add(f"layer{k}", (batch, channels, depth, *image), ops.Slice, padded, **range_))
+    concatenated = add("layers", (batch, seen, depth, *image), ops.Concat, *parts, axis=1)
+    frames = add("turned", (batch, depth, seen, *image), ops.Transpose, concatenated, perm=[0, 2, 1, 3, 4])
+    images = add("images", (None, seen, *image), ops.Reshape, frames, shape=[-1, seen, *image])
+    # A model input is read in its own layout.
+    last = add("images.last", (None, *image, seen), ops.Transpose, images, perm=LAST)
+    again = add("images.first", (None, seen, *image), ops.Transpose, last, perm=FIRST)
+    packed = to.derived(w, "frames", lambda: weight.transpose(0, 3, 4, 2, 1).reshape(filters, *window, seen))
+    kernel_type = ValueType(to.graph.type(x).dtype, (filters, seen, *window))
+    kernel = to.add(ops.Transpose, packed, perm=FIRST, hint=f"{w}.frames.nchw", type_=kernel_type)
+    flat: dict[str, Any] = {
+        "kernel_shape": window,
+        "strides": steps[1:],
+        "dilations": gaps[1:],
+        "pads": [*pads[1:3], *pads[4:6]],
+    }
+    convolved_type = ValueType(to.graph.type(x).dtype, (None, filters, *places))
+    convolved = to.copy(node, [again, kernel], hint=f"{y}.frames", type_=convolved_type, **flat)
+    result = add("frames.last", (None, *places, filters), ops.Transpose, convolved, perm=LAST)
+    to.add(ops.Reshape, result, shape=[-1, depth, *places, filters], output=product)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
+import numpy as np
 import onnx
-from onnx import NodeProto
-from onnx.helper import make_node
 
 from onnxfuse import cuda, ops
-from onnxfuse.graph.channels import FIRST, LAST, to_first, to_last, with_row
+from onnxfuse.graph.channels import LAST, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.passes.layout import conv3d_as_conv2d
@@ -18,13 +18,9 @@ from onnxfuse.passes.layout.writer import (
     ChannelsLastWriter,
     Form,
     channels_last_type,
-    inner,
     integers,
-    like,
-    named,
     read_twice,
     spatial,
-    transpose,
 )
 from onnxfuse.shapes.types import Dim
 
@@ -46,34 +42,36 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     ):
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        weight = graph.constant(w)
+    def write(to: ChannelsLastWriter) -> None:
+        weight, product = graph.constant(w), _product_name(to, node)
         assert weight is not None, w
-        product, rest = _apart(to, node)
         if _is_product(attributes, weight.shape):
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
-            packed = to.constant(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
-            return [named(make_node(ops.MatMul, [to.last(x), packed], [product]), node), *rest]
-        if pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
-            return [*conv3d_as_conv2d.write(to, node, weight, product), *rest]
-        depthwise = weight.shape[1] == 1 and attributes.get("group") == weight.shape[0]
-        # Depthwise weights are [kernel, kernel, C, 1]: adjacent threads process adjacent channels. No such
-        # kernel exists for larger windows.
-        by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= cuda.MOST_TAPS
-        order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
-        oihw = weight.reshape(with_row(weight.shape, 1))
-        packed = to.constant(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))
-        first, kernel, convolved = inner(to, x), inner(to, w), inner(to, y)
-        changes = _over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
-        return [
-            transpose(to.last(x), first, to_first(rank)),
-            transpose(packed, kernel, back),
-            like(node, [first, kernel], [convolved], **changes),
-            transpose(convolved, product, to_last(rank)),
-            *rest,
-        ]
+            packed = to.derived(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
+            to.add(ops.MatMul, to.last(x), packed, output=product, name=node.proto.name)
+        elif pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
+            conv3d_as_conv2d.write(to, node, weight, product)
+        else:
+            changes = _over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
+            first = to.first(x)
+            convolved = to.copy(node, [first, _kernel(to, node, weight)], output=to.inner(y), **changes)
+            to.transpose(convolved, to_last(rank), product)
+        _add_bias(to, node, product)
 
     return Form((x,), (y,), write, saves=True, inner=() if pad is None else (pad,))
+
+
+def _kernel(to: ChannelsLastWriter, node: Node, weight: np.ndarray) -> str:
+    """Return the weight of a convolution, stored channels last."""
+    w, rank = node.inputs[1], weight.ndim
+    depthwise = weight.shape[1] == 1 and to.graph.attributes(node).get("group") == weight.shape[0]
+    # Depthwise weights are [kernel, kernel, C, 1]: adjacent threads process adjacent channels. No such
+    # kernel exists for larger windows.
+    by_pixel = depthwise and rank != 5 and prod(weight.shape[2:]) <= cuda.MOST_TAPS
+    order, back = ((2, 3, 0, 1), (2, 3, 0, 1)) if by_pixel else (to_last(rank), to_first(rank))
+    oihw = weight.reshape(with_row(weight.shape, 1))
+    packed = to.derived(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))
+    return to.transpose(packed, back, to.inner(w))
 
 
 def _padding(
@@ -96,7 +94,7 @@ def _padding(
     return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
 
 
-def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int) -> dict[str, list[int]]:
+def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int | None) -> dict[str, Any]:
     """Return a signal convolution's attributes as those of a convolution over one-row images; empty for other ranks."""
     if rank != 3:
         return {}
@@ -118,29 +116,27 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     if over_blocks is not None or rank not in (3, 4) or bfloat16 or not pads_evenly(graph, node):
         return over_blocks
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        weight = graph.constant(w)
+    def write(to: ChannelsLastWriter) -> None:
+        weight, product = graph.constant(w), _product_name(to, node)
         assert weight is not None, w
-        kernel = w if rank == 4 else to.constant(w, "row", lambda: weight.reshape(with_row(weight.shape, 1)))
-        product, rest = _apart(to, node)
-        first, convolved = inner(to, x), inner(to, y)
-        return [
-            transpose(to.last(x), first, FIRST),
-            like(node, [first, kernel], [convolved], **_over_rows(graph.attributes(node), rank)),
-            transpose(convolved, product, LAST),
-            *rest,
-        ]
+        kernel = w if rank == 4 else to.derived(w, "row", lambda: weight.reshape(with_row(weight.shape, 1)))
+        changes = _over_rows(graph.attributes(node), rank)
+        to.transpose(to.copy(node, [to.first(x), kernel], output=to.inner(y), **changes), LAST, product)
+        _add_bias(to, node, product)
 
     return Form((x,), (y,), write, saves=True, same_op=rank == 4 and not any(node.inputs[2:]))
 
 
-def _apart(to: ChannelsLastWriter, node: Node) -> tuple[str, list[NodeProto]]:
-    """Return the name of the convolution without its bias, and the nodes that add the bias: [O] to [N,H,W,O]."""
+def _product_name(to: ChannelsLastWriter, node: Node) -> str:
+    """Return the name of a convolution's result without its bias."""
     y = node.outputs[0]
-    if len(node.inputs) < 3 or not node.inputs[2]:
-        return to.last(y), []
-    product = to.fresh(f"{y}.product", channels_last_type(to.graph.type(y)))
-    return product, [make_node(ops.Add, [product, node.inputs[2]], [to.last(y)])]
+    return to.value(f"{y}.product", channels_last_type(to.graph.type(y))) if any(node.inputs[2:]) else to.last(y)
+
+
+def _add_bias(to: ChannelsLastWriter, node: Node, product: str) -> None:
+    """Add a convolution's bias, if it has one: [O] to [N,H,W,O]."""
+    if any(node.inputs[2:]):
+        to.add(ops.Add, product, node.inputs[2], output=to.last(node.outputs[0]))
 
 
 def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequence[Dim]) -> bool:

@@ -12,10 +12,6 @@ input, one of its weight and one of its output. Fused ops and the library's own 
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-import numpy as np
-from onnx import NodeProto
-from onnx.helper import make_node
-
 from onnxfuse import ops
 from onnxfuse.graph.channels import (
     LAST_ROW,
@@ -30,7 +26,7 @@ from onnxfuse.graph.channels import (
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.layout.all_axes import names_some_axes
 from onnxfuse.passes.layout.ops import form
-from onnxfuse.passes.layout.writer import ChannelsLastWriter, Form, inner, stands_still, transpose
+from onnxfuse.passes.layout.writer import ChannelsLast, ChannelsLastWriter, Form, stands_still
 from onnxfuse.rules.language import order
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.cause import Cause
@@ -184,14 +180,14 @@ def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> b
 
 def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
     """Replace the chosen nodes by their channels-last forms, and convert values for their other readers."""
-    to = ChannelsLastWriter(graph)
+    shared = ChannelsLast(graph)
     made = [v for f in chosen.values() for v in f.makes]
     for value in made:
-        _take_over(graph, to, value)
+        _take_over(shared, value)
     have = set(made)
     outer = {inner: node for node, its in chosen.items() for inner in its.inner}
     for node, its in chosen.items():
-        new: list[NodeProto] = []
+        to = ChannelsLastWriter(shared, *its.inner, node)
         for value in its.reads:
             if value in have:
                 continue
@@ -200,30 +196,30 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
             if maker is not None and is_nhwc_to_nchw(maker):
                 to.names[value] = maker.inputs[0]
             elif maker is not None and is_signal_transpose(maker):
-                new.append(_with_row(to, ops.Unsqueeze, maker.inputs[0], to.last(value), LAST_ROW))
+                _with_row(to, ops.Unsqueeze, maker.inputs[0], to.last(value), LAST_ROW)
             else:
-                new += _turned(to, value)
-        new += its.write(to)
+                _move_last(to, value)
+        its.write(to)
         for value in its.makes:
             if _wanted_first(graph, chosen, outer, value):
-                new += _turned_back(to, value)
-        graph.replace([*its.inner, node], [Node(p) for p in new])
+                _move_first(to, value)
+        to.finish()
     graph.eliminate_dead_code()
 
 
-def _take_over(graph: Graph, to: ChannelsLastWriter, value: str) -> None:
+def _take_over(shared: ChannelsLast, value: str) -> None:
     """Give the channels-last form of a value the name of the Transpose that computed it before."""
-    for node in graph.readers(value):
+    for node in shared.graph.readers(value):
+        to = ChannelsLastWriter(shared, node)
         if is_signal_transpose(node):
-            graph.replace([node], [Node(_with_row(to, ops.Squeeze, to.last(value), node.outputs[0], LAST_ROW))])
-        if not is_nchw_to_nhwc(node):
-            continue
-        output = node.outputs[0]
-        if value not in to.names:
-            to.names[value] = output
-            graph.replace([node], [])
-        else:
-            graph.replace([node], [Node(make_node(ops.Identity, [to.names[value]], [output]))])
+            _with_row(to, ops.Squeeze, to.last(value), node.outputs[0], LAST_ROW)
+            to.finish()
+        elif is_nchw_to_nhwc(node):
+            if value in to.names:
+                to.replace(node.outputs[0], to.names[value])
+            else:
+                to.names[value] = node.outputs[0]
+            to.finish()
 
 
 def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> bool:
@@ -234,33 +230,31 @@ def _wanted_first(graph: Graph, chosen: Mapping[Node, Form], outer: Mapping[Node
     return any(n not in chosen or value not in chosen[n].reads for n in readers)
 
 
-def _turned(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
-    """Return the nodes at an edge into a region: a Transpose, after a signal is unsqueezed to one row.
+def _move_last(to: ChannelsLastWriter, value: str) -> None:
+    """Add the nodes at an edge into a region: a Transpose, after a signal is unsqueezed to one row.
 
     A Reshape suffices where both layouts are identical in memory.
     """
-    graph, output = to.graph, to.last(value)
-    shape = graph.type(value).shape or ()
+    output, shape = to.last(value), to.graph.type(value).shape or ()
     rank, perm = len(shape), to_last(len(shape))
     if stands_still(shape) and (numbers := _numbers([with_row(shape, 1)[a] for a in perm])):
-        return [_reshape(graph, value, output, numbers)]
-    if rank != 3:
-        return [transpose(value, output, perm)]
-    row = inner(to, value)
-    return [_with_row(to, ops.Unsqueeze, value, row), transpose(row, output, perm)]
+        to.add(ops.Reshape, value, shape=numbers, output=output)
+    elif rank != 3:
+        to.transpose(value, perm, output)
+    else:
+        to.transpose(_with_row(to, ops.Unsqueeze, value, to.inner(value)), perm, output)
 
 
-def _turned_back(to: ChannelsLastWriter, value: str) -> list[NodeProto]:
-    """Return the nodes at an edge out of a region."""
-    graph, source = to.graph, to.last(value)
-    shape = graph.type(value).shape or ()
+def _move_first(to: ChannelsLastWriter, value: str) -> None:
+    """Add the nodes at an edge out of a region."""
+    source, shape = to.last(value), to.graph.type(value).shape or ()
     rank, perm = len(shape), to_first(len(shape))
     if stands_still(shape) and (numbers := _numbers(shape)):
-        return [_reshape(graph, source, value, numbers)]
-    if rank != 3:
-        return [transpose(source, value, perm)]
-    row = inner(to, value)
-    return [transpose(source, row, perm), _with_row(to, ops.Squeeze, row, value)]
+        to.add(ops.Reshape, source, shape=numbers, output=value, name=value)
+    elif rank != 3:
+        to.add(ops.Transpose, source, perm=list(perm), output=value, name=value)
+    else:
+        _with_row(to, ops.Squeeze, to.transpose(source, perm, to.inner(value)), value)
 
 
 def _numbers(shape: Sequence[Dim]) -> list[int]:
@@ -275,14 +269,6 @@ def _numbers(shape: Sequence[Dim]) -> list[int]:
     return [0, *(extent if isinstance(extent, int) else -1 for extent in image)]
 
 
-def _reshape(graph: Graph, source: str, output: str, numbers: Sequence[int]) -> NodeProto:
-    name = graph.fresh(f"{output}.shape")
-    graph.add_constant(name, np.asarray(numbers, np.int64))
-    return make_node(ops.Reshape, [source, name], [output])
-
-
-def _with_row(to: ChannelsLastWriter, op: str, source: str, output: str, row: int = ROW) -> NodeProto:
-    """Return the Unsqueeze or Squeeze of a signal's unit row axis."""
-    if to.graph.opset < 13:
-        return make_node(op, [source], [output], axes=[row])
-    return make_node(op, [source, to.constant("", f"row{row}", lambda: np.asarray([row], np.int64))], [output])
+def _with_row(to: ChannelsLastWriter, op: str, source: str, output: str, row: int = ROW) -> str:
+    """Add the Unsqueeze or Squeeze of a signal's unit row axis."""
+    return to.add(op, source, axes=[row], output=output, name=output)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
-from onnx import NodeProto
-from onnx.helper import make_node
 
 from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import FIRST, LAST, channels_last_axis, has_form
@@ -26,9 +24,7 @@ from onnxfuse.passes.layout.writer import (
     images,
     integer,
     integers,
-    like,
     many_outputs,
-    named,
     operand,
     spatial,
     stands_still,
@@ -61,8 +57,8 @@ def _pointwise(graph: Graph, node: Node) -> Form | None:
             return None
         reads.append(value)
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        return [like(node, [operand(to, v, whole) for v in node.inputs], [to.last(y)])]
+    def write(to: ChannelsLastWriter) -> None:
+        to.copy(node, [operand(to, v, whole) for v in node.inputs], output=to.last(y))
 
     return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads else None
 
@@ -84,13 +80,12 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
     if not np.isfinite(factor.astype(np.float64)).all():
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        inner = [to.fresh(f"{y}.{step}", channels_last_type(graph.type(y))) for step in ("centred", "scaled")]
-        return [
-            make_node(ops.Sub, [to.last(x), to.constant(mean, "mean", lambda: m.astype(element))], [inner[0]]),
-            make_node(ops.Mul, [inner[0], to.constant(scale, "factor", lambda: factor)], [inner[1]]),
-            make_node(ops.Add, [inner[1], to.constant(shift, "shift", lambda: b.astype(element))], [to.last(y)]),
-        ]
+    def write(to: ChannelsLastWriter) -> None:
+        type_ = channels_last_type(graph.type(y))
+        means = to.derived(mean, "mean", lambda: m.astype(element))
+        centred = to.add(ops.Sub, to.last(x), means, hint=f"{y}.centred", type_=type_)
+        scaled = to.add(ops.Mul, centred, to.derived(scale, "factor", lambda: factor), hint=f"{y}.scaled", type_=type_)
+        to.add(ops.Add, scaled, to.derived(shift, "shift", lambda: b.astype(element)), output=to.last(y))
 
     return Form((x,), (y,), write)
 
@@ -106,11 +101,9 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
         return None
     data, others = (node.inputs, ()) if node.op == ops.Concat else (node.inputs[:1], node.inputs[1:])
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        inputs = [*(whole_image(to, v) for v in data), *others]
-        return [
-            like(node, inputs, [to.last(o) if o else "" for o in node.outputs], axis=channels_last_axis(rank, axis))
-        ]
+    def write(to: ChannelsLastWriter) -> None:
+        inputs, made = [*(whole_image(to, v) for v in data), *others], [to.last(o) if o else "" for o in node.outputs]
+        to.copy(node, inputs, output=made, axis=channels_last_axis(rank, axis))
 
     reads = tuple(dict.fromkeys(v for v in data if not graph.is_constant(v)))
     return Form(reads, outputs, write) if reads else None
@@ -125,8 +118,8 @@ def _slice(graph: Graph, node: Node) -> Form | None:
         attributes = graph.attributes(node)
         axes = integers(attributes, "axes") or range(len(integers(attributes, "starts")))
 
-        def write_attributes(to: ChannelsLastWriter) -> list[NodeProto]:
-            return [like(node, [to.last(x)], [to.last(y)], axes=[channels_last_axis(rank, a) for a in axes])]
+        def write_attributes(to: ChannelsLastWriter) -> None:
+            to.copy(node, [to.last(x)], output=to.last(y), axes=[channels_last_axis(rank, a) for a in axes])
 
         return Form((x,), (y,), write_attributes)
     given = node.inputs[3] if len(node.inputs) > 3 else ""
@@ -134,10 +127,10 @@ def _slice(graph: Graph, node: Node) -> Form | None:
     if array is None:
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+    def write(to: ChannelsLastWriter) -> None:
         moved = np.asarray([channels_last_axis(rank, int(a)) for a in array.reshape(-1)], array.dtype)
-        axes = to.constant(given, f"nhwc{rank}", lambda: moved)
-        return [like(node, [to.last(x), *node.inputs[1:3], axes, *node.inputs[4:]], [to.last(y)])]
+        axes = to.derived(given, f"nhwc{rank}", lambda: moved)
+        to.copy(node, {0: to.last(x), 3: axes}, output=to.last(y))
 
     return Form((x,), (y,), write)
 
@@ -149,17 +142,17 @@ def _pad(graph: Graph, node: Node) -> Form | None:
     if graph.opset < 11:
         written = graph.attributes(node)["pads"]
 
-        def write_attribute(to: ChannelsLastWriter) -> list[NodeProto]:
-            return [like(node, [to.last(x)], [to.last(y)], pads=both_ends(np.asarray(written)).tolist())]
+        def write_attribute(to: ChannelsLastWriter) -> None:
+            to.copy(node, [to.last(x)], output=to.last(y), pads=both_ends(np.asarray(written)).tolist())
 
         return Form((x,), (y,), write_attribute)
     pads = node.inputs[1]
     if any(node.inputs[3:]) or graph.element_count(pads) not in (None, 8):
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        widths, before = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
-        return [*before, like(node, [to.last(x), widths, *node.inputs[2:]], [to.last(y)])]
+    def write(to: ChannelsLastWriter) -> None:
+        widths = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
+        to.copy(node, {0: to.last(x), 1: widths}, output=to.last(y))
 
     return Form((x,), (y,), write)
 
@@ -176,12 +169,9 @@ def _resize(graph: Graph, node: Node) -> Form | None:
     if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) or attributes.get("axes"):
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        inputs, before = [to.last(x), *node.inputs[1:]], []
-        for i in sizes:
-            inputs[i], gather = entries(to, node.inputs[i], LAST, f"{y}.sizes")
-            before += gather
-        return [*before, like(node, inputs, [to.last(y)])]
+    def write(to: ChannelsLastWriter) -> None:
+        moved = {i: entries(to, node.inputs[i], LAST, f"{y}.sizes") for i in sizes}
+        to.copy(node, {0: to.last(x), **moved}, output=to.last(y))
 
     return Form((x,), (y,), write)
 
@@ -220,12 +210,11 @@ def _reduce(graph: Graph, node: Node) -> Form | None:
     if not keep and rank == 3:
         turned_axes.add(1)
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
+    def write(to: ChannelsLastWriter) -> None:
         output = to.last(y) if keep else y
         moved = np.asarray(sorted(turned_axes), np.int64)
-        if as_input:
-            return [like(node, [to.last(x), to.constant(given, f"nhwc{rank}", lambda: moved)], [output])]
-        return [like(node, [to.last(x)], [output], axes=moved.tolist())]
+        axes = to.derived(given, f"nhwc{rank}", lambda: moved) if as_input else moved.tolist()
+        to.copy(node, [to.last(x)], output=output, axes=axes)
 
     return Form((x,), (y,) if keep else (), write)
 
@@ -250,8 +239,8 @@ def _flat(graph: Graph, node: Node) -> Form | None:
         if target is None or 0 in target.reshape(-1)[1:] or graph.attributes(node).get("allowzero"):
             return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        return [like(node, [to.last(x), *node.inputs[1:]], [y])]
+    def write(to: ChannelsLastWriter) -> None:
+        to.copy(node, {0: to.last(x)}, output=y)
 
     return Form((x,), (), write)
 
@@ -263,11 +252,8 @@ def _global_pool(graph: Graph, node: Node) -> Form | None:
         return None
     op, places = _GLOBAL[node.op], list(range(1, len(channels_last_type(graph.type(x)).shape or ()) - 1))
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        if "axes" in schema.moved(op, "", graph.opset):
-            return [named(make_node(op, [to.last(x)], [to.last(y)], axes=places, keepdims=1), node)]
-        axes = to.constant(y, "axes", lambda: np.asarray(places, np.int64))
-        return [named(make_node(op, [to.last(x), axes], [to.last(y)], keepdims=1), node)]
+    def write(to: ChannelsLastWriter) -> None:
+        to.add(op, to.last(x), axes=places, keepdims=1, output=to.last(y), name=node.proto.name)
 
     return Form((x,), (y,), write)
 
@@ -280,13 +266,10 @@ def _shape(graph: Graph, node: Node) -> Form | None:
     attributes = graph.attributes(node)
     wanted = FIRST[integer(attributes, "start", 0) : integer(attributes, "end", 4)]
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        extents = to.fresh(f"{y}.nhwc", ValueType(onnx.TensorProto.INT64, (4,)))
-        order = to.constant(y, "order", lambda: np.asarray(wanted, np.int64))
-        return [
-            make_node(ops.Shape, [to.last(x)], [extents]),
-            named(make_node(ops.Gather, [extents, order], [y], axis=0), node),
-        ]
+    def write(to: ChannelsLastWriter) -> None:
+        type_ = ValueType(onnx.TensorProto.INT64, (4,))
+        extents = to.add(ops.Shape, to.last(x), hint=f"{y}.nhwc", type_=type_)
+        to.add(ops.Gather, extents, indices=wanted, axis=0, output=y)
 
     return Form((x,), (), write)
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from operator import add, mul
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto
-from onnx.helper import make_node
 
 from onnxfuse import ops
 from onnxfuse.graph.channels import FIRST, LAST
@@ -28,10 +27,7 @@ from onnxfuse.passes.layout.writer import (
     ChannelsLastWriter,
     Form,
     channels_last_type,
-    inner,
     integers,
-    named,
-    transpose,
 )
 from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim, ValueType
@@ -99,10 +95,7 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
     if len(axes) == 3 and not layer.is_product:  # no onnxfuse kernel supports volumes
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        return _written(to, layer)
-
-    return Form((x,), (node.outputs[0],), write, saves=True)
+    return Form((x,), (node.outputs[0],), lambda to: _write(to, layer), saves=True)
 
 
 # ---- sizes
@@ -150,44 +143,42 @@ def ends(
 # ---- nodes
 
 
-def _written(to: ChannelsLastWriter, layer: _Layer) -> list[NodeProto]:
+def _write(to: ChannelsLastWriter, layer: _Layer) -> None:
     y, known, filters = layer.node.outputs[0], layer.known, layer.filters
-    blocks = to.fresh(f"{y}.blocks", layer.blocks)
-    nodes = _convolution(to, layer, blocks)
+    blocks = _convolution(to, layer, f"{y}.blocks")
     for b in (v for v in layer.node.inputs[2:] if v):
         numbers = to.graph.constant(b)
         assert numbers is not None, b
         pixels = prod(a.stride for a in layer.axes)
-        each = to.constant(b, f"each{pixels}", partial(np.tile, numbers, pixels))
-        biased = to.fresh(f"{y}.biased", layer.blocks)
-        nodes.append(make_node(ops.Add, [blocks, each], [biased]))
-        blocks = biased
+        each = to.derived(b, f"each{pixels}", partial(np.tile, numbers, pixels))
+        blocks = to.add(ops.Add, blocks, each, hint=f"{y}.biased", type_=layer.blocks)
     if not any(any(a.cut) for a in layer.axes):
-        return [*nodes, *_put(to, layer, blocks, to.last(y))]
+        _put(to, layer, blocks, to.last(y))
+        return
     size = (computed(mul, n, a.stride) for n, a in zip(known[1:], layer.axes, strict=True))
-    whole = to.fresh(f"{y}.whole", ValueType(layer.blocks.dtype, (known[0], *size, filters)))
-    return [*nodes, *_put(to, layer, blocks, whole), _cut(to, layer, whole)]
+    whole = to.value(f"{y}.whole", ValueType(layer.blocks.dtype, (known[0], *size, filters)))
+    _put(to, layer, blocks, whole)
+    # The pixels outside y.
+    starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
+    to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(1, len(starts) + 1)), output=to.last(y))
 
 
-def _convolution(to: ChannelsLastWriter, layer: _Layer, blocks: str) -> list[NodeProto]:
-    """Return the nodes that compute all blocks."""
+def _convolution(to: ChannelsLastWriter, layer: _Layer, hint: str) -> str:
+    """Compute all blocks."""
     (x, w), axes, (channels, *_) = layer.node.inputs[:2], layer.axes, layer.weight.shape
     packed = _packed(layer.weight, axes)
     kind = f"blocks{'x'.join(str(a.stride) for a in axes)}"
     if layer.is_product:
-        right = to.constant(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
-        return [named(make_node(ops.MatMul, [to.last(x), right], [blocks]), layer.node)]
+        right = to.derived(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
+        return to.add(ops.MatMul, to.last(x), right, hint=hint, type_=layer.blocks, name=layer.node.proto.name)
     dtype, (batch, *places) = layer.blocks.dtype, layer.known
-    right = to.constant(w, kind, lambda: packed)
-    first, kernel = inner(to, x), to.fresh(f"{w}.nchw", ValueType(dtype, (len(packed), channels, *packed.shape[1:-1])))
-    convolved = to.fresh(f"{blocks}.nchw", ValueType(dtype, (batch, len(packed), *places)))
-    pads = [a.pads[end] for end in (0, 1) for a in axes]
-    return [
-        transpose(to.last(x), first, FIRST),
-        transpose(right, kernel, FIRST),
-        named(make_node(ops.Conv, [first, kernel], [convolved], pads=pads), layer.node),
-        transpose(convolved, blocks, LAST),
-    ]
+    right, first = to.derived(w, kind, lambda: packed), to.first(x)
+    kernel_type = ValueType(dtype, (len(packed), channels, *packed.shape[1:-1]))
+    kernel = to.add(ops.Transpose, right, perm=FIRST, hint=f"{w}.nchw", type_=kernel_type)
+    pads, type_ = [a.pads[end] for end in (0, 1) for a in axes], ValueType(dtype, (batch, len(packed), *places))
+    name = layer.node.proto.name
+    convolved = to.add(ops.Conv, first, kernel, pads=pads, hint=f"{hint}.nchw", type_=type_, name=name)
+    return to.add(ops.Transpose, convolved, perm=LAST, hint=hint, type_=layer.blocks)
 
 
 def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
@@ -212,47 +203,28 @@ def _are_told(known: Sequence[Dim]) -> bool:
     return sum(not isinstance(n, int) for n in known) <= 1
 
 
-def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> list[NodeProto]:
-    """Return the nodes that interleave the pixels of blocks (depth to space)."""
+def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None:
+    """Interleave the pixels of blocks (depth to space)."""
     filters, (batch, *places), strides = layer.filters, layer.known, [a.stride for a in layer.axes]
     size, count = [computed(mul, n, s) for n, s in zip(places, strides, strict=True)], len(places)
 
-    def target(step: str, *extents: Dim) -> str:
-        numbers = np.asarray([n if isinstance(n, int) else -1 for n in extents], np.int64)
-        return to.constant(layer.node.outputs[0], step, lambda: numbers)
-
-    def made(step: str, *shape: Dim) -> str:
-        return to.fresh(f"{whole}.{step}", ValueType(layer.blocks.dtype, shape))
+    def add(step: str, extents: Sequence[Dim], op: str, source: str, **operands: Any) -> str:
+        type_ = ValueType(layer.blocks.dtype, tuple(extents))
+        return to.add(op, source, hint=f"{whole}.{step}", type_=type_, **operands)
 
     if _are_beside(layer.axes):
-        return [make_node(ops.Reshape, [blocks, target("pixels", *[0] * count, -1, filters)], [whole])]
+        to.add(ops.Reshape, blocks, shape=[*[0] * count, -1, filters], output=whole)
+        return
     if not _are_told(places):
-        first, put = made("first", batch, filters * prod(strides), *places), made("put", batch, filters, *size)
-        return [
-            transpose(blocks, first, FIRST),
-            make_node(ops.DepthToSpace, [first], [put], blocksize=strides[0]),
-            transpose(put, whole, LAST),
-        ]
+        first = add("first", (batch, filters * prod(strides), *places), ops.Transpose, blocks, perm=FIRST)
+        pixels = add("put", (batch, filters, *size), ops.DepthToSpace, first, blocksize=strides[0])
+        to.transpose(pixels, LAST, whole)
+        return
     # [n, h, w, a, b c] -> [n, h, a, w, b c] -> [n, h a, w b, c]
     *outer, last = strides
     run = last * filters
     axis_by_axis = [at for axis in range(1, count) for at in (axis, axis + count)]
-    apart = made("apart", batch, *places, *outer, run)
-    mixed = made("mixed", batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
-    return [
-        make_node(ops.Reshape, [blocks, target("apart", *[0] * (count + 1), *outer, run)], [apart]),
-        transpose(apart, mixed, (0, *axis_by_axis, count, 2 * count)),
-        make_node(ops.Reshape, [mixed, target("pixels", 0, *size, filters)], [whole]),
-    ]
-
-
-def _cut(to: ChannelsLastWriter, layer: _Layer, whole: str) -> NodeProto:
-    """Return the Slice that removes pixels outside y."""
-    y = layer.node.outputs[0]
-    starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
-    axes = list(range(1, len(starts) + 1))
-    if to.graph.opset < 10:
-        return make_node(ops.Slice, [whole], [to.last(y)], starts=starts, ends=ends, axes=axes)
-    told = {"starts": starts, "ends": ends, "axes": axes}
-    given = [to.constant(y, name, partial(np.asarray, numbers, np.int64)) for name, numbers in told.items()]
-    return make_node(ops.Slice, [whole, *given], [to.last(y)])
+    apart = add("apart", (batch, *places, *outer, run), ops.Reshape, blocks, shape=[*[0] * (count + 1), *outer, run])
+    interleaved = (batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
+    mixed = add("mixed", interleaved, ops.Transpose, apart, perm=[0, *axis_by_axis, count, 2 * count])
+    to.add(ops.Reshape, mixed, shape=[0, *(n if isinstance(n, int) else -1 for n in size), filters], output=whole)

@@ -7,12 +7,10 @@ pixel is removed, at the end.
 
 from operator import add
 
-import numpy as np
-import onnx
-
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.layout.subpixel import END, ends, subpixel
 from onnxfuse.passes.layout.writer import channels_last_type, integers
 from onnxfuse.shapes.extents import computed
@@ -22,8 +20,9 @@ SINCE = 10
 """First operator set in which Slice reads its starts and ends as inputs."""
 
 
+@graph_pass
 def symmetric_pads(graph: Graph) -> bool:
-    """Make the pads of every ConvTranspose without a subpixel form symmetric; return whether any were not."""
+    """Rewrites a ConvTranspose with asymmetric pads, which has no CUDA kernel, as a symmetric one and a Slice."""
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.ConvTranspose and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
@@ -57,19 +56,12 @@ def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
     image, known = node.outputs[0], graph.type(node.outputs[0])
     both = [min(pair) for pair in zip(first, last, strict=True)]
     cut = [(a - p, b - p) for a, b, p in zip(first, last, both, strict=True)]
-    whole = graph.fresh(f"{image}.whole")
+    type_ = None
     if known.shape is not None:
         places = (computed(add, n, a + b) for n, (a, b) in zip(known.shape[2:], cut, strict=True))
-        graph.types[whole] = ValueType(known.dtype, (*known.shape[:2], *places))
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    new.output[0] = whole
-    set_attribute(new, "pads", [*both, *both])
-    told = {
-        "starts": [a for a, _ in cut], "ends": [-b or END for _, b in cut], "axes": list(range(2, 2 + len(cut))),
-    }  # fmt: skip
-    names = [graph.fresh(f"{image}.{name}") for name in told]
-    for name, numbers in zip(names, told.values(), strict=True):
-        graph.add_constant(name, np.asarray(numbers, np.int64))
-    cutting = onnx.helper.make_node(ops.Slice, [whole, *names], [image], image)
-    graph.replace([node], [Node(new), Node(cutting)])
+        type_ = ValueType(known.dtype, (*known.shape[:2], *places))
+    to = Rewriter(graph, node)
+    whole = to.copy(node, hint=f"{image}.whole", type_=type_, pads=[*both, *both])
+    starts, ends = [a for a, _ in cut], [-b or END for _, b in cut]
+    to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(2, 2 + len(cut))), output=image)
+    to.finish()

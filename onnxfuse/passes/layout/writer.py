@@ -1,46 +1,63 @@
-"""Building blocks of channels-last forms: fresh names, constants, permuted operands."""
+"""Building blocks of channels-last forms: names, constants, permuted operands."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto
-from onnx.helper import make_attribute, make_node
 
 from onnxfuse import ops
-from onnxfuse.graph.channels import FIRST, LAST, channels_last_array, has_form, to_last, with_row
+from onnxfuse.graph.channels import LAST, channels_last_array, has_form, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model import schema
 from onnxfuse.shapes.types import Dim, ValueType
 
 
-class ChannelsLastWriter:
-    """Fresh names and constants for the channels-last form of a graph."""
+@dataclass
+class ChannelsLast:
+    """What the channels-last nodes of a graph share."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.names: dict[str, str] = {}
-        """Value -> the name of its channels-last form."""
-        self._constants: dict[tuple[str, str], str] = {}
+    graph: Graph
+    names: dict[str, str] = field(default_factory=dict)
+    """Value -> the name of its channels-last form."""
+    constants: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Constants derived from a value, by kind."""
+    operands: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """Constants of integers: axes, shapes, ranges."""
+
+
+class ChannelsLastWriter(Rewriter):
+    """Writes channels-last nodes in place of some of a graph."""
+
+    def __init__(self, shared: ChannelsLast, *old: Node) -> None:
+        super().__init__(shared.graph, *old, operands=shared.operands)
+        self.names, self._constants = shared.names, shared.constants
 
     def last(self, value: str) -> str:
         """Return the name of the channels-last form of a value."""
         if value not in self.names:
-            self.names[value] = self.fresh(f"{value}.nhwc", channels_last_type(self.graph.type(value)))
+            self.names[value] = self.value(f"{value}.nhwc", channels_last_type(self.graph.type(value)))
         return self.names[value]
 
-    def fresh(self, base: str, type_: ValueType) -> str:
-        """Return a new name for a value of this type."""
-        name = self.graph.fresh(base)
-        self.graph.types[name] = type_
-        return name
+    def first(self, value: str) -> str:
+        """Transpose the channels-last form of a value to channels first, a signal with its row axis."""
+        return self.transpose(self.last(value), to_first(self.graph.type(value).rank or 0), self.inner(value))
 
-    def constant(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
-        """Return the name of a constant derived from `value`; one per `kind`."""
+    def inner(self, value: str) -> str:
+        """Return a new name for a channels-first value between two Transposes, a signal with its row axis."""
+        type_ = self.graph.type(value)
+        shape = None if type_.shape is None else with_row(type_.shape, 1)
+        return self.value(f"{value}.nchw", ValueType(type_.dtype, shape))
+
+    def transpose(self, source: str, perm: Sequence[int], output: str) -> str:
+        """Transpose a value to `output`."""
+        return self.add(ops.Transpose, source, perm=list(perm), output=output)
+
+    def derived(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
+        """Return the name of a constant derived from `value`; one per `kind` in the graph."""
         if (value, kind) not in self._constants:
-            name = self.graph.fresh(f"{value}.{kind}")
-            self.graph.add_constant(name, array())
-            self._constants[value, kind] = name
+            self._constants[value, kind] = self.constant(f"{value}.{kind}", array())
         return self._constants[value, kind]
 
 
@@ -52,8 +69,8 @@ class Form:
     """Inputs that are read channels last."""
     makes: tuple[str, ...]
     """Outputs that are produced channels last; others keep their layout."""
-    write: Callable[[ChannelsLastWriter], list[NodeProto]]
-    """Returns the nodes, in topological order."""
+    write: Callable[[ChannelsLastWriter], object]
+    """Adds the nodes."""
     saves: bool = False
     """Inputs and outputs that the library transposes internally on each run if channels first."""
     inner: tuple[Node, ...] = ()
@@ -71,10 +88,6 @@ def channels_last_type(type_: ValueType) -> ValueType:
         return type_
     rows = with_row(shape, 1)
     return ValueType(type_.dtype, tuple(rows[a] for a in to_last(len(shape))))
-
-
-def transpose(value: str, output: str, perm: Sequence[int]) -> NodeProto:
-    return make_node(ops.Transpose, [value], [output], perm=list(perm))
 
 
 def read_twice(graph: Graph, node: Node) -> bool:
@@ -107,13 +120,6 @@ def many_outputs(node: Node) -> bool:
     return any(node.outputs[1:])
 
 
-def inner(to: ChannelsLastWriter, value: str) -> str:
-    """Return a fresh name for a channels-first value between two Transposes, a signal with its row axis."""
-    type_ = to.graph.type(value)
-    shape = None if type_.shape is None else with_row(type_.shape, 1)
-    return to.fresh(f"{value}.nchw", ValueType(type_.dtype, shape))
-
-
 def operand(to: ChannelsLastWriter, value: str, rank: int) -> str:
     """Return the channels-last form of an operand that broadcasts to this rank; constants are permuted offline."""
     if not value or to.graph.type(value).rank == 0 or to.graph.element_count(value) == 1:
@@ -122,13 +128,13 @@ def operand(to: ChannelsLastWriter, value: str, rank: int) -> str:
         return to.last(value)
     array = to.graph.constant(value)
     assert array is not None, value
-    return to.constant(value, f"nhwc{rank}" if rank != 4 else "nhwc", lambda: relaid(array, rank))
+    return to.derived(value, f"nhwc{rank}" if rank != 4 else "nhwc", lambda: relaid(array, rank))
 
 
 def whole_image(to: ChannelsLastWriter, value: str) -> str:
     """Return a full-shape image channels last, also if it is a weight."""
     array = to.graph.constant(value)
-    return to.last(value) if array is None else to.constant(value, "whole", lambda: channels_last_array(array))
+    return to.last(value) if array is None else to.derived(value, "whole", lambda: channels_last_array(array))
 
 
 def relaid(array: np.ndarray, rank: int) -> np.ndarray:
@@ -138,31 +144,17 @@ def relaid(array: np.ndarray, rank: int) -> np.ndarray:
     return np.ascontiguousarray(whole.reshape(whole.shape[first:]))
 
 
-def entries(to: ChannelsLastWriter, value: str, order: Sequence[int], base: str) -> tuple[str, list[NodeProto]]:
-    """Return a vector with permuted entries of another one, and the Gather that computes it, if needed."""
+def entries(to: ChannelsLastWriter, value: str, order: Sequence[int], hint: str) -> str:
+    """Return a vector with permuted entries of another one, gathered unless that is constant."""
     array = to.graph.constant(value)
     if array is not None:
-        return to.constant(value, "nhwc", lambda: array[list(order)]), []
-    name = to.fresh(base, to.graph.type(value))
-    indices = to.constant(value, "order", lambda: np.asarray(order, np.int64))
-    return name, [make_node(ops.Gather, [value, indices], [name], axis=0)]
+        return to.derived(value, "nhwc", lambda: array[list(order)])
+    indices = to.derived(value, "order", lambda: np.asarray(order, np.int64))
+    return to.add(ops.Gather, value, indices, axis=0, hint=hint, type_=to.graph.type(value))
 
 
 def both_ends(pads: np.ndarray) -> np.ndarray:
     return pads.reshape(2, 4)[:, LAST].reshape(-1)
-
-
-def named(new: NodeProto, node: Node) -> NodeProto:
-    new.name = node.proto.name
-    return new
-
-
-def like(node: Node, inputs: Sequence[str], outputs: Sequence[str], **changes: object) -> NodeProto:
-    """Return the same operator on other values; attributes that are None in `changes` are dropped."""
-    new = named(make_node(node.op, list(inputs), list(outputs)), node)
-    new.attribute.extend(a for a in node.proto.attribute if a.name not in changes)
-    new.attribute.extend(make_attribute(k, v) for k, v in changes.items() if v is not None)
-    return new
 
 
 def stands_still(shape: tuple[Dim, ...] | None) -> bool:
@@ -178,13 +170,9 @@ def between(graph: Graph, node: Node) -> Form | None:
     if not images(graph, x, y) or many_outputs(node) or (node.op == ops.AveragePool and dilated):
         return None
 
-    def write(to: ChannelsLastWriter) -> list[NodeProto]:
-        first, made = inner(to, x), inner(to, y)
-        dropped = {"dilations": None} if node.op == ops.AveragePool else {}
-        return [
-            transpose(to.last(x), first, FIRST),
-            like(node, [first, *node.inputs[1:]], [made], **dropped),
-            transpose(made, to.last(y), LAST),
-        ]
+    def write(to: ChannelsLastWriter) -> None:
+        dropped: dict[str, Any] = {"dilations": None} if node.op == ops.AveragePool else {}
+        made = to.copy(node, [to.first(x), *node.inputs[1:]], output=to.inner(y), **dropped)
+        to.transpose(made, LAST, to.last(y))
 
     return Form((x,), (y,), write, same_op=node.op != ops.AveragePool or "dilations" not in graph.attributes(node))

@@ -7,11 +7,13 @@ by an Expand. Masks that are added to scores, or select among them, broadcast to
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import onnx
+from onnx import NodeProto
 
 from onnxfuse import ops
-from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import everywhere
+from onnxfuse.graph.rewriter import Rewriter, copied
 from onnxfuse.shapes.extents import broadcast
 from onnxfuse.shapes.types import ValueType
 
@@ -19,12 +21,11 @@ DEPTH = 20
 """Maximum nodes to follow from a mask to its sources; exporters write a handful."""
 
 
+@graph_pass
 def shrink_masks(graph: Graph) -> bool:
-    """Replace masks by smaller ones that broadcast to the same, where the scores have their full shape.
+    """Replaces a mask that is equal for all queries by one row.
 
     `Add(s, Where(And(always, keep), 0, low))` -> `Add(s, Where(keep, 0, low))`: `keep` is a row, `always` a column.
-
-    Return whether any were replaced.
     """
     slim, changed = _Slim(graph), False
     for node in list(graph.nodes):
@@ -37,8 +38,11 @@ def shrink_masks(graph: Graph) -> bool:
             if small == value or not _keeps_shape(graph, small, value, others):
                 slim.discard()
                 continue
-            inputs = [small if i == position else v for i, v in enumerate(node.inputs)]
-            graph.replace([node], [*slim.made(small), _with_inputs(node, inputs, node.outputs)])
+            to = Rewriter(graph, node)
+            for new in slim.made(small):
+                to.append(new)
+            to.copy(node, {position: small})
+            to.finish()
             changed = True
             break
     return changed
@@ -70,7 +74,7 @@ class _Slim:
     graph: Graph
     known: dict[str, str] = field(default_factory=dict)
     """Memoized results: a value in the graph, or that no smaller one is known."""
-    waiting: dict[str, tuple[str, Node]] = field(default_factory=dict)
+    waiting: dict[str, tuple[str, NodeProto]] = field(default_factory=dict)
     """Nodes not yet inserted into the graph, by what they compute, with the value that each replaces."""
     pending: dict[str, str] = field(default_factory=dict)
     """The same by the values that they replace."""
@@ -103,7 +107,9 @@ class _Slim:
             return value
         name = self.graph.fresh(f"{value}.row")
         self.graph.types[name] = ValueType(self.graph.type(value).dtype, shape)
-        self.waiting[name] = value, _with_inputs(node, inputs, [name])
+        # ".row", with the number that makes it unique
+        row = node.proto.name + name.removeprefix(value) if node.proto.name else ""
+        self.waiting[name] = value, copied(node, inputs, [name], name=row)
         return name
 
     def discard(self) -> None:
@@ -111,14 +117,14 @@ class _Slim:
         self.waiting.clear()
         self.pending.clear()
 
-    def made(self, name: str) -> list[Node]:
+    def made(self, name: str) -> list[NodeProto]:
         """Return the pending nodes that `name` depends on, in order, and mark them as inserted."""
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, NodeProto] = {}
 
         def visit(name: str) -> None:
             if name in self.waiting and name not in nodes:
                 value, node = self.waiting[name]
-                for read in node.inputs:
+                for read in node.input:
                     visit(read)
                 nodes[name] = node
                 self.known[value] = name
@@ -126,16 +132,6 @@ class _Slim:
         visit(name)
         self.discard()
         return list(nodes.values())
-
-
-def _with_inputs(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> Node:
-    proto = onnx.NodeProto()
-    proto.CopyFrom(node.proto)
-    proto.input[:] = inputs
-    proto.output[:] = outputs
-    if proto.name and tuple(outputs) != node.outputs:
-        proto.name += outputs[0].removeprefix(node.outputs[0])  # ".row", with the number that makes it unique
-    return Node(proto)
 
 
 _MASKING: dict[str, tuple[int, ...]] = {ops.Add: (0, 1), ops.Where: (0,)}

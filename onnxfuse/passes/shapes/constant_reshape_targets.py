@@ -10,19 +10,18 @@ one form whichever exporter wrote it.
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import onnx
-
 from onnxfuse import ops
-from onnxfuse.graph.constant_folding import ask_extents, homes_of
+from onnxfuse.graph.constant_folding import homes_of, read_extents
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter, substitute
 from onnxfuse.shapes.extents import element_count
 from onnxfuse.shapes.types import Dim
 
 
+@graph_pass
 def constant_reshape_targets(graph: Graph) -> bool:
-    """Give every Reshape and Expand whose target follows from its types a constant target."""
+    """Replaces computed targets of Reshape and Expand by constants where the types tell them."""
     changed = False
     for node in list(graph.nodes):
         if node.op not in TARGETS or node.domain or len(node.inputs) != 2:
@@ -37,13 +36,14 @@ def constant_reshape_targets(graph: Graph) -> bool:
         if target is None:
             changed |= node.op == ops.Expand and _read_at_homes(graph, node, source, result)
             continue
-        retarget(graph, node, write_target(graph, node.outputs[0], target))  # a 0 in the new target copies
+        retarget(graph, node, target)  # a 0 in the new target copies
         changed = True
     return changed
 
 
+@graph_pass
 def bypass_shared_reshapes(graph: Graph) -> bool:
-    """Let a Reshape bypass a preceding Reshape that other operators read, too; return whether any did.
+    """Lets a Reshape of a shared Reshape read that one's input.
 
     The preceding one then serves only those. Chains of Reshapes alone stay: rules inspect which axes they merge.
     """
@@ -56,9 +56,9 @@ def bypass_shared_reshapes(graph: Graph) -> bool:
         target = None if source is None or result is None else reshaped(source, result)
         if target is None:
             continue
-        name = write_target(graph, node.outputs[0], target)
-        new = onnx.helper.make_node(ops.Reshape, [before.inputs[0], name], node.outputs, node.name)
-        graph.replace([node], [Node(new)])
+        to = Rewriter(graph, node)
+        to.add(ops.Reshape, before.inputs[0], shape=target, output=node.outputs)
+        to.finish()
         changed = True
     return changed
 
@@ -66,13 +66,6 @@ def bypass_shared_reshapes(graph: Graph) -> bool:
 def is_reshape(node: Node) -> bool:
     """Return whether a node is a Reshape, with any allowzero: its result follows from types."""
     return node.op == ops.Reshape and not node.domain
-
-
-def write_target(graph: Graph, result: str, target: Sequence[int]) -> str:
-    """Add a constant target for a Reshape to `result`, and return its name."""
-    name = graph.fresh(f"{result}.target")
-    graph.add_constant(name, np.asarray(target, np.int64))
-    return name
 
 
 def _plain(graph: Graph, node: Node) -> bool:
@@ -84,14 +77,10 @@ def _plain(graph: Graph, node: Node) -> bool:
     return True
 
 
-def retarget(graph: Graph, node: Node, target: str) -> None:
+def retarget(graph: Graph, node: Node, target: str | Sequence[int]) -> None:
     """Set the target of a Reshape or Expand, in which a 0 copies."""
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    new.input[1] = target
-    if node.written.get("allowzero"):
-        set_attribute(new, "allowzero", None)
-    graph.replace([node], [Node(new)])
+    changes = {"allowzero": None} if node.written.get("allowzero") else {}
+    substitute(graph, node, shape=target, **changes)
 
 
 def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
@@ -144,11 +133,9 @@ def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tu
     known = [p for p in places if p is not None]
     if len(known) < len(places) or not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
         return False
-    target = graph.fresh(f"{node.outputs[0]}.target")
-    expand = onnx.NodeProto()
-    expand.CopyFrom(node.proto)
-    expand.input[1] = target
-    graph.replace([node], [Node(n) for n in (*ask_extents(graph, known, target), expand)])
+    to = Rewriter(graph, node)
+    to.copy(node, {1: read_extents(to, known, f"{node.outputs[0]}.target")})
+    to.finish()
     return True
 
 

@@ -16,8 +16,10 @@ import onnx
 
 from onnxfuse import ops
 from onnxfuse.cuda import scaled_extent
-from onnxfuse.graph.constant_folding import ask_extents
+from onnxfuse.graph.constant_folding import read_extents
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 11
@@ -36,8 +38,9 @@ Numbers = np.ndarray | list[int | None]
 """Scales or sizes of a Resize; None for an extent of its own input."""
 
 
+@graph_pass
 def constant_resizes(graph: Graph) -> bool:
-    """Give every Resize constant sizes or scales where types determine them; return whether any changed."""
+    """Replaces computed sizes of a Resize by constant scales, or scales that round differently by sizes."""
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.Resize and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
@@ -119,32 +122,22 @@ def _next(scale: np.float32) -> np.float32:
 def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
     """Set the scales or sizes of a Resize."""
     image, result = node.inputs[0], node.outputs[0]
-    made = list[onnx.NodeProto]()
+    to = Rewriter(graph, node)
     if isinstance(numbers, list):
-        name, known = graph.fresh(f"{result}.sizes"), graph.type(result)
-        extents = zip(known.shape or (), numbers, strict=True)
+        known, extents = graph.type(result), zip(graph.type(result).shape or (), numbers, strict=True)
         graph.types[result] = ValueType(known.dtype, tuple(own if size is None else size for own, size in extents))
-        if None in numbers:
-            places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
-            made = ask_extents(graph, places, name)
-        else:
-            graph.add_constant(name, np.asarray(numbers, np.int64))
+        places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
+        sizes = read_extents(to, places, f"{result}.sizes") if None in numbers else numbers
+        to.copy(node, [*node.inputs[:2], _no_scales(node, to)], sizes=sizes)
     else:
-        name = graph.fresh(f"{result}.scales")
-        graph.add_constant(name, numbers)
-    new = onnx.NodeProto()
-    new.CopyFrom(node.proto)
-    del new.input[2:]
-    new.input.extend([_no_scales(graph, node), name] if isinstance(numbers, list) else [name])
-    graph.replace([node], [Node(n) for n in (*made, new)])
+        to.copy(node, node.inputs[:2], scales=numbers)
+    to.finish()
 
 
-def _no_scales(graph: Graph, node: Node) -> str:
+def _no_scales(node: Node, to: Rewriter) -> str:
     """Return the input for omitted scales: "", or a tensor without elements where the operator set requires one."""
-    if graph.opset >= OPTIONAL_SINCE:
+    if to.graph.opset >= OPTIONAL_SINCE:
         return ""
-    if graph.element_count(node.inputs[2]) == 0:
+    if to.graph.element_count(node.inputs[2]) == 0:
         return node.inputs[2]
-    name = graph.fresh(f"{node.outputs[0]}.scales")
-    graph.add_constant(name, np.empty(0, np.float32))
-    return name
+    return to.constant(f"{node.outputs[0]}.scales", np.empty(0, np.float32))

@@ -7,7 +7,6 @@ rule that requires equal batches of queries and keys is refused there. 0 states 
 
 from collections.abc import Mapping
 
-import numpy as np
 from onnx import ModelProto
 
 from onnxfuse import ops
@@ -43,9 +42,7 @@ def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
             continue
         axis = int((target.reshape(-1) == -1).argmax())
         if _is_kept(node, axis, graph.types) and not _is_kept(node, axis, computed):
-            name = graph.fresh(f"{node.outputs[0]}.target")
-            graph.add_constant(name, np.where(np.arange(target.size) == axis, 0, target))
-            retarget(graph, node, name)
+            retarget(graph, node, [0 if at == axis else int(n) for at, n in enumerate(target.reshape(-1))])
 
 
 def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:

@@ -6,7 +6,7 @@ n there, for every n but the greatest of its type.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ from onnxfuse.cuda import is_pointwise
 from onnxfuse.fusion.steps.pointwise import host_values
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
 from onnxfuse.ops import Trait, named
 from onnxfuse.ops.inputs import ELEMENTS
@@ -48,8 +50,9 @@ them all.
 """
 
 
+@graph_pass
 def device_scalars(graph: Graph) -> bool:
-    """Give each kernel the shape-derived scalars that it reads as data on the GPU; return whether any changed.
+    """Passes shape-derived scalars as launch arguments instead of copying them to the device.
 
     `y = Mul(x, n)` -> `y = Mul(x, Range(n, n + 1, 1))`. A scalar that depends on elements of a model input stays as it
     is: the replay of a CUDA graph would not see that input change. A model with If, Loop or Scan is never captured.
@@ -69,11 +72,15 @@ def _one_round(graph: Graph, there: dict[str, str]) -> bool:
     changed = False
     for node in list(graph.nodes):
         wanted = [v for i, v in enumerate(node.inputs) if v in numbers and _is_data(graph, node, i, host)]
-        drawing = _Drawing(graph, numbers, there, node)
+        to = Rewriter(graph, node)
+        drawing = _Drawing(to, numbers, there, node)
         names = {v: name for v in wanted if (name := drawing.of(v, FARTHEST)) is not None}
         if names:
-            graph.replace([node], [*drawing.new, _reading(node, names)])
+            to.copy(node, [names.get(v, v) for v in node.inputs])
+            to.finish()
             changed = True
+        else:
+            to.drop()
     return changed
 
 
@@ -140,13 +147,12 @@ def _is_argument(graph: Graph, value: str, host: frozenset[str]) -> bool:
 class _Drawing:
     """The nodes that compute on the GPU what `reader` reads."""
 
-    graph: Graph
+    to: Rewriter
     numbers: Collection[str]
     """CPU values that depend on shapes alone."""
     there: dict[str, str]
     """Scalars already on the GPU, and their names there."""
     reader: Node
-    new: list[Node] = field(default_factory=list)
     never: set[str] = field(default_factory=set)
     """Values that cannot be computed there."""
 
@@ -155,7 +161,7 @@ class _Drawing:
         known = self.there.get(value)
         if known is not None and self._is_before(known):
             return known
-        shape, dtype = self.graph.type(value).shape, self.graph.type(value).dtype
+        shape, dtype = self.to.graph.type(value).shape, self.to.graph.type(value).dtype
         if shape is None or value in self.never:
             return None
         is_integer = dtype in RANGED and all(n == 1 for n in shape)
@@ -163,54 +169,47 @@ class _Drawing:
         if made is None:
             self.never.add(value)
         else:
-            self.there[value], self.graph.types[made] = made, self.graph.type(value)
+            self.there[value], self.to.graph.types[made] = made, self.to.graph.type(value)
         return made
 
     def _is_before(self, name: str) -> bool:
-        producer = self.graph.producer(name)
-        return any(name in n.outputs for n in self.new) or (producer is not None and producer.order < self.reader.order)
+        producer = self.to.graph.producer(name)
+        before = producer is not None and producer.order < self.reader.order
+        return before or any(name in n.output for n in self.to.nodes)
 
     def _computed(self, value: str, left: int) -> str | None:
         """Compute a non-integer value on the GPU, such as a Cast or a square root, from integers there."""
-        graph, source = self.graph, self.graph.producer(value)
+        graph, source = self.to.graph, self.to.graph.producer(value)
         if source is None or not left or not _is_computed(graph, source):
             return None
         names = {v: self.of(v, left - 1) for v in _operands(source) if v in self.numbers}
         known = {v: name for v, name in names.items() if name is not None}
         if len(known) < len(names):
             return None
-        made = graph.fresh(f"{value}.on_gpu")
-        self.new.append(_reading(source, known, made))
-        return made
+        return self.to.copy(source, [known.get(v, v) for v in source.inputs], hint=f"{value}.on_gpu")
 
     def _drawn(self, value: str, dtype: int, rank: int) -> str:
         """Write an integer to the GPU with its original shape, `rank` axes of extent 1."""
-        graph, drawn = self.graph, self._in_list(_number(self.graph, value), dtype)
+        graph, drawn = self.to.graph, self._in_list(_number(self.to.graph, value), dtype)
         shape = _constant(graph, f"on_gpu.rank{rank}", np.ones(rank, np.int64)) if rank else self._scalar()
-        made = graph.fresh(f"{value}.on_gpu")
-        self.new.append(Node(onnx.helper.make_node(ops.Reshape, [drawn, shape], [made], made)))
-        return made
+        return self.to.add(ops.Reshape, drawn, shape, hint=f"{value}.on_gpu")
 
     def _in_list(self, number: str, dtype: int) -> str:
         """Write an integer to the GPU as a one-element list, shared by all its views."""
-        graph, name = self.graph, f"{number}.on_gpu"
+        to, graph, name = self.to, self.to.graph, f"{number}.on_gpu"
         known = self.there.get(f"{name}.drawn")
         if known is not None and self._is_before(known):
             return known
         one = _constant(graph, "on_gpu.one", np.asarray(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
-        start = number if graph.type(number).rank == 0 else graph.fresh(f"{name}.number")
-        limit, drawn = graph.fresh(f"{name}.next"), graph.fresh(f"{name}.drawn")
-        if start != number:
-            self.new.append(Node(onnx.helper.make_node(ops.Reshape, [number, self._scalar()], [start], start)))
-        self.new += [
-            Node(onnx.helper.make_node(ops.Add, [start, one], [limit], limit)),
-            Node(onnx.helper.make_node(ops.Range, [start, limit, one], [drawn], drawn)),
-        ]
+        if graph.type(number).rank != 0:
+            number = to.add(ops.Reshape, number, self._scalar(), hint=f"{name}.number")
+        limit = to.add(ops.Add, number, one, hint=f"{name}.next")
+        drawn = to.add(ops.Range, number, limit, one, hint=f"{name}.drawn")
         self.there[f"{name}.drawn"] = drawn
         return drawn
 
     def _scalar(self) -> str:
-        return _constant(self.graph, "on_gpu.scalar", np.zeros(0, np.int64))
+        return _constant(self.to.graph, "on_gpu.scalar", np.zeros(0, np.int64))
 
 
 def _number(graph: Graph, value: str) -> str:
@@ -242,16 +241,6 @@ def _is_computed(graph: Graph, node: Node) -> bool:
 def _operands(node: Node) -> tuple[str, ...]:
     """Return the inputs that a node running on the GPU reads there."""
     return node.inputs if is_pointwise(node.op, node.domain) or node.op == ops.Concat else node.inputs[:1]
-
-
-def _reading(node: Node, names: Mapping[str, str], made: str = "") -> Node:
-    """Return the node with inputs renamed by `names`, and its output named `made` if given."""
-    copied = onnx.NodeProto()
-    copied.CopyFrom(node.proto)
-    copied.input[:] = [names.get(v, v) for v in node.inputs]
-    if made:
-        copied.name, copied.output[0] = made, made
-    return Node(copied)
 
 
 def _constant(graph: Graph, name: str, array: npt.NDArray[Any]) -> str:

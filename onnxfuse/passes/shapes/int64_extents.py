@@ -10,7 +10,8 @@ import onnx
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.passes.rewriting.node_replacement import passing_on
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter, forward
 from onnxfuse.shapes.types import ValueType
 
 NARROW, WIDE = onnx.TensorProto.INT32, onnx.TensorProto.INT64
@@ -25,8 +26,9 @@ COUNTING: dict[str, int | None] = {
 """Operators of shape arithmetic, with the number of inputs that are extents; None for all."""
 
 
+@graph_pass
 def int64_extents(graph: Graph) -> bool:
-    """Let readers of extents cast to int32 use the int64 extents, and cast their results; return whether any changed.
+    """Removes casts of extents to int32 and back, as TensorFlow writes them.
 
     A Cast back to int64 then cancels.
     """
@@ -41,7 +43,7 @@ def _back(graph: Graph, node: Node) -> bool:
     source = _before_cast(graph, node.inputs[0]) if node.op == ops.Cast and node.written.get("to") == WIDE else None
     if source is None:
         return False
-    graph.replace([node], [passing_on(node, source)])
+    forward(graph, node, source)
     return True
 
 
@@ -54,22 +56,18 @@ def _computed(graph: Graph, node: Node) -> bool:
     constant = [graph.is_constant(v) and graph.type(v).dtype == NARROW for v in read]
     if not any(wide) or not all(w or c for w, c in zip(wide, constant, strict=True)):
         return False
-    new, result = onnx.NodeProto(), graph.fresh(f"{node.outputs[0]}.int64")
-    new.CopyFrom(node.proto)
-    for position, (value, source) in enumerate(zip(read, wide, strict=True)):
-        new.input[position] = source or _widened(graph, value)
-    new.output[0] = result
-    graph.types[result] = ValueType(WIDE, graph.type(node.outputs[0]).shape)
-    cast = onnx.helper.make_node(ops.Cast, [result], [node.outputs[0]], node.outputs[0], to=NARROW)
-    graph.replace([node], [Node(new), Node(cast)])
+    to, (output,) = Rewriter(graph, node), node.outputs
+    sources = {at: source or _widened(to, value) for at, (value, source) in enumerate(zip(read, wide, strict=True))}
+    result = to.copy(node, sources, hint=f"{output}.int64", type_=ValueType(WIDE, graph.type(output).shape))
+    to.add(ops.Cast, result, to=NARROW, output=output)
+    to.finish()
     return True
 
 
-def _widened(graph: Graph, value: str) -> str:
-    numbers, name = graph.constant(value), graph.fresh(f"{value}.int64")
+def _widened(to: Rewriter, value: str) -> str:
+    numbers = to.graph.constant(value)
     assert numbers is not None
-    graph.add_constant(name, numbers.astype(np.int64))
-    return name
+    return to.constant(f"{value}.int64", numbers.astype(np.int64))
 
 
 def _before_cast(graph: Graph, value: str) -> str | None:

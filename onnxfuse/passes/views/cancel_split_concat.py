@@ -7,12 +7,11 @@ concatenate both with all intermediate results.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onnx import NodeProto
-
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.passes.rewriting.node_replacement import replace_each
-from onnxfuse.passes.rewriting.slice_ranges import slice_range, split_at
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 
 
 @dataclass(frozen=True)
@@ -24,15 +23,16 @@ class _Part:
     end: int
 
 
+@graph_pass
 def cancel_split_concat(graph: Graph) -> bool:
-    """Let each Concat read the value that its adjacent inputs are slices of; return whether one did."""
-    return replace_each(graph, {ops.Concat: _joined})
+    """Replaces a Concat of adjacent parts of a value by the value."""
+    return rewrite_each(graph, {ops.Concat: _joined})
 
 
-def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
-    rank = graph.type(concat.outputs[0]).rank
+def _joined(concat: Node, to: Rewriter) -> bool:
+    graph, rank = to.graph, to.graph.type(concat.outputs[0]).rank
     if rank is None:
-        return None
+        return False
     axis = int(str(graph.attributes(concat)["axis"])) % rank
     inputs, left = list[str](), list(concat.inputs)
     while left:
@@ -40,15 +40,12 @@ def _joined(graph: Graph, concat: Node) -> list[NodeProto] | None:
         inputs.append(whole if many else left[0])
         del left[: max(many, 1)]
     if len(inputs) == len(concat.inputs):
-        return None
-    new = NodeProto()
-    new.CopyFrom(concat.proto)
-    del new.input[:]
-    new.input.extend(inputs)
+        return False
     if len(inputs) == 1:
-        new.op_type = ops.Identity
-        del new.attribute[:]
-    return [new]
+        to.replace(concat.outputs[0], inputs[0])
+    else:
+        to.copy(concat, inputs)
+    return True
 
 
 def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str]:

@@ -7,19 +7,20 @@ channel is such a view, too.
 
 from collections.abc import Sequence
 
-import onnx
-
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.shapes.types import ValueType
 
 CONVOLUTIONS = frozenset({ops.Conv, ops.ConvTranspose})
 
 
+@graph_pass
 def elementwise_before_view(graph: Graph) -> bool:
-    """Move each Reshape of a convolution's output below the elementwise nodes that are its only readers."""
+    """Moves elementwise nodes above a Reshape of a convolution's image."""
     changed = False
     for view in [n for n in graph.nodes if is_reshape(n)]:
         if view.order >= 0 and _of_a_convolution(graph, view):
@@ -80,19 +81,10 @@ def _fits_both(graph: Graph, value: str, view: Node) -> bool:
 
 def _swap(graph: Graph, view: Node, work: Sequence[Node], end: str) -> None:
     image = graph.type(view.inputs[0]).shape
-    names = {view.outputs[0]: view.inputs[0]}
+    names, to = {view.outputs[0]: view.inputs[0]}, Rewriter(graph, view, *work)
     for node in work:
-        value = node.outputs[0]
-        names[value] = graph.fresh(f"{value}.image")
-        graph.types[names[value]] = ValueType(graph.type(value).dtype, image)
-    nodes = []
-    for node in work:
-        proto = onnx.NodeProto()
-        proto.CopyFrom(node.proto)
-        proto.input[:] = [names.get(v, v) for v in node.inputs]
-        proto.output[0] = names[node.outputs[0]]
-        nodes.append(Node(proto))
-    last = onnx.NodeProto()
-    last.CopyFrom(view.proto)
-    last.input[0], last.output[0] = names[end], end
-    graph.replace([view, *work], [*nodes, Node(last)])
+        value, reads = node.outputs[0], [names.get(v, v) for v in node.inputs]
+        type_ = ValueType(graph.type(value).dtype, image)
+        names[value] = to.copy(node, reads, hint=f"{value}.image", type_=type_)
+    to.copy(view, {0: names[end]}, output=end)
+    to.finish()

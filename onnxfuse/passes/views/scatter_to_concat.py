@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
-from onnxfuse.passes.rewriting.node_replacement import Written, along_one, replace_each
+from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite_each
 from onnxfuse.shapes.types import Dim
 
-SINCE = 10
-"""First operator set in which Slice reads its starts and ends as inputs."""
 DEPTH = 20
 """Maximum nodes between indices and the Range that they derive from."""
 END = np.iinfo(np.int64).max
@@ -59,52 +58,55 @@ class _Span:
         return self.start == 0 and self.end == END
 
 
+@graph_pass
 def scatter_to_concat(graph: Graph) -> bool:
-    """Rewrite scatters into slices as Concats; return whether any were rewritten."""
-    return graph.opset >= SINCE and replace_each(graph, _WRITTEN)
+    """Rewrites ScatterND over a contiguous slice as Concat(before, update, after)."""
+    return rewrite_each(graph, _WRITTEN)
 
 
-def _by_tuples(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return the replacement of a ScatterND."""
-    data, indices, updates = node.inputs
+def _by_tuples(node: Node, to: Rewriter) -> bool:
+    """Rewrite a ScatterND."""
+    graph, (data, indices, updates) = to.graph, node.inputs
     shape, grid = graph.type(data).shape, (graph.type(indices).shape or (None,))[:-1]
     runs = _columns(graph, indices)
     if shape is None or runs is None or len(runs) > len(shape):
-        return None
+        return False
     along = [run.axis for run in runs if run.axis is not None]
     # Each axis of the grid corresponds to one of the value's, in the same order, or to none.
     if along != sorted(set(along)) or any(e != 1 for axis, e in enumerate(grid) if axis not in along):
-        return None
+        return False
     row = [e for e in shape[len(runs) :] if isinstance(e, int)]
     one = INDEX * len(runs) / max(int(np.prod(row)), 1) if len(row) == len(shape) - len(runs) else 0.0
     spans = _spans(graph, node, runs, one)
     if spans is None:
-        return None
+        return False
     idle = [axis for axis in range(len(grid)) if axis not in along]
     new = [axis for axis, run in enumerate(runs) if run.axis is None]
-    nodes = list[NodeProto]()
     if idle != new:
         for op, axis in [*((ops.Squeeze, a) for a in reversed(idle)), *((ops.Unsqueeze, a) for a in new)]:
-            more, (updates,) = along_one(graph, op, [updates], axis, f"{node.outputs[0]}.{op}_{axis}")
-            nodes += more
-    return [*nodes, *_between(graph, node, updates, spans)]
+            updates = to.add(op, updates, axes=[axis], hint=f"{node.outputs[0]}.{op.lower()}_{axis}")
+    _between(node, updates, spans, to)
+    return True
 
 
-def _by_elements(graph: Graph, node: Node) -> list[NodeProto] | None:
-    """Return the replacement of a ScatterElements."""
-    data, indices, updates = node.inputs
+def _by_elements(node: Node, to: Rewriter) -> bool:
+    """Rewrite a ScatterElements."""
+    graph, (data, indices, updates) = to.graph, node.inputs
     shape, written = graph.type(data).shape, graph.type(indices).shape
     run = _run(graph, indices, DEPTH)
     if not shape or written is None or run is None or len(written) != len(shape):
-        return None
+        return False
     axis = int(str(graph.attributes(node)["axis"])) % len(shape)
     if run.axis != axis and (run.axis is not None or written[axis] != 1):
-        return None
+        return False
     spans = _spans(graph, node, [run if a == axis else _Run(a, 0, e) for a, e in enumerate(written)], INDEX)
-    return None if spans is None else _between(graph, node, updates, spans)
+    if spans is None:
+        return False
+    _between(node, updates, spans, to)
+    return True
 
 
-_WRITTEN: dict[str, Written] = {ops.ScatterND: _by_tuples, ops.ScatterElements: _by_elements}
+_WRITTEN: dict[str, Rewrite] = {ops.ScatterND: _by_tuples, ops.ScatterElements: _by_elements}
 
 
 def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
@@ -145,30 +147,26 @@ def _pays(dtype: int, spans: Sequence[_Span], index: float) -> bool:
     return size <= share * (2 * size + index)
 
 
-def _between(graph: Graph, node: Node, updates: str, spans: Sequence[_Span]) -> list[NodeProto]:
-    """Return the nodes that concatenate `updates` with the unchanged parts, one axis at a time from the last."""
-    data, (output,), nodes, inner = node.inputs[0], node.outputs, list[NodeProto](), updates
+def _between(node: Node, updates: str, spans: Sequence[_Span], to: Rewriter) -> None:
+    """Concatenate `updates` with the unchanged parts, one axis at a time from the last."""
+    data, (output,), inner = node.inputs[0], node.outputs, updates
     partial = [axis for axis, span in enumerate(spans) if not span.whole]
     for axis in reversed(partial):
         span, inside = spans[axis], {a: spans[a] for a in partial if a < axis}
         parts = [inner]
         if span.start:
-            parts.insert(0, graph.fresh(f"{output}.before_{axis}"))
-            nodes.append(_slice(graph, data, {**inside, axis: replace(span, start=0, end=span.start)}, parts[0]))
+            before = {**inside, axis: replace(span, start=0, end=span.start)}
+            parts.insert(0, _slice(data, before, f"{output}.before_{axis}", to))
         if span.end != END:
-            parts.append(graph.fresh(f"{output}.behind_{axis}"))
-            nodes.append(_slice(graph, data, {**inside, axis: replace(span, start=span.end, end=END)}, parts[-1]))
-        inner = output if axis == partial[0] else graph.fresh(f"{output}.axis_{axis}")
-        nodes.append(helper.make_node(ops.Concat, parts, [inner], inner, axis=axis))
-    return nodes or [helper.make_node(ops.Identity, [updates], [output], output)]
+            behind = {**inside, axis: replace(span, start=span.end, end=END)}
+            parts.append(_slice(data, behind, f"{output}.behind_{axis}", to))
+        inner = to.add(ops.Concat, *parts, axis=axis, hint=f"{output}.axis_{axis}")
+    to.replace(output, inner)
 
 
-def _slice(graph: Graph, data: str, spans: dict[int, _Span], output: str) -> NodeProto:
-    numbers = {"starts": [s.start for s in spans.values()], "ends": [s.end for s in spans.values()], "axes": [*spans]}
-    names = [graph.fresh(f"{output}.{name}") for name in numbers]
-    for name, listed in zip(names, numbers.values(), strict=True):
-        graph.add_constant(name, np.asarray(listed, np.int64))
-    return helper.make_node(ops.Slice, [data, *names], [output], output)
+def _slice(data: str, spans: dict[int, _Span], hint: str, to: Rewriter) -> str:
+    starts, ends = [s.start for s in spans.values()], [s.end for s in spans.values()]
+    return to.add(ops.Slice, data, starts=starts, ends=ends, axes=[*spans], hint=hint)
 
 
 # ---- index ranges

@@ -4,17 +4,18 @@ torch exports `repeat_interleave` so, which decoders use to repeat keys and valu
 an Expand can read its input instead, and rules match that.
 """
 
-import onnx
-
 from onnxfuse import ops
-from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import substitute
 
 SINCE = 8
 """First operator set with Expand."""
 
 
+@graph_pass
 def tile_to_expand(graph: Graph) -> bool:
-    """Rewrite each Tile that repeats only unit axes, by constants, as an Expand; return whether one changed."""
+    """Rewrites a Tile that repeats only unit axes as an Expand."""
     changed = False
     for node in list(graph.nodes):
         if node.op != ops.Tile or node.domain or graph.opset < SINCE:
@@ -23,9 +24,6 @@ def tile_to_expand(graph: Graph) -> bool:
         if repeats is None or shape is None or len(shape) != repeats.size:
             continue
         if all(often == 1 or (often > 1 and extent == 1) for often, extent in zip(repeats, shape, strict=True)):
-            new = onnx.NodeProto()
-            new.CopyFrom(node.proto)
-            new.op_type = ops.Expand  # 1 keeps an extent in Expand's target, too
-            graph.replace([node], [Node(new)])
+            substitute(graph, node, op=ops.Expand)  # 1 keeps an extent in Expand's target, too
             changed = True
     return changed

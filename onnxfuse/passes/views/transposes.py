@@ -1,16 +1,16 @@
-"""Merge consecutive Transposes into one, or none, and move a Cast above a Transpose."""
-
-import onnx
+"""Merge consecutive Transposes into one, or none."""
 
 from onnxfuse import ops
 from onnxfuse.graph import channels
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.attributes import set_attribute
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import forward, substitute
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 
 
+@graph_pass
 def merge_transposes(graph: Graph) -> bool:
-    """Let a Transpose read the input of a preceding Transpose; return whether any did.
+    """Merges a Transpose of a Transpose into one, or none.
 
     The preceding one stays if it has other readers. A product that is the identity becomes an Identity; but an image
     transposed to channels last and back stays, as that is how the layout is expressed: the kernels around it absorb
@@ -28,13 +28,10 @@ def merge_transposes(graph: Graph) -> bool:
         same = order == sorted(order)
         if same and channels.is_nhwc_to_nchw(node) and not _is_viewed(graph, node):
             continue
-        new = onnx.NodeProto()
-        new.CopyFrom(node.proto)
-        new.input[0] = before.inputs[0]
-        set_attribute(new, "perm", None if same else order)
         if same:
-            new.op_type = ops.Identity
-        graph.replace([node], [Node(new)])
+            forward(graph, node, before.inputs[0])
+        else:
+            substitute(graph, node, [before.inputs[0]], perm=order)
         changed = True
     return changed
 
@@ -43,30 +40,6 @@ def _is_viewed(graph: Graph, node: Node) -> bool:
     """Return whether all readers of a node reshape its output, as heads of an attention are."""
     readers = graph.readers(node.outputs[0])
     return bool(readers) and not graph.is_output(node.outputs[0]) and all(map(is_reshape, readers))
-
-
-def cast_before_transpose(graph: Graph) -> bool:
-    """Move a Cast that is the only reader of a Transpose above it; return whether any moved.
-
-    The result of a product is then cast where it is computed, and the Transpose is the last node before its reader: the
-    heads of an attention, whose rotation some models compute in float32. Images between layouts stay as they are.
-    """
-    changed = False
-    for node in [n for n in graph.nodes if n.op == ops.Cast and not n.domain]:
-        before = graph.producer(node.inputs[0])
-        if before is None or not _turns(before) or graph.only_reader(node.inputs[0]) is not node:
-            continue
-        if channels.is_nhwc_to_nchw(before) or channels.is_nchw_to_nhwc(before):
-            continue
-        cast, turn = onnx.NodeProto(), onnx.NodeProto()
-        cast.CopyFrom(node.proto)
-        turn.CopyFrom(before.proto)
-        cast.input[0] = before.inputs[0]
-        cast.output[0] = turn.input[0] = graph.fresh(node.inputs[0])
-        turn.output[0] = node.outputs[0]
-        graph.replace([before, node], [Node(cast), Node(turn)])
-        changed = True
-    return changed
 
 
 def _turns(node: Node) -> bool:

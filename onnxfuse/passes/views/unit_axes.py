@@ -6,15 +6,12 @@ axes carry no information, as where an Einsum is written as a product: each lett
 axis of the other, unsqueezed, transposed and merged.
 """
 
-import numpy as np
-import onnx
-
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
-from onnxfuse.model.attributes import set_attribute
-from onnxfuse.passes.rewriting.node_replacement import passing_on
-from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped, write_target
+from onnxfuse.graph.rewriter import Rewriter, forward
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, is_unknown
 
@@ -32,8 +29,9 @@ PARTS = 100
 """Maximum values that a target is followed through."""
 
 
+@graph_pass
 def keep_unit_axes(graph: Graph) -> bool:
-    """Let readers of a Squeeze or Unsqueeze use an earlier value of the same shape; return whether any did.
+    """Keeps axes of extent 1 that are squeezed and unsqueezed again.
 
     Squeezes and Unsqueezes with other readers stay for those.
     """
@@ -41,7 +39,7 @@ def keep_unit_axes(graph: Graph) -> bool:
     for node in [n for n in graph.nodes if _is_single(n)]:
         source = _before(graph, node)
         if source is not None:
-            graph.replace([node], [passing_on(node, source)])
+            forward(graph, node, source)
             changed = True
     return changed
 
@@ -64,8 +62,9 @@ def _before(graph: Graph, node: Node) -> str | None:
     return found
 
 
+@graph_pass
 def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
-    """Merge Squeeze and Unsqueeze into adjacent Reshapes; return whether any changed.
+    """Merges Squeeze, Unsqueeze and Transposes of unit axes into the adjacent Reshape.
 
     # Unsqueeze -> Transpose -> Reshape: Transpose -> Reshape
     # Unsqueeze -> Reshape -> Squeeze: Reshape
@@ -73,17 +72,6 @@ def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
     changed = False
     for node in [n for n in graph.nodes if is_reshape(n)]:
         changed |= _turned_before(graph, node) or _joined(graph, node) or _split(graph, node)
-    return changed
-
-
-def redundant_reshape_elimination(graph: Graph) -> bool:
-    """Let readers of a Reshape to its input's own shape read that input; return whether any did."""
-    changed = False
-    for node in [n for n in graph.nodes if is_reshape(n)]:
-        shape = graph.type(node.inputs[0]).shape
-        if shape is not None and None not in shape and graph.type(node.outputs[0]).shape == shape:
-            graph.replace([node], [passing_on(node, node.inputs[0])])
-            changed = True
     return changed
 
 
@@ -100,26 +88,28 @@ def _turned_before(graph: Graph, reshape: Node) -> bool:
     left = [axis for axis in (axes[a] for a in order) if axis is not None]
     if not left:
         return False  # a scalar, which has no axes to transpose
-    value = graph.fresh(turn.outputs[0])
-    graph.types[value] = ValueType(known.dtype, tuple(known.shape[axis] for axis in left))
-    target = _target(graph, reshape, value)
+    type_ = ValueType(known.dtype, tuple(known.shape[axis] for axis in left))
+    target = _target(graph, reshape, type_.shape)
     if target is None:
         return False
-    new = onnx.NodeProto()
-    new.CopyFrom(turn.proto)
-    new.input[0], new.output[0] = single.inputs[0], value
-    set_attribute(new, "perm", left)
-    graph.replace([single, turn, reshape], [Node(new), _to(reshape, value, target, reshape.outputs[0])])
+    to = Rewriter(graph, single, turn, reshape)
+    value = to.copy(turn, single.inputs[:1], hint=turn.outputs[0], type_=type_, perm=left)
+    to.add(ops.Reshape, value, shape=target, output=reshape.outputs[0], name=reshape.proto.name)
+    to.finish()
     return True
 
 
 def _joined(graph: Graph, reshape: Node) -> bool:
     """Let a Reshape read the input of a preceding Squeeze or Unsqueeze."""
     single = _before_alone(graph, reshape)
-    target = None if single is None or not _is_single(single) else _target(graph, reshape, single.inputs[0])
-    if single is None or target is None:
+    if single is None or not _is_single(single):
         return False
-    graph.replace([single, reshape], [_to(reshape, single.inputs[0], target, reshape.outputs[0])])
+    target = _target(graph, reshape, graph.type(single.inputs[0]).shape)
+    if target is None:
+        return False
+    to = Rewriter(graph, single, reshape)
+    to.add(ops.Reshape, single.inputs[0], shape=target, output=reshape.outputs[0])
+    to.finish()
     return True
 
 
@@ -132,15 +122,15 @@ def _split(graph: Graph, reshape: Node) -> bool:
     before, after, axes = graph.type(source).shape, graph.type(result).shape, constant_axes(graph, single)
     if before is None or after is None or whole is None or axes is None or len(axes) != whole - len(after):
         return False
-    made, target = list[Node](), _constant(graph, before, after, result)
+    to, target = Rewriter(graph, reshape, single), reshaped(before, after)
+    if target is None and _may_copy(graph, reshape):
+        return False
+    shape: list[int] | str | None = target
     if target is None:
-        if _may_copy(graph, reshape):
-            return False
-        gone = {axis % whole for axis in axes}
-        left, target = graph.fresh(f"{result}.axes"), graph.fresh(f"{result}.target")
-        graph.add_constant(left, np.asarray([axis for axis in range(whole) if axis not in gone], np.int64))
-        made.append(Node(onnx.helper.make_node(ops.Gather, [reshape.inputs[1], left], [target], target, axis=0)))
-    graph.replace([reshape, single], [*made, _to(reshape, source, target, result)])
+        left = [axis for axis in range(whole) if axis not in {gone % whole for gone in axes}]
+        shape = to.add(ops.Gather, reshape.inputs[1], indices=left, axis=0, hint=f"{result}.target")
+    to.add(ops.Reshape, source, shape=shape, output=result, name=reshape.proto.name)
+    to.finish()
     return True
 
 
@@ -150,19 +140,13 @@ def _before_alone(graph: Graph, node: Node) -> Node | None:
     return maker if maker is not None and graph.only_reader(node.inputs[0]) is node else None
 
 
-def _target(graph: Graph, reshape: Node, source: str) -> str | None:
-    """Return the target with which a Reshape of `source` gives the same: a constant, or its existing computed one."""
-    before, after = graph.type(source).shape, graph.type(reshape.outputs[0]).shape
+def _target(graph: Graph, reshape: Node, before: tuple[Dim, ...] | None) -> list[int] | str | None:
+    """Return the target with which a Reshape of another value gives the same: a constant, or its computed one."""
+    after = graph.type(reshape.outputs[0]).shape
     if before is None or after is None:
         return None
-    computed = None if _may_copy(graph, reshape) else reshape.inputs[1]
-    return _constant(graph, before, after, reshape.outputs[0]) or computed
-
-
-def _constant(graph: Graph, before: tuple[Dim, ...], after: tuple[Dim, ...], result: str) -> str | None:
-    """Return the constant target of a Reshape from one shape to another, None if there is none."""
     target = reshaped(before, after)
-    return None if target is None else write_target(graph, result, target)
+    return reshape.inputs[1] if target is None and not _may_copy(graph, reshape) else target
 
 
 def _may_copy(graph: Graph, reshape: Node) -> bool:
@@ -179,7 +163,3 @@ def _may_copy(graph: Graph, reshape: Node) -> bool:
         elif node.op != ops.Shape:
             waiting += node.inputs[: COUNTED[node.op]]
     return bool(waiting)
-
-
-def _to(old: Node, source: str, target: str, result: str) -> Node:
-    return Node(onnx.helper.make_node(ops.Reshape, [source, target], [result], old.proto.name))

@@ -27,6 +27,7 @@ from onnxfuse.rules.pattern.expression import (
     Compare,
     ElementAccess,
     Extent,
+    ListLiteral,
     NumberLiteral,
     Tree,
     Word,
@@ -266,7 +267,9 @@ def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
         unknown = tree.left if left is None else tree.right[0]
         return Cause("mask" if of_mask else "unknown", str(unknown), wanted=str(tree))
     sides = zip((tree.left, *tree.right), (left, *right), strict=True)
-    seen = " and ".join(f"{s} is {_shown(v)}" for s, v in sides if not isinstance(s, NumberLiteral | Word))
+    seen = " and ".join(
+        f"{s} is {_shown(v)}" for s, v in sides if not isinstance(s, NumberLiteral | ListLiteral | Word)
+    )
     if isinstance(asked, Call) and asked.name == "dtype" and all(isinstance(side, Word) for side in tree.right):
         types = " or ".join(map(str, tree.right)) if tree.relation in ("in", "==") else ""
         return Cause("type", str(asked), seen, str(tree), of=types)
@@ -316,6 +319,8 @@ def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
     if isinstance(tree, Extent):
         extent: Values = TERMS["dim"].meaning(graph, match, tree.value, tree.index)
         return extent
+    if isinstance(tree, ListLiteral):
+        return tree.values
     if isinstance(tree, Call):
         arguments = [a if isinstance(a, str) else _number(a, graph, match) for a in tree.arguments]
         value: Values = None if None in arguments else TERMS[tree.name].meaning(graph, match, *arguments)

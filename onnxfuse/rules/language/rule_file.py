@@ -25,6 +25,9 @@ from onnxfuse.support.json_fields import shown
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
 
+FORMS = "forms"
+"""Category of the normal forms, which are passes of the pipeline."""
+
 FORMERLY = {
     "define": "a part is written [[part.NAME]], without `name`",
     "part": "a part is written [[part.NAME]], beside [fuse]",
@@ -103,7 +106,14 @@ def shipped_folder() -> Path:
 @cache
 def shipped_files() -> Mapping[str, Path]:
     """Return the files of the shipped rules, by rule name; their folders are categories."""
-    return {file.stem: file for file in sorted(shipped_folder().glob("*/*.toml"), key=lambda file: file.stem)}
+    files = (file for file in shipped_folder().glob("*/*.toml") if file.parent.name != FORMS)
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
+
+
+@cache
+def forms() -> Mapping[str, Rule]:
+    """Return the normal forms by name: rewrites that the pipeline applies as passes, whichever rules are chosen."""
+    return {file.stem: read(file, spellings=False) for file in sorted((shipped_folder() / FORMS).glob("*.toml"))}
 
 
 def replacing(rules: Iterable[Rule]) -> list[Rule]:

@@ -45,6 +45,16 @@ class NumberLiteral:
 
 
 @dataclass(frozen=True)
+class ListLiteral:
+    """Literal whole numbers in brackets, as an order of axes."""
+
+    values: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return str([*self.values])
+
+
+@dataclass(frozen=True)
 class Word:
     """A name on one side of a comparison: an element type, a symbolic extent, a string."""
 
@@ -129,7 +139,7 @@ class Combined:
         return self.text
 
 
-Tree = NumberLiteral | Word | Extent | Call | ElementAccess | Arithmetic | Compare | Combined
+Tree = NumberLiteral | ListLiteral | Word | Extent | Call | ElementAccess | Arithmetic | Compare | Combined
 
 
 NUMBERS = (NumberLiteral, Arithmetic)
@@ -301,6 +311,11 @@ def _side(tree: ast.expr) -> Tree:
         return Word(tree.id)
     if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
         return Word(tree.value)
+    if isinstance(tree, ast.List):
+        listed = [_value(one) for one in tree.elts]
+        whole = [n.value for n in listed if isinstance(n, NumberLiteral) and isinstance(n.value, int)]
+        if len(whole) == len(listed):
+            return ListLiteral(tuple(whole))
     return _value(tree)
 
 

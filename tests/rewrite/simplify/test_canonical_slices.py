@@ -2,10 +2,8 @@
 
 import pytest
 
-from onnxfuse.graph.graph import Graph
-from onnxfuse.passes.views.canonical_slices import canonical_slices
-from onnxfuse.shapes.inference import infer
-from tests.rewrite.small import assert_same_numbers, optimize, parse
+from onnxfuse.rules.rewriting.forms import normal_form
+from tests.rewrite.small import assert_same_numbers, graph_of, optimize, parse
 
 TEXT = """g (float[N,6,8] x STEPS_INPUT) => (float[N,P,Q] y)
 <int64[2] starts = {1,-6}, int64[2] ends = {5,8}, int64[2] axes = {1,2}, int64[2] steps = {STEPS}> {
@@ -29,9 +27,9 @@ def test_steps_of_1_are_left_out() -> None:
 @pytest.mark.parametrize("steps", ["1,2", "-1,1"])
 def test_other_steps_stay(steps: str) -> None:
     model = parse(text(steps))
-    assert not canonical_slices(Graph(model.graph, infer(model).graph, 17))
+    assert not normal_form("canonical_slices")(graph_of(model))
 
 
 def test_steps_that_are_not_known_stay() -> None:
     model = parse(TEXT.replace("STEPS_INPUT", ", int64[2] steps").replace(", int64[2] steps = {STEPS}", ""))
-    assert not canonical_slices(Graph(model.graph, infer(model).graph, 17))
+    assert not normal_form("canonical_slices")(graph_of(model))
