@@ -7,6 +7,7 @@ Division cancels common factors: a divisor is taken to be no zero.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,7 +54,16 @@ Terms = tuple[tuple[Monomial, int], ...]
 
 _atoms: weakref.WeakValueDictionary[tuple[Any, ...], Atom] = weakref.WeakValueDictionary()
 _sums: weakref.WeakValueDictionary[Terms, Int] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()
+
+
+def _unlock_in_child() -> None:
+    """Replace the lock in a forked process, where the thread that may hold it does not run."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 class Int:

@@ -2,9 +2,12 @@
 
 import copy
 import math
+import os
 import pickle
 import random
+import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -185,6 +188,21 @@ def test_a_copy_is_the_same_object() -> None:
     value = parsed("((h-2)//2+1)*min(9,s)")
     assert copy.deepcopy(value) is value
     assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_threads_and_forked_processes_share_the_objects() -> None:
+    """Two threads that make an integer at once get one object; a process forked meanwhile goes on."""
+    with ThreadPoolExecutor(8) as threads:
+        for n in range(50):
+            made = list(threads.map(lambda _, n=n: parsed.__wrapped__(f"(h+{n})//2*thread{n}"), range(16)))
+            assert len(set(map(id, made))) == 1
+        held = [threads.submit(parsed.__wrapped__, f"(h+{n})*busy{n}") for n in range(2000)]
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(int(str(parsed("forked + 1")) != "(forked+1)"))
+        assert os.waitpid(child, 0)[1] == 0
+        assert all(f.result() is not None for f in held)
 
 
 def test_what_grows_without_end_raises() -> None:
