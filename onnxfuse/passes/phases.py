@@ -39,6 +39,7 @@ from onnxfuse.passes.shapes.constant_reshape_targets import bypass_shared_reshap
 from onnxfuse.passes.shapes.constant_resizes import constant_resizes
 from onnxfuse.passes.shapes.declared_extents import keep_declared_extents
 from onnxfuse.passes.shapes.device_scalars import device_scalars
+from onnxfuse.passes.shapes.exact_pools import exact_pools
 from onnxfuse.passes.shapes.int64_extents import int64_extents
 from onnxfuse.passes.shapes.many_operands import split_many_operands
 from onnxfuse.passes.views.cancel_split_concat import cancel_split_concat
@@ -110,6 +111,8 @@ REWRITE = Phase(
              "Runtime moves Transposes through them.", explicit_axes),
         Pass("constant_resizes", "Replaces computed sizes of a Resize by constant scales, or scales that round "
              "differently by sizes.", constant_resizes),
+        Pass("exact_pools", "Gives pools explicit pads where ONNX's inference counts other windows than ONNX Runtime "
+             "computes.", exact_pools),
         Pass("canonical_slices", "Removes steps of 1 from Slices, the form that rules match.", canonical_slices),
         Pass("scatter_to_concat", "Rewrites ScatterND over a contiguous slice as Concat(before, update, after).",
              scatter_to_concat),
