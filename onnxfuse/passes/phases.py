@@ -41,6 +41,7 @@ from onnxfuse.passes.shapes import declared_extents
 from onnxfuse.passes.shapes.constant_reshape_targets import bypass_shared_reshapes, constant_reshape_targets
 from onnxfuse.passes.shapes.constant_resizes import constant_resizes
 from onnxfuse.passes.shapes.device_scalars import device_scalars
+from onnxfuse.passes.shapes.exact_pools import exact_pools
 from onnxfuse.passes.shapes.int64_extents import int64_extents
 from onnxfuse.passes.shapes.many_operands import split_many_operands
 from onnxfuse.passes.views.cancel_split_concat import cancel_split_concat
@@ -109,6 +110,7 @@ REWRITE = Phase(
         bypass_shared_reshapes,
         explicit_axes,
         constant_resizes,
+        exact_pools,
         normal_form("canonical_slices"),
         scatter_to_concat,
         cancel_split_concat,
