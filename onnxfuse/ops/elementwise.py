@@ -203,10 +203,10 @@ Greater = binary("Greater", scalar.greater, Trait.COMPARISON, Trait.FOLDABLE, fl
 GreaterOrEqual = binary("GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
 Less = binary("Less", scalar.less, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
 LessOrEqual = binary("LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0)
-And = binary("And", scalar.both, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
-Or = binary("Or", scalar.either, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
-Xor = binary("Xor", scalar.one_of, kinds=(Kind.BOOLEAN,), flops=0)
-Not = pointwise("Not", lambda node: scalar.negation(node.term(0)), Trait.FOLDABLE, flops=0)
+And = binary("And", scalar.logical_and, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
+Or = binary("Or", scalar.logical_or, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
+Xor = binary("Xor", scalar.logical_xor, kinds=(Kind.BOOLEAN,), flops=0)
+Not = pointwise("Not", lambda node: scalar.logical_not(node.term(0)), Trait.FOLDABLE, flops=0)
 BitwiseAnd = binary("BitwiseAnd", scalar.bit_and, kinds=(Kind.INTEGER,))
 BitwiseOr = binary("BitwiseOr", scalar.bit_or, kinds=(Kind.INTEGER,))
 BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,))
@@ -230,7 +230,7 @@ def _is_inf(node: Node) -> Scalar:
     ]
     if not wanted:
         raise node.refusal("that detects neither sign")
-    return wanted[0] if len(wanted) == 1 else scalar.either(*wanted)
+    return wanted[0] if len(wanted) == 1 else scalar.logical_or(*wanted)
 
 
 def _where(node: Node) -> Scalar:
