@@ -41,9 +41,10 @@ NUMPY: Mapping[Function, Callable[..., Any]] = {
     scalar.asinh: np.arcsinh, scalar.acosh: np.arccosh, scalar.atanh: np.arctanh,
     scalar.softplus: lambda x: np.logaddexp(x, 0), scalar.equal: np.equal, scalar.less: np.less,
     scalar.greater: np.greater, scalar.less_equal: np.less_equal, scalar.greater_equal: np.greater_equal,
-    scalar.is_nan: np.isnan, scalar.where: np.where, scalar.both: np.logical_and, scalar.either: np.logical_or,
-    scalar.one_of: np.logical_xor, scalar.negation: np.logical_not, scalar.bit_and: np.bitwise_and,
-    scalar.bit_or: np.bitwise_or, scalar.bit_xor: np.bitwise_xor, scalar.bit_not: np.invert,
+    scalar.is_nan: np.isnan, scalar.where: np.where, scalar.logical_and: np.logical_and,
+    scalar.logical_or: np.logical_or, scalar.logical_xor: np.logical_xor, scalar.logical_not: np.logical_not,
+    scalar.bit_and: np.bitwise_and, scalar.bit_or: np.bitwise_or,
+    scalar.bit_xor: np.bitwise_xor, scalar.bit_not: np.invert,
     scalar.shift_left: np.left_shift, scalar.shift_right: np.right_shift,
 }  # fmt: skip
 """Functions that have no formula."""

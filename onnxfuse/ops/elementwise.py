@@ -229,13 +229,13 @@ LessOrEqual = binary(
     "LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="GreaterOrEqual"
 )
 And = binary(
-    "And", scalar.both, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
+    "And", scalar.logical_and, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
 )
 Or = binary(
-    "Or", scalar.either, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
+    "Or", scalar.logical_or, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
 )
-Xor = binary("Xor", scalar.one_of, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION})
-Not = pointwise("Not", lambda node: scalar.negation(node.term(0)), Trait.FOLDABLE, flops=0, inputs={"X": CONDITION})
+Xor = binary("Xor", scalar.logical_xor, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION})
+Not = pointwise("Not", lambda node: scalar.logical_not(node.term(0)), Trait.FOLDABLE, flops=0, inputs={"X": CONDITION})
 BitwiseAnd = binary("BitwiseAnd", scalar.bit_and, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
 BitwiseOr = binary("BitwiseOr", scalar.bit_or, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
 BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
@@ -259,7 +259,7 @@ def _is_inf(node: Node) -> Scalar:
     ]
     if not wanted:
         raise node.refusal("that detects neither sign")
-    return wanted[0] if len(wanted) == 1 else scalar.either(*wanted)
+    return wanted[0] if len(wanted) == 1 else scalar.logical_or(*wanted)
 
 
 def _where(node: Node) -> Scalar:
