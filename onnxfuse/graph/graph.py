@@ -4,6 +4,7 @@ Protobuf messages are parsed once on load and written back once (`Graph.commit`)
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
@@ -102,6 +103,7 @@ class Graph:
         self.nodes: list[Node] = [Node(n) for n in proto.node]
         self.producers: dict[str, Node] = {}
         self._readers: dict[str, dict[Node, int]] = {}
+        self._names = Counter[str]()
         for index, node in enumerate(self.nodes):
             node.order = index * APART
             self._index(node)
@@ -277,6 +279,7 @@ class Graph:
             self._unindex(node)
             node.order = -1
         for node in new:
+            self._name(node)
             self._index(node)
         first = indices[-1]
         self.nodes[first:first] = placed = [*before, *new]
@@ -350,7 +353,15 @@ class Graph:
 
     # ---- index maintenance
 
+    def _name(self, node: Node) -> None:
+        """Name a node by its output if another node has its name: ONNX Runtime refuses two of one name."""
+        if node.proto.name and self._names[node.proto.name] > 0:
+            output = next((v for v in node.outputs if v), node.proto.name)
+            names = (output, *(f"{output}.{n}" for n in range(len(self.nodes))))
+            node.proto.name = next(n for n in names if self._names[n] <= 0)
+
     def _index(self, node: Node) -> None:
+        self._names[node.proto.name] += 1
         for value in node.outputs:
             if value:
                 self.producers[value] = node
@@ -359,6 +370,7 @@ class Graph:
             readers[node] = readers.get(node, 0) + 1
 
     def _unindex(self, node: Node) -> None:
+        self._names[node.proto.name] -= 1
         for value in node.outputs:
             if self.producers.get(value) is node:
                 del self.producers[value]

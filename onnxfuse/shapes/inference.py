@@ -41,11 +41,14 @@ def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
 
 def _inferred_once(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     standing = stand_ins.StandIns(light.graph, opset_of(light), sliced=sliced)
+    sloped = stand_ins.put_in_functions(light)
     try:
         inferred = infer_shapes(light, strict=True)
     except ContradictionError:
         inferred = lenient_inference.infer(light)
     standing.take_out(inferred.graph)
+    for number, function in sloped.items():
+        inferred.functions[number].CopyFrom(function)
     return inferred
 
 

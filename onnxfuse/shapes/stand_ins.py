@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onnx import GraphProto, NodeProto, TensorProto, defs, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 
 from onnxfuse import ops
 from onnxfuse.model.nested import bodies, captured, nodes_of
@@ -226,6 +226,19 @@ def _sloped(made: StandIns, node: NodeProto, _: Attributes) -> Iterator[NodeProt
     """A PRelu: ONNX gives it the shape of its input, ONNX Runtime the broadcast shape of both operands."""
     if made.opset >= BROADCASTS_SINCE:
         yield helper.make_node(ops.Mul, node.input, node.output)
+
+
+def put_in_functions(model: ModelProto) -> dict[int, FunctionProto]:
+    """Put products in place of PRelus in functions, and return these as they were, by their index."""
+    found = dict[int, FunctionProto]()
+    for number, function in enumerate(model.functions):
+        of_onnx = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), 0)
+        sloped = [n for n in function.node if n.op_type == ops.PRelu and not n.domain]
+        if sloped and of_onnx >= BROADCASTS_SINCE:
+            found[number] = FunctionProto.FromString(function.SerializeToString())
+            for node in sloped:
+                node.op_type = ops.Mul
+    return found
 
 
 def _known_as(op: str, inputs: int, *attributes: str) -> Entry:

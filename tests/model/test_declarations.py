@@ -6,6 +6,7 @@ import onnxruntime as ort
 import pytest
 
 from onnxfuse.shapes.types import type_of
+from onnxfuse.symbolic.parsing import parsed
 from tests.rewrite.small import optimize, parse
 
 POOL = """agraph (float[1,5,16] x) => (float[1,5,9] y) <float[1,5,9] p, float[1,5,9] q> {
@@ -42,5 +43,5 @@ def test_a_right_declaration_and_an_output_stay_as_they_are() -> None:
     """What contradicts nothing is not rewritten: names of extents are the exporter's."""
     text = """agraph (float[N,3] x) => (float[n1,3] y) <float[M,3] p> { p = Sin (x) y = Cos (p) }"""
     made, _ = optimize(parse(text), ())
-    assert _declared(made.graph) == {"p": ("M", 3)}
-    assert type_of(made.graph.output[0].type).shape == ("n1", 3)
+    assert _declared(made.graph) == {"p": (parsed("M"), 3)}
+    assert type_of(made.graph.output[0].type).shape == (parsed("n1"), 3)

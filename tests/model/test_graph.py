@@ -83,6 +83,19 @@ def test_a_place_takes_any_number_of_nodes() -> None:
     assert {n: n.order for n in away} == away
 
 
+def test_no_two_nodes_have_one_name() -> None:
+    """ONNX Runtime refuses them: a node that would have the name of another is called as its output."""
+    g = graph(CHAIN)
+    add, relu, neg = g.nodes[:3]
+    add.proto.name = neg.proto.name = ""
+    g.replace([relu], [Node(onnx.helper.make_node("Relu", ["a"], ["b"], "one"))])
+    g.replace([neg], [Node(onnx.helper.make_node("Neg", ["x"], ["c"], "one"))])
+    again = g.producer("b")
+    assert again is not None
+    g.replace([again], [Node(onnx.helper.make_node("Relu", ["a"], ["b"], "one"))])
+    assert [n.proto.name for n in g.nodes] == ["", "one", "c", "", ""]
+
+
 def test_a_fresh_name_is_the_first_that_is_free() -> None:
     """Also one that was taken and has gone; and to find the thousandth is not a thousand times the work."""
     g = graph(CHAIN)

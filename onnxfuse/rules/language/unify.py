@@ -6,7 +6,7 @@ from onnxfuse.graph.graph import Graph
 from onnxfuse.rules.language.vocabulary import Values, shape_of
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Match
-from onnxfuse.rules.pattern.expression import Extent, NumberLiteral, Tree
+from onnxfuse.rules.pattern.expression import Extent, Tree
 from onnxfuse.rules.pattern.shapes import Axis, ShapeLine
 from onnxfuse.shapes.types import Dim
 
@@ -39,5 +39,5 @@ def _cause(line: ShapeLine, axis: Axis, found: Dim, wanted: Values) -> Cause:
         return Cause("unknown", f"dim {axis.text} of {other.value}" if other else axis.text, wanted=str(line))
     if other and not axis.or_one:
         return Cause("extent", name, str(found), f"of {other.value} {wanted}")
-    one, equal = "1 or " * axis.or_one, "" if isinstance(axis.wanted, NumberLiteral) else f" = {wanted}"
+    one, equal = "1 or " * axis.or_one, "" if str(wanted) == axis.text else f" = {wanted}"
     return Cause("extent", name, str(found), f"expected {one}{axis.text}{equal}")

@@ -16,7 +16,7 @@ SCORES = 3
 """Index of the output that holds the scores."""
 
 
-class ReferenceAttention(OpRun):
+class Attention(OpRun):
     """softmax(cap(Q K^T) + mask) V; onnx's implementation returns capped scores where those of the product are
     requested."""
 
@@ -31,4 +31,4 @@ class ReferenceAttention(OpRun):
         return found
 
 
-OPERATORS: tuple[type[OpRun], ...] = (ReferenceAttention,)
+OPERATORS: tuple[type[OpRun], ...] = (Attention,)

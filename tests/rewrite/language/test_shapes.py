@@ -69,7 +69,7 @@ def test_shapes_that_fit(lines: dict[str, str]) -> None:
         ({"q": "... 32"}, "dim -1 of q is 64, expected 32 (q is 'a')"),
         ({"q": "_ H _ _", "k": "_ _ 4*H _"}, "dim 2 of k is 64, expected 4*H = 48 (k is 'b')"),
         ({"q": "_ H _ _", "k": "_ _ H|1 _"}, "dim H of k is 64, expected 1 or H = 12 (k is 'b')"),
-        ({"q": "N _ _ _", "k": "_ 2*N _ _"}, "2*N is not known; the rule wants k = [_ 2*N _ _]"),
+        ({"q": "N _ _ _", "k": "_ 2*N _ _"}, "dim 1 of k is 12, expected 2*N (k is 'b')"),
     ],
 )
 def test_what_does_not_fit_is_told(lines: dict[str, str], told: str) -> None:
