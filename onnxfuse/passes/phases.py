@@ -50,7 +50,7 @@ from onnxfuse.passes.views.scatter_to_concat import scatter_to_concat
 from onnxfuse.passes.views.tile_to_expand import tile_to_expand
 from onnxfuse.passes.views.transposes import merge_transposes
 from onnxfuse.passes.views.unit_axes import keep_unit_axes, merge_unit_axes_into_reshapes
-from onnxfuse.rules.rewriting.forms import normal_form
+from onnxfuse.rules.rewriting.normal_forms import normal_form
 
 
 @model_pass

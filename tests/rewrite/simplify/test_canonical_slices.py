@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.rules.rewriting.forms import normal_form
+from onnxfuse.rules.rewriting.normal_forms import normal_form
 from tests.rewrite.small import assert_same_numbers, graph_of, optimize, parse
 
 TEXT = """g (float[N,6,8] x STEPS_INPUT) => (float[N,P,Q] y)
