@@ -36,8 +36,6 @@ class Rewriter:
         """Those that a new node computes under a name of this rewriter's choice."""
         self._named = {output: n.proto.name for n in old for output in n.outputs if n.proto.name}
         """Names of the replaced nodes, by their outputs."""
-        self._used: set[str] = set()
-        """Names of the new nodes."""
         self._operands: dict[tuple[int, ...], str] = {} if operands is None else operands
         """Constants of integers that the new nodes share; given, those of several rewriters."""
 
@@ -113,7 +111,6 @@ class Rewriter:
     def append(self, proto: NodeProto) -> None:
         """Add a node that was written elsewhere: moved from another graph, or read from a rule."""
         self.nodes.append(proto)
-        self._used.add(proto.name)
 
     def replace(self, value: str, by: str) -> None:
         """Let `by` take the place of an output of a replaced node.
@@ -165,9 +162,11 @@ class Rewriter:
         return self.old[-1].outputs[0] if self.old else inputs[0]
 
     def _name(self, output: str) -> str:
-        """Return the name of a new node: that of the replaced node whose output it computes, if no other has it."""
-        name = self._named.get(output, output)
-        return output if name in self._used else name
+        """Return the name of a new node: that of the replaced node whose output it computes.
+
+        `Graph.replace` gives all but the first of one name others.
+        """
+        return self._named.get(output, output)
 
     def _as_of(
         self, op: str, domain: str, inputs: Sequence[str], operands: Mapping[str, Any], base: str

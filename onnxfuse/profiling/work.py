@@ -19,7 +19,7 @@ from onnxfuse.shapes.types import UNKNOWN
 VIEWS = named(Trait.VIEW) | {ops.Dropout}
 """Views: the same bytes under another shape, whose buffer ONNX Runtime passes on."""
 
-ON_HOST = frozenset({ops.Shape, ops.Size, ops.Constant})
+ON_HOST = named(Trait.READS_SHAPE) | {ops.Constant}
 """Computed without reading the data."""
 
 CONTROL = named(Trait.HAS_BODY)

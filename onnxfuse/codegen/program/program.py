@@ -142,8 +142,6 @@ class Attend:
 
 
 Value = Input | Constant | Apply | Reduce | Move | SlidingWindow | Contraction | Resample | Attend
-Core = SlidingWindow | Contraction | Resample | Attend
-"""Values beyond scalar work, reductions and moves."""
 
 
 @dataclass(frozen=True)

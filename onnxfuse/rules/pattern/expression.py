@@ -210,14 +210,6 @@ def calls(tree: Tree) -> Iterator[Call]:
             yield from calls(part)
 
 
-def comparisons(tree: Tree) -> Iterator[Compare]:
-    """Yield every comparison in `tree`."""
-    if isinstance(tree, Compare):
-        yield tree
-    for part in _inside(tree) if isinstance(tree, Combined) else ():
-        yield from comparisons(part)
-
-
 def _inside(tree: Tree) -> tuple[Tree, ...]:
     if isinstance(tree, Arithmetic):
         return (tree.left, tree.right)
