@@ -21,9 +21,9 @@ REWRITING = ("support", "ops", "model", "files", "shapes", "graph", "rules", "fu
 MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     "": {
         "support": "",
-        "ops": "",
-        "model": "support ops",
         "symbolic": "support",
+        "ops": "support symbolic",
+        "model": "support ops",
         "files": "support model",
         "codegen": "support ops symbolic model",
         "shapes": "support ops symbolic model files",
@@ -80,6 +80,9 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "region": "",
         "steps": "region",
         "undo": "region steps",
+    },
+    "ops": {
+        "shapes": "",
     },
     "passes": {
         "masks": "",

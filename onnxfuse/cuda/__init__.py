@@ -8,7 +8,7 @@ from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.codegen.operators.movement_ops import FREE, MOVEMENT
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
-from onnxfuse.codegen.program.window import CENTRES, scaled_extent
+from onnxfuse.codegen.program.window import CENTRES
 from onnxfuse.cuda.build.gpu import arch_of
 from onnxfuse.cuda.build.nvrtc import compile, compiles_for, is_compiled, load, load_image, portable, zeros
 from onnxfuse.cuda.dispatch.cost import LAUNCH
@@ -115,7 +115,6 @@ __all__ = [
     "pointwise_ops",
     "portable",
     "reads_library_form",
-    "scaled_extent",
     "stand_ins",
     "supports",
     "unplanned",

@@ -2,12 +2,19 @@
 
 from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.shapes import products, windows
 
-MatMul = Operator("MatMul", Trait.CONTRACTION, flops=flops.matmul)
-Gemm = Operator("Gemm", Trait.CONTRACTION, flops=flops.gemm)
-Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES, flops=flops.convolution)
-ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION, Trait.SLIDES, flops=flops.transposed_convolution)
-Einsum = Operator("Einsum", Trait.CONTRACTION, Trait.FOLDABLE, flops=flops.einsum)
+MatMul = Operator("MatMul", Trait.CONTRACTION, flops=flops.matmul, shape=products.matmul)
+Gemm = Operator("Gemm", Trait.CONTRACTION, flops=flops.gemm, shape=products.gemm)
+Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES, flops=flops.convolution, shape=windows.convolved(1))
+ConvTranspose = Operator(
+    "ConvTranspose",
+    Trait.CONTRACTION,
+    Trait.SLIDES,
+    flops=flops.transposed_convolution,
+    shape=windows.transposed_convolution,
+)
+Einsum = Operator("Einsum", Trait.CONTRACTION, Trait.FOLDABLE, flops=flops.einsum, shape=products.einsum)
 
 DeformConv = Operator("DeformConv", Trait.OPAQUE, Trait.SLIDES)
 Det = Operator("Det", Trait.OPAQUE)

@@ -7,6 +7,7 @@ from onnxfuse.ops import flops as count
 from onnxfuse.ops.inputs import Role
 from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
 from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
+from onnxfuse.ops.shapes.node import ShapeFunction, ValueFunction
 
 
 class Facts(TypedDict, total=False):
@@ -16,21 +17,16 @@ class Facts(TypedDict, total=False):
     inputs: Mapping[str, Role]
     moved: Mapping[str, int]
     mirrored: str
+    shape: ShapeFunction
+    value: ValueFunction
 
 
-def pointwise(
-    name: str,
-    meaning: Meaning,
-    *traits: Trait,
-    flops: int = 1,
-    shape: Trait = Trait.KEEPS_SHAPE,
-    **more: Unpack[Facts],
-) -> Operator:
-    """Return the entry of an operator that computes each element of the output from one of each input.
+def pointwise(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+    """Return the entry of an operator that computes each element of the output from that of its first input.
 
     `flops` is the number of operations for each of them.
     """
-    return Operator(name, shape, *traits, meaning=meaning, flops=count.per_output(flops), **more)
+    return Operator(name, Trait.KEEPS_SHAPE, *traits, meaning=meaning, flops=count.per_output(flops), **more)
 
 
 def unary(name: str, function: Function, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
@@ -40,7 +36,7 @@ def unary(name: str, function: Function, *traits: Trait, flops: int = 1, **more:
 
 def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
     """Return the entry of an elementwise operator of several inputs, which broadcast."""
-    return pointwise(name, meaning, *traits, flops=flops, shape=Trait.BROADCASTS, **more)
+    return Operator(name, Trait.BROADCASTS, *traits, meaning=meaning, flops=count.per_output(flops), **more)
 
 
 def binary(

@@ -1,19 +1,73 @@
 """Constants, ranges, shapes, random numbers, windows of signals."""
 
+import math
+
+import numpy as np
+from onnx import numpy_helper
+
 from onnxfuse.ops.families import moving
 from onnxfuse.ops.inputs import DATA, Axes, Count, Extents, IfPresent, Length, Offset, Whole
 from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.shapes.extents import UnknownError, is_symbolic, unknown
+from onnxfuse.ops.shapes.node import Dims, Elements, ShapeNode
+from onnxfuse.symbolic.integer import at_most
+
+
+def _filled(node: ShapeNode) -> Elements:
+    value = node.attribute("value")
+    fill = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value).reshape(-1)
+    if fill.dtype.kind != "i":
+        raise UnknownError("elements that are no integers")
+    return np.full(node.axes("input"), int(fill[0]), object)
+
+
+def _steps(node: ShapeNode) -> list[Dims]:
+    """Return the shape of a Range; the number of steps of 1 that is symbolic is taken to be at least 0."""
+    (start,), (limit,), (delta,) = (node.integers(name) for name in ("start", "limit", "delta"))
+    if not is_symbolic(start, limit, delta):
+        return [(max(0, -(-(limit - start) // delta)),)]
+    if is_symbolic(delta) or delta != 1:
+        return [(unknown(),)]
+    if is_symbolic(start) or start or not is_symbolic(limit):
+        return [(limit - start if at_most(start, limit) else unknown(),)]
+    return [(limit,)]
+
+
+def _extents(node: ShapeNode) -> Dims:
+    end = node.attribute("end")
+    return node.shape(0)[node.attribute("start", 0) : end]
+
 
 Constant = moving("Constant")
-ConstantOfShape = moving("ConstantOfShape", Trait.FOLDABLE, Trait.SHAPES_ON_CUDA, inputs={"input": Extents()})
+ConstantOfShape = moving(
+    "ConstantOfShape",
+    Trait.FOLDABLE,
+    Trait.SHAPES_ON_CUDA,
+    inputs={"input": Extents()},
+    shape=lambda node: [node.integers("input")],
+    value=_filled,
+)
 Range = moving(
     "Range",
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"start": Offset(0, 1), "limit": Offset(2, 4), "delta": Offset(1, 2)},
+    shape=_steps,
 )
-Shape = moving("Shape", Trait.FOLDABLE, Trait.READS_SHAPE)
-Size = moving("Size", Trait.FOLDABLE, Trait.READS_SHAPE)
+Shape = moving(
+    "Shape",
+    Trait.FOLDABLE,
+    Trait.READS_SHAPE,
+    shape=lambda node: [(len(_extents(node)),)],
+    value=lambda node: np.array(_extents(node), object),
+)
+Size = moving(
+    "Size",
+    Trait.FOLDABLE,
+    Trait.READS_SHAPE,
+    shape=lambda node: [()],
+    value=lambda node: np.array(math.prod(node.shape(0)), object),
+)
 
 EyeLike = moving("EyeLike", Trait.KEEPS_SHAPE)
 

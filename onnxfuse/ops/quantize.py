@@ -2,6 +2,7 @@
 
 from onnxfuse.ops.inputs import DATA, ZeroPoint, data
 from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.shapes import windows
 
 QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 DequantizeLinear = Operator(
@@ -16,7 +17,8 @@ QLinearConv = Operator(
     "QLinearConv",
     Trait.SLIDES,
     inputs=data("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"),
+    shape=windows.convolved(3),
 )
 QLinearMatMul = Operator("QLinearMatMul")
-ConvInteger = Operator("ConvInteger", Trait.SLIDES)
+ConvInteger = Operator("ConvInteger", Trait.SLIDES, shape=windows.convolved(1))
 MatMulInteger = Operator("MatMulInteger")

@@ -11,6 +11,7 @@ from onnxfuse.ops.flops import per_input
 from onnxfuse.ops.inputs import DATA, Axes, Index
 from onnxfuse.ops.registry import Operator, Over, Trait
 from onnxfuse.ops.scalar import Kind, Node, RowNode, S, Scalar
+from onnxfuse.ops.shapes.products import chosen
 
 _INPUTS = {"data": DATA, "axes": Axes("data")}
 
@@ -132,8 +133,8 @@ ReduceLogSum = reducing(
 ReduceLogSumExp = reducing(
     "ReduceLogSumExp", _log_sum_exp, kinds=(Kind.REAL,), flops=3, inputs=_INPUTS, moved={"axes": 18}
 )
-ArgMax = moving("ArgMax", Trait.REDUCTION, Trait.CHOOSES)
-ArgMin = moving("ArgMin", Trait.REDUCTION, Trait.CHOOSES)
+ArgMax = moving("ArgMax", Trait.REDUCTION, Trait.CHOOSES, shape=chosen)
+ArgMin = moving("ArgMin", Trait.REDUCTION, Trait.CHOOSES, shape=chosen)
 
 Softmax = Operator("Softmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX, rows=_softmax, flops=per_input(5))
 LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX, rows=_log_softmax, flops=per_input(6))

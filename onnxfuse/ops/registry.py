@@ -7,6 +7,9 @@ from types import ModuleType, SimpleNamespace
 from onnxfuse.ops.flops import Flops
 from onnxfuse.ops.inputs import Data, Role
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
+from onnxfuse.ops.shapes.extents import broadcast
+from onnxfuse.ops.shapes.node import Elements, ShapeFunction, ShapeNode, ValueFunction
+from onnxfuse.ops.shapes.products import reduction
 
 Meaning = Callable[[Node], Scalar]
 """Returns an element of a node's output from those of its inputs."""
@@ -93,6 +96,22 @@ IMPLIED: Mapping[Trait, Trait] = {
 }  # fmt: skip
 """The trait that a trait entails: a view keeps all elements."""
 
+SHAPES: Mapping[Trait, ShapeFunction] = {
+    Trait.KEEPS_SHAPE: lambda node: [node.shape(0)],
+    Trait.BROADCASTS: lambda node: [broadcast([node.shape(i) for i in range(len(node.shapes))])],
+    Trait.REDUCTION: reduction,
+}
+"""The shape function that a trait entails, of an entry that has none of its own."""
+
+
+def _viewed(shape: ShapeFunction) -> ValueFunction:
+    """Return the elements of a view in its shape."""
+
+    def value(node: ShapeNode) -> Elements:
+        return node.elements(0).reshape([*shape(node)[0]])
+
+    return value
+
 
 class Operator(str):
     """One operator of a domain: its name, as nodes have it, and what is known of it.
@@ -114,6 +133,10 @@ class Operator(str):
     """What an operator computes that reduces within rows; None for all others."""
     flops: Flops | None
     """Counts floating-point operations; None if nobody has said how."""
+    shape: ShapeFunction | None
+    """The outputs' shapes; None if nobody has said them."""
+    value: ValueFunction | None
+    """The elements of a small tensor of integers that the operator moves, selects or makes; None for all others."""
     mirrored: str
     """The operator that gives the same with exchanged operands, of a comparison; empty for others."""
 
@@ -128,6 +151,8 @@ class Operator(str):
         reduced: Reduced | None = None,
         rows: Rows | None = None,
         flops: Flops | None = None,
+        shape: ShapeFunction | None = None,
+        value: ValueFunction | None = None,
         mirrored: str = "",
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
@@ -138,6 +163,11 @@ class Operator(str):
         while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
             every |= more
         entry.traits = frozenset(every)
+        entry.shape = shape or next((SHAPES[t] for t in SHAPES if t in every), None)
+        if Trait.RESHAPE in every:
+            assert shape is not None, f"{name} has another shape"
+            value = _viewed(shape)
+        entry.value = value
         return entry
 
     def role(self, position: int) -> Role | None:

@@ -15,26 +15,32 @@ from onnxfuse.ops.inputs import (
     UnpooledShape,
 )
 from onnxfuse.ops.registry import Operator, Rows, Trait
+from onnxfuse.ops.shapes import windows
 
-MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window)
-AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window)
-LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window)
+MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
+AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
+LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
 
 
 def _global_pool(kind: str) -> Rows:
     return lambda node: (node.over(kind, node.real(0), 2, onward=True),)
 
 
-GlobalAveragePool = Operator("GlobalAveragePool", rows=_global_pool("mean"), flops=flops.per_input(1))
-GlobalMaxPool = Operator("GlobalMaxPool", rows=_global_pool("max"), flops=flops.per_input(1))
-GlobalLpPool = Operator("GlobalLpPool")
+GlobalAveragePool = Operator(
+    "GlobalAveragePool", rows=_global_pool("mean"), flops=flops.per_input(1), shape=windows.pooled_whole
+)
+GlobalMaxPool = Operator(
+    "GlobalMaxPool", rows=_global_pool("max"), flops=flops.per_input(1), shape=windows.pooled_whole
+)
+GlobalLpPool = Operator("GlobalLpPool", shape=windows.pooled_whole)
 MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
 Resize = Operator(
     "Resize",
     flops=flops.per_output(7),
     inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
+    shape=windows.resized,
 )
-Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9})
+Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9}, shape=windows.upsampled)
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)

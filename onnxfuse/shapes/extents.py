@@ -1,54 +1,38 @@
-"""Arithmetic on shapes whose extents may be unknown: broadcasting, numbers of elements, quotients of them."""
+"""Arithmetic on shapes whose extents may be unknown: broadcasting, numbers of elements."""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from onnxfuse.ops.shapes import extents
+from onnxfuse.ops.shapes.extents import is_known, unknown
 from onnxfuse.shapes.types import Dim, Shape
-from onnxfuse.symbolic.integer import exact_quotient, is_minimum_with
+from onnxfuse.symbolic.element_types import UnsupportedError
 
 T = TypeVar("T")
 
 
-def computed(compute: Callable[..., T], *extents: Dim) -> T | None:
+def computed(compute: Callable[..., T], *given: Dim) -> T | None:
     """Return what a function computes from extents, None if one of them is unknown."""
-    known = [e for e in extents if e is not None]
-    return compute(*known) if len(known) == len(extents) else None
+    known = [e for e in given if e is not None]
+    return compute(*known) if len(known) == len(given) else None
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the broadcast shape by numpy's rules, None for an extent that they do not determine."""
-    known = [s for s in shapes if s is not None]
+    """Return the broadcast shape by numpy's rules, None for an extent that they do not determine.
+
+    None, too, if a rank is unknown, or the shapes do not broadcast.
+    """
+    known: Any = [[unknown() if d is None else d for d in s] for s in shapes if s is not None]
     if len(known) != len(shapes) or not known:
         return None
-    rank = max(len(s) for s in known)
-    columns = zip(*((1,) * (rank - len(s)) + s for s in known), strict=True)
-    return tuple(_common(column) for column in columns)
-
-
-def _common(column: Sequence[Dim]) -> Dim:
-    """Return the broadcast extent by numpy's rules.
-
-    min(a, b) broadcast with a is a: 1 is repeated, and any other mismatch does not run.
-    """
-    wide = {d for d in column if d != 1}
-    wide -= {d for d in wide for other in wide if d is not None and other is not None and is_minimum_with(d, other)}
-    number = next((d for d in wide if isinstance(d, int)), None)
-    if number is not None:
-        return number
-    return 1 if not wide else next(iter(wide)) if len(wide) == 1 else None
+    try:
+        return tuple(d if is_known(d) else None for d in extents.broadcast(known))
+    except UnsupportedError:
+        return None
 
 
 def element_count(shape: Sequence[Dim]) -> Dim:
     """Return the product of extents, None if one is unknown."""
     known = [d for d in shape if d is not None]
     return math.prod(known) if len(known) == len(shape) else None
-
-
-def quotient(source: Shape, divisor: Sequence[Dim]) -> Dim:
-    """Return the extent that a -1 in a Reshape target stands for, None if the division is not exact.
-
-    quotient(("b", "s", 64), ("b", "s", 16)) = 4
-    """
-    above, below = (element_count(source) if source is not None else None), element_count(divisor)
-    return None if above is None or below is None else exact_quotient(above, below)

@@ -1,204 +1,176 @@
-"""Shape functions of operators: output shapes from input shapes, with symbolic extents propagated like integers."""
+"""Shapes and small tensors of integers that a node gives, by its operator's entry, from what is known of its inputs.
 
+What is not known is an extent with a name of its own while a shape function runs, and None before and after.
+"""
+
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
 
+import numpy as np
 from onnx import NodeProto
 
 from onnxfuse import ops
-from onnxfuse.ops import Trait, named
-from onnxfuse.shapes import image_shapes
-from onnxfuse.shapes.extents import broadcast, computed, element_count, quotient
+from onnxfuse.ops import Operator, Trait
+from onnxfuse.ops.shapes.extents import UnknownError, is_known, unknown
+from onnxfuse.ops.shapes.node import Dims, Elements
+from onnxfuse.shapes.scalar_values import Whole, WholeNode
 from onnxfuse.shapes.types import Dim, Shape
-from onnxfuse.shapes.value_facts import ValueFacts, attribute, integer
-from onnxfuse.symbolic.integer import IntLike, at_most, bounds, exact_quotient, smallest
+from onnxfuse.shapes.value_facts import LIMIT, Ratio, ValueFacts, attribute
+from onnxfuse.symbolic.element_types import UnsupportedError
 
-KEEPS = named(Trait.KEEPS_SHAPE)
-"""Operators whose first output has the shape of the first input."""
+T = TypeVar("T")
 
-BROADCASTS = named(Trait.BROADCASTS)
+INCONSISTENT = (
+    UnsupportedError, IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError, StopIteration
+)  # fmt: skip
+"""Exceptions for a node with inconsistent inputs: nothing is known of its results. Such a node cannot run; in a dead
+branch it need not."""
+
+
+@dataclass(frozen=True)
+class KnownNode:
+    """A node, and what is known of its inputs: a `ShapeNode`."""
+
+    known: ValueFacts
+    proto: NodeProto
+    entry: Operator
+
+    @property
+    def opset(self) -> int:
+        return self.known.opset
+
+    @property
+    def outputs(self) -> int:
+        return len(self.proto.output)
+
+    @cached_property
+    def shapes(self) -> Sequence[Dims | None]:
+        """Shapes of the inputs, None for an absent one or an unknown rank."""
+        found = (
+            self.known.shapes.get(v) if (n := self.known.numbers.get(v)) is None else n.shape for v in self.proto.input
+        )
+        return [None if shape is None else tuple(map(_named, shape)) for shape in found]
+
+    def shape(self, position: int) -> Dims:
+        """Return the shape of an input."""
+        found = self.shapes[position]
+        if found is None:
+            raise UnknownError(f"the shape of input {position}")
+        return found
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute."""
+        return attribute(self.proto, name, default)
+
+    def is_present(self, position: int) -> bool:
+        """Return whether the node has an input."""
+        return len(self.proto.input) > position and self.proto.input[position] != ""
+
+    def has(self, name: str) -> bool:
+        """Return whether the node has an input, or the attribute that became that input."""
+        return self.attribute(name) is not None or self.is_present(self.entry.position(name))
+
+    def integers(self, name: str, count: int | None = None) -> Dims:
+        """Return the elements of an input of integers, flattened, or the attribute that became that input."""
+        given = self.attribute(name)
+        if given is not None:
+            return tuple(np.ravel(given).tolist())
+        position = self.entry.position(name)
+        found = self.known.numbers.get(self.proto.input[position])
+        if found is not None:
+            return tuple(map(_named, found.reshape(-1).tolist()))
+        length = self.shapes[position] if count is None else (count,)
+        if length is None or len(length) != 1 or not isinstance(length[0], int) or length[0] > LIMIT:
+            raise UnknownError(name)
+        return tuple(unknown() for _ in range(length[0]))
+
+    def axes(self, name: str) -> tuple[int, ...]:
+        """Return the same, all of them plain integers."""
+        found = self.integers(name)
+        whole = [n for n in found if isinstance(n, int)]
+        if len(whole) < len(found):
+            raise UnknownError(name)
+        return tuple(whole)
+
+    def reals(self, name: str) -> Sequence[float]:
+        """Return the elements of a constant input, or the attribute that became that input."""
+        given = self.attribute(name)
+        if given is None:
+            given = self.known.constants.get(self.proto.input[self.entry.position(name)])
+        if given is None:
+            raise UnknownError(name)
+        return [float(x) for x in np.ravel(given)]
+
+    def elements(self, position: int) -> Elements:
+        """Return the elements of an input."""
+        found = self.known.numbers.get(self.proto.input[position])
+        if found is None:
+            raise UnknownError(f"the elements of input {position}")
+        return found
 
 
 def shapes_of(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
-    """Return a node's output shapes, None for an unknown one; empty for operators not handled here.
+    """Return a node's output shapes, None for an unknown one; empty where nothing is known."""
+    entry = ops.operator(node.op_type, node.domain)
+    if entry is None or entry.shape is None:
+        return []
+    found = _told(entry.shape, KnownNode(known, node, entry)) or ()
+    return [tuple(map(_unnamed, shape)) for shape in found]
 
-    Raises IndexError, ValueError, TypeError or ZeroDivisionError for a node with inconsistent inputs.
+
+def elements_of(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> tuple[Elements, bool] | None:
+    """Return the elements of a node's only output, and whether they are floats; None if unknown, or many.
+
+    `shapes` are those of the outputs.
     """
-    if node.domain not in ("", "ai.onnx"):
-        return []
-    shapes = [known.shapes.get(v) for v in node.input]
-    if node.op_type in KEEPS:
-        return shapes[:1]
-    if node.op_type in BROADCASTS:
-        return [broadcast(shapes)]
-    shape_of = _SHAPES.get(node.op_type)
-    return [] if shape_of is None else shape_of(known, node, shapes)
+    entry, shape = ops.operator(node.op_type, node.domain), _few(shapes)
+    if entry is None or shape is None:
+        return None
+    if Trait.READS_SHAPE not in entry.traits and all(known.numbers.get(v) is None for v in node.input):
+        return None
+    found = _told(_whole, KnownNode(known, node, entry))
+    if found is None:
+        return None
+    elements = np.asarray(np.frompyfunc(_unnamed, 1, 1)(found.array), object)
+    return elements.reshape(shape), found.floats
 
 
-def _transpose(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    shape, perm = shapes[0], attribute(node, "perm")
-    if shape is None:
-        return []
-    return [tuple(shape[i] for i in perm) if isinstance(perm, list) else shape[::-1]]
+def _few(shapes: Sequence[Shape]) -> list[int] | None:
+    """Return the shape of an only output of few elements."""
+    (only, *more) = shapes or (None,)
+    whole = [d for d in only or () if isinstance(d, int)]
+    return whole if only is not None and not more and len(whole) == len(only) and math.prod(whole) <= LIMIT else None
 
 
-def _matmul(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    a, b = shapes
-    if a is None or b is None or len(a) < 2 or len(b) < 2:
-        return []
-    batch = broadcast([a[:-2], b[:-2]])
-    return [] if batch is None else [(*batch, a[-2], b[-1])]
+def _told(function: Callable[[KnownNode], T], node: KnownNode) -> T | None:
+    """Return what a function of an entry tells of a node, None if nothing."""
+    try:
+        return function(node)
+    except (UnknownError, *INCONSISTENT):
+        return None
 
 
-def _gemm(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    a, b = shapes[:2]
-    if a is None or b is None:
-        return []
-    return [(a[1 if attribute(node, "transA", 0) else 0], b[0 if attribute(node, "transB", 0) else 1])]
+def _named(extent: Dim) -> Any:
+    return unknown() if extent is None else extent
 
 
-def _reshape(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    source, target = shapes[0], known.vector(node, 1)
-    if target is None:
-        return []
-    copies = not attribute(node, "allowzero", 0)
-    whole: list[Dim] = []
-    for axis, extent in enumerate(target):
-        copied = copies and extent == 0
-        whole.append((source[axis] if source is not None and axis < len(source) else None) if copied else extent)
-    if -1 in whole:
-        rest = [d for d in whole if d != -1]
-        whole[whole.index(-1)] = quotient(source, rest)
-    return [tuple(whole)]
+def _unnamed(extent: Any) -> Any:
+    return extent if extent is None or isinstance(extent, Ratio) or is_known(extent) else None
 
 
-def _flatten(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    if shapes[0] is None:
-        return []
-    axis = integer(node, "axis", 1)
-    return [(element_count(shapes[0][:axis]), element_count(shapes[0][axis:]))]
-
-
-def _unsqueeze(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    if shapes[0] is None:
-        return []
-    written = attribute(node, "axes")
-    axes = written if isinstance(written, list) else known.ints(node, 1)
-    if axes is None:
-        return []
-    rank = len(shapes[0]) + len(axes)
-    at = {a % rank for a in axes}
-    rest = iter(shapes[0])
-    return [tuple(1 if i in at else next(rest) for i in range(rank))]
-
-
-def _squeeze(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    axes = None if shapes[0] is None else known.axes(node, 1, len(shapes[0]))
-    if shapes[0] is None or axes is None:
-        return []
-    return [tuple(d for i, d in enumerate(shapes[0]) if i not in axes)]
-
-
-def _split(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    if shapes[0] is None:
-        return []
-    axis = integer(node, "axis", 0) % len(shapes[0])
-    written = attribute(node, "split")
-    sizes = written if isinstance(written, list) else known.vector(node, 1)
-    count = len(node.output)
-    if sizes is None and len(node.input) < 2:
-        sizes = [computed(exact_quotient, shapes[0][axis], count)] * count
-    parts = sizes if sizes is not None and len(sizes) == count else [None] * count
-    return [tuple(part if i == axis else d for i, d in enumerate(shapes[0])) for part in parts]
-
-
-def _slice(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    axes = known.ints(node, 3)
-    if shapes[0] is None or axes is None:
-        return []
-    cut = {a % len(shapes[0]) for a in axes}
-    first = _first(known, node)
-    return [tuple(computed(_shortened, d, first) if i in cut else d for i, d in enumerate(shapes[0]))]
-
-
-def _first(known: ValueFacts, node: NodeProto) -> Dim:
-    """Return the length of a Slice of one axis that starts at the first element, if the axis is long enough."""
-    start, end = known.vector(node, 1), known.vector(node, 2)
-    step = known.vector(node, 4) if len(node.input) > 4 else (1,)
-    return end[0] if end is not None and len(end) == 1 and start == (0,) and step == (1,) else None
-
-
-def _shortened(extent: IntLike, end: IntLike) -> Dim:
-    """Return the length of the part before `end`, None if that counts from the end."""
-    return smallest(extent, end) if bounds(end)[1] >= 0 else None
-
-
-def _concat(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    parts = [s for s in shapes if s is not None]
-    if not parts:
-        return []
-    axis = integer(node, "axis", 0) % len(parts[0])
-    whole = computed(lambda *extents: sum(extents), *(s[axis] for s in parts)) if len(parts) == len(shapes) else None
-    return [tuple(whole if i == axis else d for i, d in enumerate(parts[0]))]
-
-
-def _reduce(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    axes = None if shapes[0] is None else known.axes(node, 1, len(shapes[0]))
-    if shapes[0] is None or axes is None:
-        return []
-    keep = attribute(node, "keepdims", 1) == 1  # as in ONNX Runtime and in ONNX's inference
-    return [tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes)]
-
-
-def _pooled(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    return [] if shapes[0] is None else [(*shapes[0][:2], *(1 for _ in shapes[0][2:]))]
-
-
-def _range(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    start, limit, delta = (known.vector(node, n) for n in range(3))
-    if start is None or limit is None or delta != (1,):
-        return []
-    return [(computed(_steps, *start, *limit),)]
-
-
-def _steps(start: IntLike, limit: IntLike) -> Dim:
-    """Return the number of integers from `start` up to `limit`; one that is symbolic is taken to be at least 0."""
-    if start == 0 and not isinstance(limit, int):
-        return limit
-    return limit - start if at_most(start, limit) else None
-
-
-def _gather(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    data, indices = shapes
-    if data is None or indices is None:
-        return []
-    axis = integer(node, "axis", 0) % max(len(data), 1)
-    return [(*data[:axis], *indices, *data[axis + 1 :])]
-
-
-def _filled(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    return [known.vector(node, 0)]
-
-
-def _expand(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    return [broadcast([shapes[0], known.vector(node, 1)])]
-
-
-def _tile(known: ValueFacts, node: NodeProto, shapes: list[Shape]) -> list[Shape]:
-    shape, repeats = shapes[0], known.vector(node, 1)
-    if shape is None or repeats is None:
-        return []
-    return [tuple(computed(lambda extent, count: extent * count, *both) for both in zip(shape, repeats, strict=True))]
-
-
-_SHAPES: dict[str, Callable[[ValueFacts, NodeProto, list[Shape]], list[Shape]]] = {
-    ops.Transpose: _transpose, ops.MatMul: _matmul, ops.Gemm: _gemm, ops.Reshape: _reshape, ops.Flatten: _flatten,
-    ops.Unsqueeze: _unsqueeze, ops.Squeeze: _squeeze, ops.Split: _split, ops.Slice: _slice, ops.Concat: _concat,
-    ops.GlobalAveragePool: _pooled, ops.GlobalMaxPool: _pooled,
-    ops.Gather: _gather, ops.ConstantOfShape: _filled, ops.Expand: _expand, ops.Tile: _tile,
-    ops.ReduceMean: _reduce, ops.ReduceSum: _reduce, ops.ReduceMax: _reduce, ops.Range: _range,
-    ops.Conv: image_shapes.sliding, ops.ConvInteger: image_shapes.sliding, ops.QLinearConv: image_shapes.sliding,
-    ops.MaxPool: image_shapes.sliding, ops.AveragePool: image_shapes.sliding, ops.LpPool: image_shapes.sliding,
-    ops.ConvTranspose: image_shapes.spreading, ops.Pad: image_shapes.padded, ops.Resize: image_shapes.resized,
-    ops.Upsample: image_shapes.resized, ops.DepthToSpace: image_shapes.from_blocks,
-    ops.SpaceToDepth: image_shapes.to_blocks,
-}  # fmt: skip
+def _whole(node: KnownNode) -> Whole:
+    entry, reals = node.entry, [v in node.known.reals for v in node.proto.input]
+    if entry.value is not None:
+        return Whole(entry.value(node), any(reals) and Trait.READS_SHAPE not in entry.traits)
+    asked = WholeNode(node, reals)
+    if entry.meaning is not None:
+        found = entry.meaning(asked)
+    elif entry.reduced is not None:
+        found = entry.reduced(asked, asked.over)
+    else:
+        raise UnknownError(f"what {entry} computes")
+    assert isinstance(found, Whole)
+    return found

@@ -14,8 +14,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.shapes.onnx_inference import infer_node
-from onnxfuse.shapes.output_shapes import shapes_of
-from onnxfuse.shapes.shape_numbers import element_values, is_real
+from onnxfuse.shapes.output_shapes import elements_of, shapes_of
 from onnxfuse.shapes.stand_ins import misjudged
 from onnxfuse.shapes.types import (
     INVENTED,
@@ -168,22 +167,17 @@ _INTEGERS = (TensorProto.INT64, TensorProto.INT32)
 
 
 def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
-    """Return the output shapes, and record integer elements; nothing for a node with inconsistent inputs.
-
-    ONNX's inference reports nothing there, either. Such a node cannot run; in a dead branch it need not.
-    """
+    """Return the output shapes, and record integer elements."""
     if node.op_type == ops.Constant:
         known.hold(node)
         return []
-    try:
-        shapes = [_bounded(shape) for shape in shapes_of(known, node)]
-        if len(node.output) == 1 and node.output[0]:
-            known.numbers[node.output[0]] = _followed(element_values(known, node))
-            if known.numbers[node.output[0]] is not None and is_real(known, node):
-                known.reals.add(node.output[0])
-    except (IndexError, ValueError, TypeError, OverflowError, ZeroDivisionError, StopIteration):
-        return []
-    return shapes
+    shapes = shapes_of(known, node)
+    elements = elements_of(known, node, shapes)
+    if elements is not None and node.output[0]:
+        known.numbers[node.output[0]] = numbers = _followed(elements[0])
+        if numbers is not None and elements[1]:
+            known.reals.add(node.output[0])
+    return [_bounded(shape) for shape in shapes]
 
 
 def _bounded(dims: Shape) -> Shape:

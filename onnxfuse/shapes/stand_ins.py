@@ -13,7 +13,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from onnxfuse import ops
 from onnxfuse.model.nested import bodies, captured, nodes_of
 from onnxfuse.ops import ENTRIES, Trait
-from onnxfuse.shapes.image_windows import POOLS, pool_windows
+from onnxfuse.ops.shapes.windows import pool_windows, pooled
 
 PREFIX = "onnxfuse.stand_in."
 """Name prefix of values that exist only during type inference."""
@@ -120,9 +120,12 @@ class StandIns:
         return list(entry(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute}))
 
 
+_POOLS = frozenset(str(e) for e in ops.with_traits(Trait.SLIDES) if e.shape is pooled)
+
+
 def misjudged(node: NodeProto, opset: int) -> bool:
     """Return whether ONNX's inference may report another shape for a standard node than ONNX Runtime computes."""
-    if node.op_type in POOLS:
+    if node.op_type in _POOLS:
         known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         return any(window.told_otherwise(opset) for window in pool_windows(known))
     return node.op_type == ops.PRelu or (node.op_type == ops.Slice and opset == KEEPS_NAMES)
@@ -371,7 +374,7 @@ _KEEPS: Sequence[tuple[str, str]] = (
 
 _ENTRIES: dict[tuple[str, str], Entry] = {
     **dict.fromkeys(_KEEPS, _same((0, 0))),
-    **dict.fromkeys([("", op) for op in POOLS], _pooled),
+    **dict.fromkeys([("", op) for op in _POOLS], _pooled),
     ("", ops.PRelu): _sloped,
     ("", ops.Slice): _sliced,
     ("com.microsoft", ops.SkipLayerNormalization): _same((0, 0), (3, 0)),

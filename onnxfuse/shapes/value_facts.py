@@ -8,14 +8,9 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, numpy_helper
 
+from onnxfuse.ops.shapes.node import Elements
 from onnxfuse.shapes.types import Shape
 from onnxfuse.symbolic.integer import IntLike
-
-Elements = npt.NDArray[Any]
-"""The elements of a tensor of whole numbers, as `Dim`: integers and symbolic extents, None for an unknown one.
-
-A quotient of floating-point numbers may be a `Ratio`.
-"""
 
 
 @dataclass(frozen=True)
@@ -74,29 +69,7 @@ class ValueFacts:
                 array = np.asarray(onnx.helper.get_attribute_value(written), np.int64)
                 self.remember(node.output[0], numpy_helper.from_array(array))
 
-    def vector(self, node: NodeProto, index: int) -> Shape:
-        """Return the integers of a node's input, flattened; None if unknown."""
-        found = self.numbers.get(node.input[index]) if len(node.input) > index else None
-        return None if found is None else tuple(found.reshape(-1).tolist())
-
-    def ints(self, node: NodeProto, index: int) -> list[int] | None:
-        """Return the integers of a node's input if all are known."""
-        found = self.vector(node, index)
-        whole = [d for d in found or () if isinstance(d, int)]
-        return whole if found is not None and len(whole) == len(found) else None
-
-    def axes(self, node: NodeProto, index: int, rank: int) -> list[int] | None:
-        """Return the non-negative axes from an attribute, or from an input in later operator sets; None if absent."""
-        written = attribute(node, "axes")
-        axes = list(written) if isinstance(written, list) else self.ints(node, index)
-        return None if axes is None else [a % rank for a in axes]
-
 
 def attribute(node: NodeProto, name: str, default: object = None) -> Any:
     """Return the value of a node's attribute."""
     return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
-
-
-def integer(node: NodeProto, name: str, default: int) -> int:
-    """Return an integer attribute's value. Raises TypeError, ValueError if it is not one."""
-    return int(attribute(node, name, default))

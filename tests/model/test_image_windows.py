@@ -10,10 +10,11 @@ import pytest
 from onnx import TensorProto, defs, helper
 
 import onnxfuse
-from onnxfuse.shapes.image_windows import POOLS
+from onnxfuse import ops
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
 
+POOLS = (ops.MaxPool, ops.AveragePool, ops.LpPool)
 LENGTHS = (4, 5, 7, 8)
 PADDED = ("VALID", "SAME_UPPER", "SAME_LOWER", [0, 0], [1, 0], [0, 1], [1, 1])
 

@@ -25,7 +25,8 @@ from onnxfuse.codegen.program.movement import (
     Transposed,
     View,
 )
-from onnxfuse.codegen.program.movement_shapes import axis_of, margins, moved, parted, permutation, sliced
+from onnxfuse.ops.shapes.extents import axis_of
+from onnxfuse.ops.shapes.moved import permutation
 from onnxfuse.symbolic.branching import deciding, remembered
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -60,7 +61,7 @@ def shape(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
 
 def _moved(how: Movement, shapes: tuple[Shape, ...]) -> Shape:
     with deciding():
-        return moved(how, shapes)
+        return how.shape(shapes)
 
 
 def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
@@ -95,7 +96,7 @@ def pieces(how: Movement, space: Space, at: tuple[Index, ...], shapes: tuple[Sha
 @pieces.register(Transposed)
 def _(how: Transposed, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
     rank = len(shapes[0])
-    inverse = {a: d for d, a in enumerate(permutation(how, rank))}
+    inverse = {a: d for d, a in enumerate(permutation(how.perm, rank))}
     return (Piece(0, tuple(at[inverse[d]] for d in range(rank))),)
 
 
@@ -115,7 +116,7 @@ def _(how: Sliced, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...
     for cut in how.cuts:
         axis = axis_of(cut.axis, len(of))
         with deciding():
-            start, _ = sliced(cut, of[axis])
+            start, _ = cut.part(of)
         places[axis] = places[axis] * cut.step + start
     return (Piece(0, tuple(places)),)
 
@@ -125,7 +126,7 @@ def _(how: SplitOutput, space: Space, at: tuple[Index, ...], shapes: tuple[Shape
     of = shapes[0]
     axis = axis_of(how.axis, len(of))
     with deciding():
-        before = sum(parted(how, of[axis])[: how.number])
+        before = sum(how.extents(of)[: how.number])
     return (Piece(0, _shifted(at, axis, before)),)
 
 
@@ -164,7 +165,7 @@ def _(how: Concatenated, space: Space, at: tuple[Index, ...], shapes: tuple[Shap
 @pieces.register(Padded)
 def _(how: Padded, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
     of, places, bounds = shapes[0], list(at), []
-    for axis, (before, _) in margins(how, len(of)).items():
+    for axis, (before, _) in how.margins(len(of)).items():
         places[axis] = at[axis] + -before
         bounds.append(Bound(at[axis], before, before + of[axis]))
     return (Piece(0, tuple(places), tuple(bounds)),)

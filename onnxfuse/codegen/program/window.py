@@ -6,10 +6,10 @@ vertical, horizontal).
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
+from onnxfuse.ops.shapes.windows import Window, scaled_extent
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 Pair = tuple[int, int]
@@ -45,9 +45,12 @@ class Sliding:
         """Return its geometry for images of this shape and a window of this size."""
         if min(kernel) < 1:
             raise UnsupportedError(f"a window of {'x'.join(map(str, kernel))} elements")
-        begin, end = _pads(self, images[1:-1], kernel)
-        places = WindowGeometry(images, kernel, self.strides, self.dilations, begin, end)
-        return _further(places) if self.ceil else places
+        image, dims = images[1:-1], len(images) - 2
+        pads = zip(self.pads[:dims], self.pads[dims:], strict=True)
+        along = zip(kernel, self.strides, self.dilations, pads, strict=True)
+        windows = (Window(*one, self.auto_pad, self.ceil) for one in along)
+        begin, end = zip(*(w.padding(n) for w, n in zip(windows, image, strict=True)), strict=True)
+        return WindowGeometry(images, kernel, self.strides, self.dilations, begin, end)
 
 
 @dataclass(frozen=True)
@@ -77,44 +80,8 @@ class WindowGeometry:
         )
 
 
-def _further(places: WindowGeometry) -> WindowGeometry:
-    """Return the geometry with the extra padding that windows need which start before the end of the padding."""
-
-    def more(size: int, i: int) -> int:
-        rest = size + places.begin[i] + places.end[i] - (places.kernel[i] - 1) * places.dilations[i] - 1
-        last = -(-rest // places.strides[i]) * places.strides[i]
-        return last - rest if last < size + places.begin[i] else 0
-
-    return replace(places, end=tuple(places.end[i] + more(size, i) for i, size in enumerate(places.shape[1:-1])))
-
-
-def _pads(sliding: Sliding, image: Along, kernel: Along) -> tuple[Along, Along]:
-    """Return the padding before and after each dimension of the image (ONNX's Conv, attribute auto_pad)."""
-    none = (0,) * len(image)
-    if sliding.auto_pad == "NOTSET":
-        return sliding.pads[: len(image)], sliding.pads[len(image) :]
-    if sliding.auto_pad == "VALID":
-        return none, none
-    whole = [
-        max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
-        for size, k, s, d in zip(image, kernel, sliding.strides, sliding.dilations, strict=True)
-    ]
-    less, more = tuple(n // 2 for n in whole), tuple(n - n // 2 for n in whole)
-    return (less, more) if sliding.auto_pad == "SAME_UPPER" else (more, less)
-
-
 CENTRES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """Supported coordinate transformations of ONNX's Resize."""
-
-
-def scaled_extent(extent: int, scale: float) -> int:
-    """Return an extent times a float32 scale, rounded to float32 like ONNX Runtime, and then down.
-
-    By Veltkamp's splitting, of a product that is exact in double: 10 by 0.7, which is a little less, gives 7.
-    """
-    product = extent * scale
-    far = product * (2.0**29 + 1)
-    return math.floor(far - (far - product))
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 
 from onnxfuse import ops
-from onnxfuse.cuda import scaled_extent
 from onnxfuse.graph.constant_folding import read_extents
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.ops.shapes.windows import scaled_extent
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 11

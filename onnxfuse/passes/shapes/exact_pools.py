@@ -10,7 +10,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
-from onnxfuse.shapes.image_windows import Window, pool_windows
+from onnxfuse.ops.shapes.windows import Window, pool_windows
 
 POOLS = (ops.MaxPool, ops.AveragePool)
 
@@ -38,21 +38,17 @@ def _pads(graph: Graph, node: Node) -> list[int] | None:
     # Padding that is counted in an average is not counted beyond the pads, where ceil_mode lets a window reach.
     if node.op == ops.AveragePool and attributes.get("count_include_pad"):
         return None
-    lower = attributes.get("auto_pad") == b"SAME_LOWER"
     both = [
-        _around(window, extent, lower=lower) if isinstance(extent, int) else None
+        _around(window, extent) if isinstance(extent, int) else None
         for window, extent in zip(windows, shape[2:], strict=True)
     ]
     known = [pads for pads in both if pads is not None]
     return [before for before, _ in known] + [after for _, after in known] if len(known) == len(both) else None
 
 
-def _around(window: Window, extent: int, *, lower: bool) -> tuple[int, int] | None:
+def _around(window: Window, extent: int) -> tuple[int, int] | None:
     """Return the pads before and after an image with which rounding down gives a window's number of outputs."""
-    before, count = window.pads[0], window.places(extent)
-    if window.same:
-        needed = max(0, (-(-extent // window.stride) - 1) * window.stride + window.size - extent)
-        before = (needed + lower) // 2
+    (before, _), count = window.padding(extent), window.places(extent)
     after = max(0, (count - 1) * window.stride + window.span - extent - before)
     exact = (extent + before + after - window.span) // window.stride + 1 == count
     return (before, after) if exact and max(before, after) < window.size else None  # ONNX Runtime takes no larger pads

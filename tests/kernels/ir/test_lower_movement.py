@@ -11,7 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.codegen.emit.lower_movement import Guard, lower
 from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit, linear, merged, reshaped
-from onnxfuse.codegen.program.movement import Concatenated
+from onnxfuse.codegen.program.movement import Concatenated, SliceRange
 from onnxfuse.codegen.program.program import Apply, Constant, Input
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.memory_bound import schedule
@@ -250,7 +250,7 @@ def test_a_map_that_strays_is_refused_whatever_made_it(monkeypatch):
     text = """(x) => (y) { s = Constant <value_ints = [1]> () e = Constant <value_ints = [3]> ()
       y = Slice (x, s, e, s) }"""
     movement_maps.shape.cache_clear()
-    monkeypatch.setattr(movement_maps, "sliced", lambda cut, extent: (cut.start + 1, cut.end - cut.start))
+    monkeypatch.setattr(SliceRange, "part", lambda cut, of: (cut.start + 1, cut.end - cut.start))
     try:
         assert "sliced: elements 2 to 3 of axis 1, which has 3" in _refused(text, (2, 3))
     finally:

@@ -4,13 +4,13 @@ from typing import get_args
 
 import pytest
 
-from onnxfuse.codegen.program import movement_maps, movement_shapes
+from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.movement import LookedUp, Movement
 from onnxfuse.cuda.templates.general import movement_cpp
 
 
 @pytest.mark.parametrize("movement", get_args(Movement))
-@pytest.mark.parametrize("function", [movement_maps.pieces, movement_shapes.moved, movement_cpp._statements])
+@pytest.mark.parametrize("function", [movement_maps.pieces, movement_cpp._statements])
 def test_every_movement_has_an_entry(function, movement):
     """Index maps of rows looked up are refused before: their indices are data."""
     assert (movement in function.registry) is not (function is movement_maps.pieces and movement is LookedUp)

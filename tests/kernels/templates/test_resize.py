@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from onnxfuse import cuda
-from onnxfuse.cuda import CENTRES, scaled_extent
+from onnxfuse.cuda import CENTRES
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.ops.shapes.windows import scaled_extent
 from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.resized import Resize

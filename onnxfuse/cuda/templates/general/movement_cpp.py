@@ -24,8 +24,9 @@ from onnxfuse.codegen.program.movement import (
     Transposed,
     View,
 )
-from onnxfuse.codegen.program.movement_shapes import axis_of, margins, parted, sliced
 from onnxfuse.cuda.templates.general.numbers import WordTable
+from onnxfuse.ops.shapes.extents import axis_of
+from onnxfuse.ops.shapes.moved import permutation
 from onnxfuse.symbolic.branching import larger
 from onnxfuse.symbolic.strides import Shape
 
@@ -77,7 +78,7 @@ def _statements(how: Movement, result: _Result) -> list[str]:
 @_statements.register(Transposed)
 def _(how: Transposed, result: _Result) -> list[str]:
     rank = len(result.shapes[0])
-    axes = list(reversed(range(rank)) if how.perm is None else how.perm)
+    axes = permutation(how.perm, rank)
     return [result.found(0, [result.at[axes.index(d)] for d in range(rank)])]
 
 
@@ -101,7 +102,7 @@ def _(how: Sliced, result: _Result) -> list[str]:
     moved = list(at)
     for cut in how.cuts:
         axis = axis_of(cut.axis, len(of))
-        start = result.numbers.one(sliced(cut, of[axis])[0])
+        start = result.numbers.one(cut.part(of)[0])
         moved[axis] = f"{at[axis]} * {cut.step}ll + {start}"
     return [result.found(0, moved)]
 
@@ -110,7 +111,7 @@ def _(how: Sliced, result: _Result) -> list[str]:
 def _(how: SplitOutput, result: _Result) -> list[str]:
     of = result.shapes[0]
     axis = axis_of(how.axis, len(of))
-    begin = result.numbers.one(sum(parted(how, of[axis])[: how.number]))
+    begin = result.numbers.one(sum(how.extents(of)[: how.number]))
     return [result.found(0, result.along(axis, f"{result.at[axis]} + {begin}"))]
 
 
@@ -160,7 +161,7 @@ def _(how: Concatenated, result: _Result) -> list[str]:
 def _(how: Padded, result: _Result) -> list[str]:
     of, at = result.shapes[0], result.at
     moved, tests = list(at), []
-    for axis, (before, _) in margins(how, len(of)).items():
+    for axis, (before, _) in how.margins(len(of)).items():
         moved[axis] = f"{at[axis]} - {before}"
         tests.append(f"{moved[axis]} >= 0 && {moved[axis]} < {result.numbers.one(of[axis])}")
     around = result.found(1, ["0"] * len(result.shapes[1]))

@@ -6,7 +6,6 @@ restrict the recorded answer. Here one answer holds for all extents.
 
 from __future__ import annotations
 
-from onnxfuse.codegen.program.movement_shapes import broadcast, moved
 from onnxfuse.codegen.program.program import (
     Apply,
     Attend,
@@ -21,6 +20,8 @@ from onnxfuse.codegen.program.program import (
     reduced_axes,
 )
 from onnxfuse.codegen.program.window import Along, Resizing
+from onnxfuse.ops.shapes.extents import broadcast
+from onnxfuse.ops.shapes.products import multiplied, reduced
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.branching import merged, want
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -43,15 +44,15 @@ def of_values(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> dict[int
                 shapes[index] = broadcast([shapes[a] for a in args])
             case Reduce() as reduce:
                 of = shapes[reduce.arg]
-                gone = reduced_axes(reduce, len(of))
-                shapes[index] = tuple(1 if d in gone else n for d, n in enumerate(of))
+                shapes[index] = reduced(of, reduced_axes(reduce, len(of)), keep=True)
             case Move(how=how, args=args):
-                shapes[index] = moved(how, tuple(shapes[a] for a in args))
+                shapes[index] = how.shape(tuple(shapes[a] for a in args))
             case SlidingWindow() as window:
                 shapes[index] = _seen(window, tuple(shapes[a] for a in window.args))
             case Contraction(args=(left, right)) as contract:
                 seen = isinstance(program.values[left], SlidingWindow)
-                shapes[index] = (_convolved if seen else _multiplied)(contract, shapes[left], shapes[right])
+                of, by = shapes[left], shapes[right]
+                shapes[index] = _convolved(contract, of, by) if seen else multiplied(of, by, contract.axes)
             case Resample(arg=arg, how=resizing):
                 shapes[index] = _resampled(resizing, shapes[arg])
             case Attend() as attend:
@@ -95,13 +96,6 @@ def _convolved(contract: Contraction, window: Shape, filters: Shape) -> Shape:
         lambda: f"{groups} groups, {window[1]} channels, filters of shape {filters}",
     )
     return (window[0], filters[0], *window[2 : 2 + dims])
-
-
-def _multiplied(contract: Contraction, left: Shape, right: Shape) -> Shape:
-    want(min(len(left), len(right)) > 1, lambda: f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
-    a, b = contract.axes
-    want(left[a] == right[b], lambda: f"a product of {left[a]} columns and {right[b]} rows")
-    return (*broadcast((left[:-2], right[:-2])), left[-3 - a], right[-3 - b])
 
 
 def _resampled(how: Resizing, shape: Shape) -> Shape:
