@@ -28,8 +28,7 @@ class UnknownError(Exception):
 
 def unknown() -> int:
     """Return an extent that is not known, nor known to be equal to another one."""
-    made: Any = Int.name(f"{_UNKNOWN}{next(_count)}")
-    return made
+    return cast(int, Int.name(f"{_UNKNOWN}{next(_count)}"))
 
 
 def is_known(extent: object) -> bool:
