@@ -400,9 +400,7 @@ def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     known = {v: a for v, a in arrays.items() if a is not None}
     if len(known) < len(arrays):
         return None
-    entry = ops.operator(node.op, node.domain)
-    keeps = node.domain and entry is not None and Trait.KEEPS_SHAPE in entry.traits
-    elements = known[node.inputs[0]].size if keeps else result_elements(node.proto, known)
+    elements = result_elements(node.proto, known)
     if elements is None:
         return None
     size = elements * onnx.helper.tensor_dtype_to_np_dtype(output.dtype).itemsize

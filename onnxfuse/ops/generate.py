@@ -6,7 +6,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from onnxfuse.ops.families import moving
-from onnxfuse.ops.inputs import DATA, Axes, Count, Extents, IfPresent, Length, Offset, Whole
+from onnxfuse.ops.inputs import DATA, Axes, Bound, Count, Extents, IfPresent, Length, Offset, Whole
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.shapes.extents import UnknownError, is_symbolic, unknown
 from onnxfuse.ops.shapes.node import Dims, Elements, ShapeNode
@@ -25,7 +25,7 @@ def _steps(node: ShapeNode) -> list[Dims]:
     """Return the shape of a Range; the number of steps of 1 that is symbolic is taken to be at least 0."""
     (start,), (limit,), (delta,) = (node.integers(name) for name in ("start", "limit", "delta"))
     if not is_symbolic(start, limit, delta):
-        return [(max(0, -(-(limit - start) // delta)),)]
+        return [(max(0, int(-((start - limit) // delta))),)]
     if is_symbolic(delta) or delta != 1:
         return [(unknown(),)]
     if is_symbolic(start) or start or not is_symbolic(limit):
@@ -51,7 +51,7 @@ Range = moving(
     "Range",
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
-    inputs={"start": Offset(0, 1), "limit": Offset(2, 4), "delta": Offset(1, 2)},
+    inputs={"start": Bound(0, 1), "limit": Bound(2, 4), "delta": Bound(1, 2)},
     shape=_steps,
 )
 Shape = moving(

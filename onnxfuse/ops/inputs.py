@@ -55,6 +55,10 @@ class Offset(Role):
     most: int
 
 
+class Bound(Offset):
+    """Where the numbers that a result counts begin or end, or their step."""
+
+
 class Padding(Role):
     """Padding widths on both sides of axes."""
 
@@ -260,6 +264,9 @@ DATA, CONDITION, BRANCH, MASK = Data(), Condition(), Branch(), Mask()
 
 NUMBERS_OF_THINGS = (Branch, Count, Offset, Padding, Extents, Scales, Region, Length, Whole, Start, Parts)
 """Roles whose values are counts, lengths, offsets or decisions: rounding them changes what is computed."""
+
+SIZES = (Count, Bound, Padding, Extents, Scales, Region)
+"""Roles whose values say how large a result is, at will but for a TargetShape."""
 
 ELEMENTS = (Data, Index, IndexTuples, DepthIndex)
 """Roles whose values a CUDA kernel reads per element; it needs the others before it starts."""

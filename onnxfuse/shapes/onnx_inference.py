@@ -11,6 +11,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -18,6 +19,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.model.nested import bodies
+from onnxfuse.ops import Trait, named
+from onnxfuse.ops.inputs import SIZES, TargetShape
 from onnxfuse.support.errors import ModelError
 
 LARGE = 50_000
@@ -46,19 +49,6 @@ LONGEST = 2**28
 
 NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
 """Exceptions of ONNX's C++ for an invalid model, which are more than its own classes."""
-
-_FOLLOWED = frozenset(
-    {ops.Add, ops.Cast, ops.Concat, ops.Gather, ops.Mul, ops.Slice, ops.Squeeze, ops.Sub, ops.Unsqueeze}
-)
-"""Operators whose integers ONNX 1.23 propagates in shape inference, besides Shape and Size."""
-
-_ELEMENTWISE = frozenset({ops.Add, ops.Mul, ops.Sub})
-"""Those of them that propagate only if all operands are known: a bias added to an image is not."""
-
-_MAKERS = frozenset(
-    {ops.ConstantOfShape, ops.Expand, ops.OneHot, ops.Pad, ops.Range, ops.Resize, ops.Tile, ops.Upsample}
-)
-"""Operators whose output extents are integers from the graph."""
 
 
 class ContradictionError(ModelError):
@@ -156,10 +146,10 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
             found = 64  # no more axes than that
         elif node.op_type == ops.Concat:
             found = sum(known)
-        elif node.op_type in _ELEMENTWISE and not all(known):
+        elif not _propagates(node.op_type) or (node.op_type in _BROADCASTING and not all(known)):
             found = 0
         else:
-            found = max(known, default=0) if node.op_type in _FOLLOWED else 0
+            found = max(known, default=0)
         sizes.update((v, found) for v in node.output)
         total += found
     return total > LARGE
@@ -172,15 +162,32 @@ def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
         read = node.input[:1] if node.op_type == ops.Slice else node.input  # the bounds of a Slice only shorten
         if any(numbers.get(v, 0) > LARGE for v in read):
             return True
-        if node.op_type in _FOLLOWED and made.intersection(node.input):
+        if _propagates(node.op_type) and made.intersection(node.input):
             return True
-        if node.op_type in _MAKERS and any(v and v not in numbers for v in node.input[node.op_type in _SIZED_LAST :]):
+        if any(v not in numbers for v in _sizes_read(node)):
             made.update(node.output)
     return False
 
 
-_SIZED_LAST = frozenset({ops.Expand, ops.Pad, ops.Resize, ops.Tile, ops.Upsample})
-"""Operators of `_MAKERS` whose first input is data."""
+_BROADCASTING = named(Trait.BROADCASTS)
+"""Operators that propagate integers only if all operands are known: a bias added to an image is not."""
+
+
+@cache
+def _propagates(op: str) -> bool:
+    """Return whether ONNX's inference propagates the integers that an operator reads."""
+    reads_shape = op in named(Trait.READS_SHAPE)
+    return not reads_shape and onnx.defs.has(op) and onnx.defs.get_schema(op).has_data_propagation_function
+
+
+def _sizes_read(node: NodeProto) -> Iterator[str]:
+    """Yield the inputs that say how large the result is, not bounded by the size of another one."""
+    entry = ops.operator(node.op_type, node.domain)
+    if entry is not None and Trait.HAS_BODY not in entry.traits:
+        for position, value in enumerate(node.input):
+            role = entry.role(position)
+            if value and isinstance(role, SIZES) and not isinstance(role, TargetShape):
+                yield value
 
 
 def _largest(tensor: onnx.TensorProto) -> int:

@@ -19,6 +19,7 @@ from onnxfuse.ops.shapes.node import Dims, Elements
 from onnxfuse.shapes.scalar_values import Whole, WholeNode
 from onnxfuse.shapes.types import Dim, Shape
 from onnxfuse.shapes.value_facts import LIMIT, Ratio, ValueFacts, attribute
+from onnxfuse.symbolic.branching import want
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 T = TypeVar("T")
@@ -56,10 +57,17 @@ class KnownNode:
 
     def shape(self, position: int) -> Dims:
         """Return the shape of an input."""
+        self._input(position)
         found = self.shapes[position]
         if found is None:
             raise UnknownError(f"the shape of input {position}")
         return found
+
+    def _input(self, position: int) -> str:
+        """Return the name of an input, which must be there."""
+        want(self.is_present(position), lambda: f"{self.entry} without its input {position}")
+        name: str = self.proto.input[position]
+        return name
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute."""
@@ -79,7 +87,7 @@ class KnownNode:
         if given is not None:
             return tuple(np.ravel(given).tolist())
         position = self.entry.position(name)
-        found = self.known.numbers.get(self.proto.input[position])
+        found = self.known.numbers.get(self._input(position))
         if found is not None:
             return tuple(map(_named, found.reshape(-1).tolist()))
         length = self.shapes[position] if count is None else (count,)
@@ -99,14 +107,14 @@ class KnownNode:
         """Return the elements of a constant input, or the attribute that became that input."""
         given = self.attribute(name)
         if given is None:
-            given = self.known.constants.get(self.proto.input[self.entry.position(name)])
+            given = self.known.constants.get(self._input(self.entry.position(name)))
         if given is None:
             raise UnknownError(name)
         return [float(x) for x in np.ravel(given)]
 
     def elements(self, position: int) -> Elements:
         """Return the elements of an input."""
-        found = self.known.numbers.get(self.proto.input[position])
+        found = self.known.numbers.get(self._input(position))
         if found is None:
             raise UnknownError(f"the elements of input {position}")
         return found

@@ -1,106 +1,73 @@
-"""Bound the size of a result before computing it: a file of 200 bytes can request terabytes.
+"""Count the elements of a result before computing it: a file of 200 bytes can request terabytes.
 
 A value's declared shape is not trusted: sizes are computed from the operator's inputs.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, defs
 
 from onnxfuse import ops
-from onnxfuse.ops import Trait, named
+from onnxfuse.ops.shapes.extents import UnknownError, is_symbolic
+from onnxfuse.shapes.output_shapes import INCONSISTENT, KnownNode
+from onnxfuse.shapes.value_facts import LIMIT, Numbers, ValueFacts, attribute
 
 MOST_MULTIPLIED = 1 << 26
-"""Maximum multiplications: half a second of NumPy's time."""
+"""Maximum multiplications of an Einsum: half a second of NumPy's time."""
 
 MOST_IN_A_PRODUCT = 1 << 33
 """Maximum multiplications of a matrix product by BLAS: the same time."""
 
 
 def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
-    """Return an upper bound of the elements that `node` computes from `inputs`; None if unsupported, or slow.
+    """Return the number of elements that `node` computes from `inputs`; None if unsupported, or slow.
 
     For values outside the operator's domain any number: computing it raises.
     """
-    try:
-        return _elements(node, inputs)
-    except (IndexError, ValueError):  # a required input is missing
-        return 0
-
-
-def _elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | None:
-    arrays = [inputs[v] for v in node.input if v]
-    attributes = {a.name: a for a in node.attribute}
-    match node.op_type:
-        case ops.Constant | ops.Shape | ops.Size:
-            return 1
-        case ops.ConstantOfShape:
-            return _product(arrays[0])
-        case ops.Expand:
-            return _broadcast([arrays[0].shape, tuple(map(int, arrays[1].reshape(-1)))])
-        case ops.Tile:
-            return arrays[0].size * _product(arrays[1])
-        case ops.Range:
-            start, limit, step = (float(a.reshape(-1)[0]) if a.size else 0.0 for a in arrays)
-            steps = (limit - start) / step if step else 0.0
-            return max(0, math.ceil(steps)) if math.isfinite(steps) else None
-        case ops.Concat:
-            return sum(a.size for a in arrays)
-        case ops.Gather:
-            data, indices = arrays
-            axis = attributes["axis"].i if "axis" in attributes else 0
-            inside = -data.ndim <= axis < data.ndim
-            return (
-                indices.size * math.prod(e for i, e in enumerate(data.shape) if i != axis % data.ndim) if inside else 0
-            )
-        case ops.Einsum:
-            return _summed(attributes["equation"].s.decode(), arrays) if "equation" in attributes else 0
-        case ops.MatMul:
-            return _multiplied(*(a.shape for a in arrays))
-        case ops.Gemm:
-            a, b = (
-                array.T.shape if attributes.get(name) and attributes[name].i else array.shape
-                for name, array in zip(("transA", "transB"), arrays, strict=False)
-            )
-            return _multiplied(a, b)
-        case op if op in _NO_LARGER:
-            return arrays[0].size
-        case op if op in _BROADCAST:
-            return _broadcast([a.shape for a in arrays])
-    return None
-
-
-_NO_LARGER = named(Trait.KEEPS_SHAPE, Trait.VIEW, Trait.REDUCTION) | {ops.Transpose, ops.Slice, ops.Split}
-
-_BROADCAST = named(Trait.BROADCASTS)
-
-
-def _summed(equation: str, arrays: Sequence[np.ndarray]) -> int | None:
-    """Return the elements of an Einsum; None if it would take long, or has an ellipsis."""
-    written, _, result = equation.replace(" ", "").partition("->")
-    extents: dict[str, int] = {}
-    for term, array in zip(written.split(","), arrays, strict=True):
-        extents.update(zip(term, array.shape, strict=True))
-    if "." in written or not result or math.prod(extents.values()) > MOST_MULTIPLIED:
+    entry = ops.operator(node.op_type, node.domain)
+    if entry == ops.Constant:
+        return 1
+    if entry is None or entry.shape is None:
         return None
-    return math.prod(extents.get(a, 1) for a in result)
+    arrays = {v: inputs[v] for v in node.input if v}
+    numbers: dict[str, Numbers] = {
+        v: a.astype(object) for v, a in arrays.items() if a.size <= LIMIT and a.dtype.kind in "iuf"
+    }
+    known = ValueFacts(defs.onnx_opset_version(), {v: a.shape for v, a in arrays.items()}, numbers, arrays)
+    try:
+        shapes = entry.shape(KnownNode(known, node, entry))
+    except UnknownError:
+        return None
+    except INCONSISTENT:
+        return 0
+    if any(is_symbolic(*shape) for shape in shapes):
+        return None
+    if ops.Trait.CONTRACTION in entry.traits and entry.flops is not None:
+        steps = entry.flops(_Shapes(shapes[0], [arrays[v].shape if v else None for v in node.input], node))
+        if steps is None or steps > 2 * (MOST_MULTIPLIED if entry == ops.Einsum else MOST_IN_A_PRODUCT):
+            return None
+    return sum(math.prod(shape) for shape in shapes)
 
 
-def _multiplied(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """Return the elements of a matrix product; None if it would take long."""
-    rows, columns = (1, *a)[-2:], (*b, 1)[-2:] if len(b) == 1 else b[-2:]
-    elements = _broadcast([a[:-2], b[:-2]]) * rows[0] * columns[-1]
-    return elements if elements * rows[-1] <= MOST_IN_A_PRODUCT else None
+@dataclass(frozen=True)
+class _Shapes:
+    """The shapes of a node's values, for the count of its operations."""
 
+    output: tuple[int, ...]
+    inputs: list[tuple[int, ...] | None]
+    node: NodeProto
 
-def _product(sizes: np.ndarray) -> int:
-    return math.prod(int(e) for e in sizes.reshape(-1))
+    @property
+    def present(self) -> list[bool]:
+        return [shape is not None for shape in self.inputs]
 
+    def input(self, position: int) -> tuple[int, ...] | None:
+        """Return the shape of an input, None if it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else None
 
-def _broadcast(shapes: Sequence[Sequence[int]]) -> int:
-    """Return the elements of the shapes broadcast together; for incompatible ones an upper bound."""
-    rank = max((len(s) for s in shapes), default=0)
-    full = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
-    return math.prod(max(column) if 0 not in column else 0 for column in zip(*full, strict=True))
+    def attribute(self, name: str, default: object) -> object:
+        """Return an attribute."""
+        return attribute(self.node, name, default)
