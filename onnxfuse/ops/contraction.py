@@ -3,10 +3,10 @@
 from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 
-MatMul = Operator("MatMul", Trait.CONTRACTION, flops=flops.matmul)
-Gemm = Operator("Gemm", Trait.CONTRACTION, flops=flops.gemm)
-Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES, flops=flops.convolution)
-ConvTranspose = Operator("ConvTranspose", Trait.CONTRACTION, Trait.SLIDES, flops=flops.transposed_convolution)
+MatMul = Operator("MatMul", Trait.MATRIX_PRODUCT, flops=flops.matmul)
+Gemm = Operator("Gemm", Trait.MATRIX_PRODUCT, flops=flops.gemm)
+Conv = Operator("Conv", Trait.CONVOLUTION, flops=flops.convolution)
+ConvTranspose = Operator("ConvTranspose", Trait.CONVOLUTION, flops=flops.transposed_convolution)
 Einsum = Operator("Einsum", Trait.CONTRACTION, Trait.FOLDABLE, flops=flops.einsum)
 
 DeformConv = Operator("DeformConv", Trait.OPAQUE, Trait.SLIDES)

@@ -261,6 +261,9 @@ DATA, CONDITION, BRANCH, MASK = Data(), Condition(), Branch(), Mask()
 NUMBERS_OF_THINGS = (Branch, Count, Offset, Padding, Extents, Scales, Region, Length, Whole, Start, Parts)
 """Roles whose values are counts, lengths, offsets or decisions: rounding them changes what is computed."""
 
+PER_AXIS = (Padding, ResizedShape, Scales, Region)
+"""Roles of inputs with a number for each axis of another input, or for each of its ends."""
+
 ELEMENTS = (Data, Index, IndexTuples, DepthIndex)
 """Roles whose values a CUDA kernel reads per element; it needs the others before it starts."""
 

@@ -34,7 +34,7 @@ Reshape = moving(
 Flatten = moving("Flatten", Trait.RESHAPE, Trait.FOLDABLE, Trait.SHAPES_ON_CUDA, inputs=data("input"))
 Squeeze = moving(
     "Squeeze",
-    Trait.RESHAPE,
+    Trait.UNIT_AXES,
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "axes": Axes("data", single=True)},
@@ -42,7 +42,7 @@ Squeeze = moving(
 )
 Unsqueeze = moving(
     "Unsqueeze",
-    Trait.RESHAPE,
+    Trait.UNIT_AXES,
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "axes": Axes("data", inserted=True)},
@@ -93,10 +93,17 @@ TensorScatter = moving(
 
 Transpose = moving("Transpose", Trait.FOLDABLE, Trait.KEEPS_ELEMENTS, Trait.SHAPES_ON_CUDA, inputs=data("data"))
 Concat = moving(
-    "Concat", Trait.FOLDABLE, Trait.CARRIES, Trait.IDENTITY_OF_ONE, Trait.SHAPES_ON_CUDA, inputs=data("inputs")
+    "Concat",
+    Trait.NAMES_AXES,
+    Trait.FOLDABLE,
+    Trait.CARRIES,
+    Trait.IDENTITY_OF_ONE,
+    Trait.SHAPES_ON_CUDA,
+    inputs=data("inputs"),
 )
 Split = moving(
     "Split",
+    Trait.NAMES_AXES,
     Trait.SELECTS,
     Trait.CARRIES,
     Trait.SHAPES_ON_CUDA,
@@ -105,6 +112,7 @@ Split = moving(
 )
 Slice = moving(
     "Slice",
+    Trait.NAMES_AXES,
     Trait.SELECTS,
     Trait.FOLDABLE,
     Trait.CARRIES,
@@ -130,6 +138,7 @@ Tile = moving(
 )
 Pad = moving(
     "Pad",
+    Trait.NAMES_AXES,
     Trait.CARRIES_SOME,
     inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")},
     moved={"pads": 11},
@@ -156,8 +165,8 @@ GatherND = moving(
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "indices": IndexTuples("data", ("batch_dims", 0))},
 )
-DepthToSpace = moving("DepthToSpace", Trait.KEEPS_ELEMENTS, inputs=data("input"))
-SpaceToDepth = moving("SpaceToDepth", Trait.KEEPS_ELEMENTS, inputs=data("input"))
+DepthToSpace = moving("DepthToSpace", Trait.KEEPS_ELEMENTS, Trait.IMAGES, inputs=data("input"))
+SpaceToDepth = moving("SpaceToDepth", Trait.KEEPS_ELEMENTS, Trait.IMAGES, inputs=data("input"))
 CenterCropPad = moving("CenterCropPad", Trait.CARRIES_SOME, inputs={"input_data": DATA, "shape": Extents()})
 Compress = moving("Compress", Trait.CARRIES, Trait.SIZE_FROM_DATA, inputs={"input": DATA, "condition": CONDITION})
 OneHot = moving("OneHot", inputs={"indices": DepthIndex("depth"), "depth": Count(), "values": DATA})

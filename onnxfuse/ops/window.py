@@ -16,25 +16,28 @@ from onnxfuse.ops.inputs import (
 )
 from onnxfuse.ops.registry import Operator, Rows, Trait
 
-MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window)
-AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window)
-LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window)
+MaxPool = Operator("MaxPool", Trait.POOL, Trait.IMAGES, flops=flops.window)
+AveragePool = Operator("AveragePool", Trait.POOL, Trait.IMAGES, flops=flops.window)
+LpPool = Operator("LpPool", Trait.POOL, flops=flops.window)
 
 
 def _global_pool(kind: str) -> Rows:
     return lambda node: (node.over(kind, node.real(0), 2, onward=True),)
 
 
-GlobalAveragePool = Operator("GlobalAveragePool", rows=_global_pool("mean"), flops=flops.per_input(1))
-GlobalMaxPool = Operator("GlobalMaxPool", rows=_global_pool("max"), flops=flops.per_input(1))
+GlobalAveragePool = Operator(
+    "GlobalAveragePool", reduction="ReduceMean", rows=_global_pool("mean"), flops=flops.per_input(1)
+)
+GlobalMaxPool = Operator("GlobalMaxPool", reduction="ReduceMax", rows=_global_pool("max"), flops=flops.per_input(1))
 GlobalLpPool = Operator("GlobalLpPool")
 MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
 Resize = Operator(
     "Resize",
+    Trait.NAMES_AXES,
     flops=flops.per_output(7),
     inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
 )
-Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9})
+Upsample = Operator("Upsample", Trait.NAMES_AXES, inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9})
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)
