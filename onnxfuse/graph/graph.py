@@ -19,6 +19,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies as bodies
 from onnxfuse.model.nested import captured as captured
 from onnxfuse.model.nested import every_name
+from onnxfuse.ops.inputs import Data
 from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, type_of, value_info, value_types
 from onnxfuse.support.errors import ModelError
 
@@ -49,6 +50,27 @@ class Node:
         self.order = -1
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
+
+    @property
+    def entry(self) -> ops.Operator | None:
+        """What is known of its operator, None for one of another library."""
+        return ops.operator(self.op, self.domain)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it computes each element of its output from one of each input."""
+        return self.entry is not None and self.entry.meaning is not None
+
+    @property
+    def data(self) -> dict[int, str]:
+        """Its inputs that are data, by position: neither counts nor indices nor conditions."""
+        entry = self.entry
+        return {i: v for i, v in enumerate(self.inputs) if v and entry and isinstance(entry.role(i), Data)}
+
+    def has(self, *traits: ops.Trait) -> bool:
+        """Return whether its operator has any of these traits."""
+        entry = self.entry
+        return entry is not None and not entry.traits.isdisjoint(traits)
 
     @property
     def written(self) -> Mapping[str, schema.AttributeValue]:

@@ -3,14 +3,15 @@
 Proven from constant values, or from the comparison of positions that computes the mask.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.graph.meanings import computed
 from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.types import Dim
 
@@ -74,8 +75,7 @@ def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool
     if node is None or node.domain or depth == 0:
         return False
     if node.op != ops.Slice:
-        passing = node.op == ops.Cast or node.op in _ELEMENTWISE
-        return passing and any(_spans(graph, v, axis, extent, depth - 1) for v in node.inputs)
+        return node.is_elementwise and any(_spans(graph, v, axis, extent, depth - 1) for v in node.inputs)
     axes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
     table = graph.type(node.inputs[0]).shape
     if axes is None or axes.size != 1 or table is None:
@@ -108,14 +108,14 @@ def _known(graph: Graph, value: str, depth: int) -> _Known:
         return (
             inner if isinstance(inner, float) or (isinstance(inner, Seen) and _from_the_corner(graph, node)) else None
         )
-    if node.op not in _ELEMENTWISE and node.op not in _COMPARISONS:
+    if not node.is_elementwise:
         return None
     given: list[_Known] = []
     for operand in node.inputs:
         given.append(_known(graph, operand, depth - 1))
         if given[-1] is None:  # one operand may suffice: the others may depend on the whole model
             return None
-    return _computed(node.op, given)
+    return _computed(graph, node, given)
 
 
 def _keeps_numbers(graph: Graph, node: Node) -> bool:
@@ -232,23 +232,39 @@ def _position(graph: Graph, node: Node, depth: int) -> _Known:
     return None if axes is None else _Position(axes.index(inner.axis % inner.rank) - len(axes), len(axes))
 
 
-def _computed(op: str, given: list[_Known]) -> _Known:
+def _computed(graph: Graph, node: Node, given: list[_Known]) -> _Known:
+    op, entry = node.op, node.entry
+    assert entry is not None
     if isinstance(given[0], _Position) and len(given) == 2 and isinstance(given[1], _Position):
         return _compared(op, given[0].axis, given[1].axis)
-    if op == ops.Add and 0.0 in given:
-        return given[1] if given[0] == 0.0 else given[0]
+    for position, other in enumerate(given[1::-1]):
+        if given[position] == entry.neutral_at(position):
+            return other
     if len(given) == 2 and isinstance(given[0], _Position) and isinstance(given[1], float):
         return _counted(op, given[1])
     if len(given) == 2 and isinstance(given[1], _Position) and isinstance(given[0], float):
         return _counted(_mirrored(op), given[0])
-    if any(isinstance(g, _Position) for g in given) or op not in _ELEMENTWISE:
+    befores = _number(graph, node, [g.before if isinstance(g, Seen) else g for g in given])
+    afters = _number(graph, node, [g.after if isinstance(g, Seen) else g for g in given])
+    if befores is None or afters is None or all(isinstance(g, float) for g in given):
+        return befores
+    return Seen(befores, afters)
+
+
+def _number(graph: Graph, node: Node, operands: Sequence[_Known]) -> float | None:
+    """Return what an elementwise node computes of numbers; None for other operands, or if it has no meaning."""
+    entry, arrays = node.entry, list[np.ndarray]()
+    for value, number in zip(node.inputs, operands, strict=True):
+        if not isinstance(number, int | float):
+            return None
+        dtype = helper.tensor_dtype_to_np_dtype(graph.type(value).dtype or TensorProto.FLOAT)
+        arrays.append(np.asarray(number, {"b": np.bool_, "i": np.int64, "u": np.int64}.get(dtype.kind, np.float64)))
+    try:
+        assert entry is not None
+        (found,) = computed(entry, graph.opset, arrays, graph.attributes(node))
+    except ValueError:  # Dropout in training mode
         return None
-    befores = [g.before if isinstance(g, Seen) else g for g in given]
-    afters = [g.after if isinstance(g, Seen) else g for g in given]
-    act = _ELEMENTWISE[op]
-    if all(isinstance(g, float) for g in given):
-        return act(*befores)
-    return Seen(act(*befores), act(*afters))
+    return float(found)
 
 
 def _counted(op: str, number: float) -> float | None:
@@ -271,15 +287,6 @@ def _compared(op: str, first: int, second: int) -> Seen | None:
     if (first, second) != (-1, -2):
         return None
     return Seen(1, 0) if op == ops.LessOrEqual else Seen(0, 1) if op == ops.Greater else None
-
-
-_COMPARISONS = named(Trait.COMPARISON)
-
-_ELEMENTWISE: dict[str, Callable[..., float]] = {
-    ops.And: lambda a, b: float(a and b), ops.Or: lambda a, b: float(a or b), ops.Not: lambda a: float(not a),
-    ops.Equal: lambda a, b: float(a == b), ops.Where: lambda c, a, b: a if c else b, ops.Add: lambda a, b: a + b,
-    ops.Mul: lambda a, b: a * b,
-}  # fmt: skip
 
 
 def is_finite(graph: Graph, value: str, depth: int = 20) -> bool:

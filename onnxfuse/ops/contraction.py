@@ -4,13 +4,12 @@ from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.shapes import products, windows
 
-MatMul = Operator("MatMul", Trait.CONTRACTION, flops=flops.matmul, shape=products.matmul)
-Gemm = Operator("Gemm", Trait.CONTRACTION, flops=flops.gemm, shape=products.gemm)
-Conv = Operator("Conv", Trait.CONTRACTION, Trait.SLIDES, flops=flops.convolution, shape=windows.convolved(1))
+MatMul = Operator("MatMul", Trait.MATRIX_PRODUCT, flops=flops.matmul, shape=products.matmul)
+Gemm = Operator("Gemm", Trait.MATRIX_PRODUCT, flops=flops.gemm, shape=products.gemm)
+Conv = Operator("Conv", Trait.CONVOLUTION, flops=flops.convolution, shape=windows.convolved(1))
 ConvTranspose = Operator(
     "ConvTranspose",
-    Trait.CONTRACTION,
-    Trait.SLIDES,
+    Trait.CONVOLUTION,
     flops=flops.transposed_convolution,
     shape=windows.transposed_convolution,
 )

@@ -36,8 +36,22 @@ Ceil = unary("Ceil", scalar.ceil, Trait.FOLDABLE)
 Round = unary("Round", scalar.round_half_even)
 
 Relu = pointwise("Relu", lambda node: scalar.relu(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
-Abs = pointwise("Abs", lambda node: scalar.absolute(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
-Neg = pointwise("Neg", lambda node: scalar.neg(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Abs = pointwise(
+    "Abs",
+    lambda node: scalar.absolute(node.term(0, *NUMBERS)),
+    Trait.NONZERO,
+    Trait.INTEGRAL,
+    Trait.FINITE_FROM_ZERO,
+    Trait.FOLDABLE,
+)
+Neg = pointwise(
+    "Neg",
+    lambda node: scalar.neg(node.term(0, *NUMBERS)),
+    Trait.NONZERO,
+    Trait.INTEGRAL,
+    Trait.FINITE_FROM_ZERO,
+    Trait.FOLDABLE,
+)
 Sign = pointwise("Sign", lambda node: scalar.sign(node.term(0, *NUMBERS)))
 
 # ---- activations
@@ -188,12 +202,12 @@ def _pow(node: Node) -> Scalar:
     return scalar.power(x.cast(TensorProto.DOUBLE), y.cast(TensorProto.DOUBLE)).cast(x.dtype)
 
 
-Add = binary("Add", scalar.add, Trait.FOLDABLE, kinds=NUMBERS)
-Sub = binary("Sub", scalar.sub, Trait.FOLDABLE, kinds=NUMBERS)
-Mul = binary("Mul", scalar.mul, Trait.FOLDABLE, kinds=NUMBERS)
-Div = binary("Div", scalar.div, Trait.FOLDABLE, kinds=NUMBERS)
+Add = binary("Add", scalar.add, Trait.ARITHMETIC, Trait.FOLDABLE, kinds=NUMBERS)
+Sub = binary("Sub", scalar.sub, Trait.ARITHMETIC, Trait.FOLDABLE, kinds=NUMBERS)
+Mul = binary("Mul", scalar.mul, Trait.ARITHMETIC, Trait.NONZERO, Trait.FOLDABLE, kinds=NUMBERS)
+Div = binary("Div", scalar.div, Trait.ARITHMETIC, Trait.FOLDABLE, kinds=NUMBERS)
 Pow = broadcasting("Pow", _pow, Trait.FOLDABLE)
-Mod = broadcasting("Mod", _mod, Trait.FOLDABLE)
+Mod = broadcasting("Mod", _mod, Trait.INTEGRAL, Trait.FOLDABLE)
 
 
 Sum = variadic("Sum", lambda node: _combined(scalar.add, node.alike()), Trait.IDENTITY_OF_ONE)
@@ -203,7 +217,6 @@ Max = variadic(
     Trait.FOLDABLE,
     Trait.CARRIES,
     Trait.IDENTITY_OF_ONE,
-    inputs=data("data_0"),
 )
 Min = variadic(
     "Min",
@@ -211,15 +224,12 @@ Min = variadic(
     Trait.FOLDABLE,
     Trait.CARRIES,
     Trait.IDENTITY_OF_ONE,
-    inputs=data("data_0"),
 )
 Mean = variadic("Mean", _mean, Trait.IDENTITY_OF_ONE, flops=2)
 
 # ---- comparisons and logic
 
-Equal = binary(
-    "Equal", scalar.equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, inputs=data("A", "B"), mirrored="Equal"
-)
+Equal = binary("Equal", scalar.equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="Equal")
 Greater = binary("Greater", scalar.greater, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="Less")
 GreaterOrEqual = binary(
     "GreaterOrEqual", scalar.greater_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="LessOrEqual"
@@ -228,17 +238,13 @@ Less = binary("Less", scalar.less, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mi
 LessOrEqual = binary(
     "LessOrEqual", scalar.less_equal, Trait.COMPARISON, Trait.FOLDABLE, flops=0, mirrored="GreaterOrEqual"
 )
-And = binary(
-    "And", scalar.logical_and, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
-)
-Or = binary(
-    "Or", scalar.logical_or, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION}
-)
-Xor = binary("Xor", scalar.logical_xor, kinds=(Kind.BOOLEAN,), flops=0, inputs={"A": CONDITION, "B": CONDITION})
+And = binary("And", scalar.logical_and, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
+Or = binary("Or", scalar.logical_or, Trait.FOLDABLE, kinds=(Kind.BOOLEAN,), flops=0)
+Xor = binary("Xor", scalar.logical_xor, kinds=(Kind.BOOLEAN,), flops=0)
 Not = pointwise("Not", lambda node: scalar.logical_not(node.term(0)), Trait.FOLDABLE, flops=0, inputs={"X": CONDITION})
-BitwiseAnd = binary("BitwiseAnd", scalar.bit_and, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
-BitwiseOr = binary("BitwiseOr", scalar.bit_or, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
-BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,), inputs=data("A", "B"))
+BitwiseAnd = binary("BitwiseAnd", scalar.bit_and, kinds=(Kind.INTEGER,))
+BitwiseOr = binary("BitwiseOr", scalar.bit_or, kinds=(Kind.INTEGER,))
+BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,))
 BitwiseNot = pointwise("BitwiseNot", lambda node: scalar.bit_not(node.term(0, Kind.INTEGER)), inputs=data("X"))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypedDict, Unpack
 
 from onnxfuse.ops import flops as count
-from onnxfuse.ops.inputs import Role
+from onnxfuse.ops.inputs import CONDITION, DATA, Role, data
 from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
 from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
 from onnxfuse.ops.shapes.node import ShapeFunction, ValueFunction
@@ -19,6 +19,7 @@ class Facts(TypedDict, total=False):
     mirrored: str
     shape: ShapeFunction
     value: ValueFunction
+    neutral: float | None
 
 
 def pointwise(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
@@ -45,19 +46,35 @@ def binary(
     *traits: Trait,
     kinds: tuple[Kind, ...] = (),
     flops: int = 1,
-    **more: Unpack[Facts],
+    mirrored: str = "",
 ) -> Operator:
     """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
     commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
+    integral = (Trait.INTEGRAL,) if Kind.INTEGER in kinds else ()
+    role = CONDITION if kinds == (Kind.BOOLEAN,) else DATA
     return broadcasting(
-        name, lambda node: function(*node.alike(*kinds, count=2)), *commutative, *traits, flops=flops, **more
+        name,
+        lambda node: function(*node.alike(*kinds, count=2)),
+        *commutative,
+        *integral,
+        *traits,
+        flops=flops,
+        inputs={"A": role, "B": role},
+        neutral=function.neutral,
+        mirrored=mirrored,
     )
 
 
-def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) -> Operator:
     """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
     return Operator(
-        name, Trait.BROADCASTS, Trait.COMMUTATIVE, *traits, meaning=meaning, flops=count.per_operand(flops), **more
+        name,
+        Trait.BROADCASTS,
+        Trait.COMMUTATIVE,
+        *traits,
+        meaning=meaning,
+        flops=count.per_operand(flops),
+        inputs=data("data_0"),
     )
 
 
@@ -73,9 +90,12 @@ def reducing(
 
     `formula` is the result from an element of the operand; `flops` is the number of operations for each of these.
     """
+    integral = (Trait.INTEGRAL,) if Kind.INTEGER in kinds else ()
     return Operator(
         name,
         Trait.REDUCTION,
+        Trait.NAMES_AXES,
+        *integral,
         *traits,
         reduced=lambda node, over: formula(node.term(0, *kinds), over),
         flops=count.per_input(flops),

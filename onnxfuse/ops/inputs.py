@@ -268,6 +268,9 @@ NUMBERS_OF_THINGS = (Branch, Count, Offset, Padding, Extents, Scales, Region, Le
 SIZES = (Count, Bound, Padding, Extents, Scales, Region)
 """Roles whose values say how large a result is, at will but for a TargetShape."""
 
+PER_AXIS = (Padding, ResizedShape, Scales, Region)
+"""Roles of inputs with a number for each axis of another input, or for each of its ends."""
+
 ELEMENTS = (Data, Index, IndexTuples, DepthIndex)
 """Roles whose values a CUDA kernel reads per element; it needs the others before it starts."""
 

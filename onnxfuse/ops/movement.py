@@ -121,7 +121,7 @@ Flatten = moving(
 )
 Squeeze = moving(
     "Squeeze",
-    Trait.RESHAPE,
+    Trait.UNIT_AXES,
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "axes": Axes("data", single=True)},
@@ -130,7 +130,7 @@ Squeeze = moving(
 )
 Unsqueeze = moving(
     "Unsqueeze",
-    Trait.RESHAPE,
+    Trait.UNIT_AXES,
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
     inputs={"data": DATA, "axes": Axes("data", inserted=True)},
@@ -191,6 +191,7 @@ Transpose = moving(
 )
 Concat = moving(
     "Concat",
+    Trait.NAMES_AXES,
     Trait.FOLDABLE,
     Trait.CARRIES,
     Trait.IDENTITY_OF_ONE,
@@ -201,6 +202,7 @@ Concat = moving(
 )
 Split = moving(
     "Split",
+    Trait.NAMES_AXES,
     Trait.SELECTS,
     Trait.CARRIES,
     Trait.SHAPES_ON_CUDA,
@@ -210,6 +212,7 @@ Split = moving(
 )
 Slice = moving(
     "Slice",
+    Trait.NAMES_AXES,
     Trait.SELECTS,
     Trait.FOLDABLE,
     Trait.CARRIES,
@@ -243,6 +246,7 @@ Tile = moving(
 )
 Pad = moving(
     "Pad",
+    Trait.NAMES_AXES,
     Trait.CARRIES_SOME,
     inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")},
     moved={"pads": 11},
@@ -276,12 +280,14 @@ GatherND = moving(
 DepthToSpace = moving(
     "DepthToSpace",
     Trait.KEEPS_ELEMENTS,
+    Trait.IMAGES,
     inputs=data("input"),
     shape=lambda node: [moved.depth_to_space(node.shape(0), node.attribute("blocksize"))],
 )
 SpaceToDepth = moving(
     "SpaceToDepth",
     Trait.KEEPS_ELEMENTS,
+    Trait.IMAGES,
     inputs=data("input"),
     shape=lambda node: [moved.space_to_depth(node.shape(0), node.attribute("blocksize"))],
 )

@@ -15,10 +15,11 @@ DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE, Tra
 
 QLinearConv = Operator(
     "QLinearConv",
+    Trait.QUANTIZED,
     Trait.SLIDES,
     inputs=data("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"),
     shape=windows.convolved(3),
 )
-QLinearMatMul = Operator("QLinearMatMul")
-ConvInteger = Operator("ConvInteger", Trait.SLIDES, shape=windows.convolved(1))
-MatMulInteger = Operator("MatMulInteger")
+QLinearMatMul = Operator("QLinearMatMul", Trait.QUANTIZED)
+ConvInteger = Operator("ConvInteger", Trait.QUANTIZED, Trait.SLIDES, shape=windows.convolved(1))
+MatMulInteger = Operator("MatMulInteger", Trait.QUANTIZED)

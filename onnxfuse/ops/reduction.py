@@ -8,7 +8,7 @@ from onnx import TensorProto
 from onnxfuse.ops import scalar
 from onnxfuse.ops.families import moving, reducing
 from onnxfuse.ops.flops import per_input
-from onnxfuse.ops.inputs import DATA, Axes, Index
+from onnxfuse.ops.inputs import DATA, Axes, Index, data
 from onnxfuse.ops.registry import Operator, Over, Trait
 from onnxfuse.ops.scalar import Kind, Node, RowNode, S, Scalar
 from onnxfuse.ops.shapes.products import chosen
@@ -112,7 +112,9 @@ ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x), Trait.FOLDABLE
 ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), inputs=_INPUTS, moved={"axes": 18})
 ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
 ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
-ReduceProd = reducing("ReduceProd", lambda x, over: over("prod", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
+ReduceProd = reducing(
+    "ReduceProd", lambda x, over: over("prod", x), Trait.NONZERO, Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18}
+)
 ReduceL1 = reducing(
     "ReduceL1", lambda x, over: over("sum", scalar.absolute(x)), flops=2, inputs=_INPUTS, moved={"axes": 18}
 )
@@ -136,16 +138,34 @@ ReduceLogSumExp = reducing(
 ArgMax = moving("ArgMax", Trait.REDUCTION, Trait.CHOOSES, shape=chosen)
 ArgMin = moving("ArgMin", Trait.REDUCTION, Trait.CHOOSES, shape=chosen)
 
-Softmax = Operator("Softmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX, rows=_softmax, flops=per_input(5))
-LogSoftmax = Operator("LogSoftmax", Trait.KEEPS_SHAPE, Trait.SOFTMAX, rows=_log_softmax, flops=per_input(6))
+Softmax = Operator(
+    "Softmax",
+    Trait.KEEPS_SHAPE,
+    Trait.SOFTMAX,
+    Trait.NAMES_AXES,
+    inputs=data("input"),
+    rows=_softmax,
+    flops=per_input(5),
+)
+LogSoftmax = Operator(
+    "LogSoftmax",
+    Trait.KEEPS_SHAPE,
+    Trait.SOFTMAX,
+    Trait.NAMES_AXES,
+    inputs=data("input"),
+    rows=_log_softmax,
+    flops=per_input(6),
+)
 Hardmax = Operator("Hardmax", Trait.KEEPS_SHAPE, Trait.CHOOSES)
 LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE, rows=_layer_normalization, flops=per_input(8))
 RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE, rows=rms_normalization, flops=per_input(5))
-InstanceNormalization = Operator("InstanceNormalization", Trait.KEEPS_SHAPE, Trait.HALF_ON_CPU, flops=per_input(8))
-GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+InstanceNormalization = Operator(
+    "InstanceNormalization", Trait.KEEPS_SHAPE, Trait.IMAGES, Trait.HALF_ON_CPU, flops=per_input(8)
+)
+GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE, Trait.IMAGES, flops=per_input(8))
 BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE, flops=per_input(4))
 LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE, rows=_lp_normalization, flops=per_input(4))
-LRN = Operator("LRN", Trait.KEEPS_SHAPE, flops=per_input(6))
+LRN = Operator("LRN", Trait.KEEPS_SHAPE, Trait.IMAGES, flops=per_input(6))
 MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
 CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, flops=per_input(1), inputs={"x": DATA, "axis": Axes("x")})
 CumProd = Operator("CumProd", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})

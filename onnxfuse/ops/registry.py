@@ -5,7 +5,7 @@ from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
 
 from onnxfuse.ops.flops import Flops
-from onnxfuse.ops.inputs import Data, Role
+from onnxfuse.ops.inputs import DATA, Data, Role
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
 from onnxfuse.ops.shapes.extents import broadcast
 from onnxfuse.ops.shapes.node import Elements, ShapeFunction, ShapeNode, ValueFunction
@@ -38,16 +38,24 @@ class Trait(Enum):
     """Two operands can be swapped without changing the result."""
     COMPARISON = auto()
     """Compares two numbers."""
+    ARITHMETIC = auto()
+    """The sum, difference, product or quotient of two numbers."""
     FINITE_FROM_ZERO = auto()
     """Elementwise; f(0), f(f(0)), ... are finite numbers, so that padding by zeros stays harmless behind it."""
     VIEW = auto()
     """Another shape of the same elements in the same order: ONNX Runtime passes the buffer on."""
     RESHAPE = auto()
     """A view that changes the shape: Reshape, Flatten, Squeeze, Unsqueeze."""
+    UNIT_AXES = auto()
+    """A view that adds or removes axes of extent 1."""
     REDUCTION = auto()
     """Reduces over axes: the output has at most the elements of the input."""
     CONTRACTION = auto()
     """Sums products of two operands, on tensor cores; on CUDA it rounds float32 to TF32 by default."""
+    MATRIX_PRODUCT = auto()
+    """Multiplies two matrices, or batches of them."""
+    CONVOLUTION = auto()
+    """Convolves an image with a weight, the second input, and adds a bias, the third one."""
     ATTENTION = auto()
     """Scores, softmax and weighted sum in one operator."""
     HAS_BODY = auto()
@@ -71,6 +79,8 @@ class Trait(Enum):
     that are neither data nor indices."""
     QUANTIZES = auto()
     """Converts to or from a quantized type."""
+    QUANTIZED = auto()
+    """Computes with quantized values."""
     HALF_ON_CPU = auto()
     """ONNX Runtime 1.31 places it on the CPU for half types in a CUDA session."""
     SIZE_FROM_DATA = auto()
@@ -83,18 +93,32 @@ class Trait(Enum):
     """Takes any number of operands; of a single one it is the identity."""
     SLIDES = auto()
     """Slides a window over spatial axes: it has a `kernel_shape`, strides and padding."""
+    POOL = auto()
+    """Reduces each window of an image, channel by channel."""
+    IMAGES = auto()
+    """Takes images channels first. Between two Transposes ONNX Runtime or a kernel computes it channels last."""
+    NAMES_AXES = auto()
+    """Which axes it works on is said by the attribute `axis`, the operand `axes` or operands with a number for each
+    axis: with these permuted it gives the same of permuted data."""
     FOLDABLE = auto()
     """Is inserted by exporters between weights and their use; onnx's reference computes it exactly, and as fast as the
     weights are loaded."""
     SELECTS = auto()
     """Reads no more of the first input than it outputs."""
+    NONZERO = auto()
+    """Of integers other than 0 it gives integers other than 0."""
+    INTEGRAL = auto()
+    """Of integers it gives integers of the same type; in a wider type it gives the same numbers."""
 
 
-IMPLIED: Mapping[Trait, Trait] = {
-    Trait.KEEPS_TYPE: Trait.KEEPS_SHAPE, Trait.RESHAPE: Trait.VIEW, Trait.VIEW: Trait.KEEPS_ELEMENTS,
-    Trait.KEEPS_ELEMENTS: Trait.CARRIES,
+IMPLIED: Mapping[Trait, tuple[Trait, ...]] = {
+    Trait.KEEPS_TYPE: (Trait.KEEPS_SHAPE,), Trait.UNIT_AXES: (Trait.RESHAPE,), Trait.RESHAPE: (Trait.VIEW,),
+    Trait.VIEW: (Trait.KEEPS_ELEMENTS,), Trait.KEEPS_ELEMENTS: (Trait.CARRIES,),
+    Trait.CARRIES: (Trait.NONZERO, Trait.INTEGRAL), Trait.CASTS: (Trait.NONZERO,),
+    Trait.MATRIX_PRODUCT: (Trait.CONTRACTION,),
+    Trait.CONVOLUTION: (Trait.CONTRACTION, Trait.SLIDES), Trait.POOL: (Trait.SLIDES,),
 }  # fmt: skip
-"""The trait that a trait entails: a view keeps all elements."""
+"""The traits that a trait entails: a view keeps all elements."""
 
 SHAPES: Mapping[Trait, ShapeFunction] = {
     Trait.KEEPS_SHAPE: lambda node: [node.shape(0)],
@@ -139,6 +163,10 @@ class Operator(str):
     """The elements of a small tensor of integers that the operator moves, selects or makes; None for all others."""
     mirrored: str
     """The operator that gives the same with exchanged operands, of a comparison; empty for others."""
+    reduction: str
+    """The reduction over the axes after the channels that gives the same, of a global pool; empty for others."""
+    neutral: float | None
+    """The second operand with which the first is the result; True is 1. None if there is none."""
 
     def __new__(
         cls,
@@ -154,13 +182,16 @@ class Operator(str):
         shape: ShapeFunction | None = None,
         value: ValueFunction | None = None,
         mirrored: str = "",
+        reduction: str = "",
+        neutral: float | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
-        entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
+        entry.domain, entry.inputs, entry.moved = domain, inputs or {}, moved or {}
+        entry.mirrored, entry.reduction, entry.neutral = mirrored, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
         every = set(traits)
-        while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
+        while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:
             every |= more
         entry.traits = frozenset(every)
         entry.shape = shape or next((SHAPES[t] for t in SHAPES if t in every), None)
@@ -171,9 +202,12 @@ class Operator(str):
         return entry
 
     def role(self, position: int) -> Role | None:
-        """Return what the input at a position means; None if it is not known."""
-        roles = [*self.inputs.values()]
-        return roles[min(position, len(roles) - 1)] if roles else None
+        """Return what the input at a position means; None if it is not known.
+
+        Those of an elementwise operator are data unless it says otherwise.
+        """
+        roles: list[Role | None] = [*self.inputs.values()] or [DATA if self.meaning is not None else None]
+        return roles[min(position, len(roles) - 1)]
 
     def position(self, name: str) -> int:
         """Return the position of an input. Raises ValueError if the entry has none of this name."""
@@ -186,6 +220,10 @@ class Operator(str):
     def carries(self, position: int) -> bool:
         """Return whether the outputs' elements may be those of the input at this position."""
         return Trait.CARRIES in self.traits and isinstance(self.role(position), Data)
+
+    def neutral_at(self, position: int) -> float | None:
+        """Return the operand at this position with which the other one is the result; None if there is none."""
+        return self.neutral if position == 1 or Trait.COMMUTATIVE in self.traits else None
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         """Return how a copy is made: the name alone."""

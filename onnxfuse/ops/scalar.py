@@ -155,6 +155,8 @@ class Function(str):
     """Whether its two operands can be swapped."""
     boolean: bool
     """Whether the result is a truth value."""
+    neutral: float | None
+    """The second argument with which the first is the result; None if there is none."""
     typed_by: int
     """Position of the argument whose element type the result has."""
 
@@ -167,12 +169,14 @@ class Function(str):
         half: bool = False,
         commutative: bool = False,
         boolean: bool = False,
+        neutral: float | None = None,
         typed_by: int = 0,
     ) -> "Function":
         """Return the function of this name."""
         function = super().__new__(cls, name)
         function.formula, function.cheap, function.half = formula, cheap, half
-        function.commutative, function.boolean, function.typed_by = commutative, boolean, typed_by
+        function.commutative, function.boolean = commutative, boolean
+        function.neutral, function.typed_by = neutral, typed_by
         return function
 
     def __call__(self, *args: S | float) -> S:
@@ -193,9 +197,9 @@ less_equal = Function("less_equal", cheap=True, boolean=True)
 greater_equal = Function("greater_equal", cheap=True, boolean=True)
 is_nan = Function("is_nan", boolean=True)
 where = Function("where", cheap=True, typed_by=1)
-logical_and = Function("and", cheap=True, commutative=True)
-logical_or = Function("or", cheap=True, commutative=True)
-logical_xor = Function("xor", cheap=True, commutative=True)
+logical_and = Function("and", cheap=True, commutative=True, neutral=1)
+logical_or = Function("or", cheap=True, commutative=True, neutral=0)
+logical_xor = Function("xor", cheap=True, commutative=True, neutral=0)
 logical_not = Function("not", cheap=True)
 bit_and = Function("bit_and", cheap=True, commutative=True)
 bit_or = Function("bit_or", cheap=True, commutative=True)
@@ -206,10 +210,10 @@ shift_right = Function("shift_right")
 
 # ---- arithmetic
 
-add = Function("add", cheap=True, commutative=True)
-sub = Function("sub", cheap=True)
-mul = Function("mul", cheap=True, commutative=True)
-div = Function("div")
+add = Function("add", cheap=True, commutative=True, neutral=0)
+sub = Function("sub", cheap=True, neutral=0)
+mul = Function("mul", cheap=True, commutative=True, neutral=1)
+div = Function("div", neutral=1)
 neg = Function("neg", cheap=True)
 absolute = Function("abs", cheap=True)
 sign = Function("sign", cheap=True)

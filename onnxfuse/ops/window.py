@@ -17,9 +17,9 @@ from onnxfuse.ops.inputs import (
 from onnxfuse.ops.registry import Operator, Rows, Trait
 from onnxfuse.ops.shapes import windows
 
-MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
-AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
-LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
+MaxPool = Operator("MaxPool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled)
+AveragePool = Operator("AveragePool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled)
+LpPool = Operator("LpPool", Trait.POOL, flops=flops.window, shape=windows.pooled)
 
 
 def _global_pool(kind: str) -> Rows:
@@ -27,20 +27,35 @@ def _global_pool(kind: str) -> Rows:
 
 
 GlobalAveragePool = Operator(
-    "GlobalAveragePool", rows=_global_pool("mean"), flops=flops.per_input(1), shape=windows.pooled_whole
+    "GlobalAveragePool",
+    reduction="ReduceMean",
+    rows=_global_pool("mean"),
+    flops=flops.per_input(1),
+    shape=windows.pooled_whole,
 )
 GlobalMaxPool = Operator(
-    "GlobalMaxPool", rows=_global_pool("max"), flops=flops.per_input(1), shape=windows.pooled_whole
+    "GlobalMaxPool",
+    reduction="ReduceMax",
+    rows=_global_pool("max"),
+    flops=flops.per_input(1),
+    shape=windows.pooled_whole,
 )
 GlobalLpPool = Operator("GlobalLpPool", shape=windows.pooled_whole)
 MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIndex(), "output_shape": UnpooledShape()})
 Resize = Operator(
     "Resize",
+    Trait.NAMES_AXES,
     flops=flops.per_output(7),
     inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
     shape=windows.resized,
 )
-Upsample = Operator("Upsample", inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9}, shape=windows.upsampled)
+Upsample = Operator(
+    "Upsample",
+    Trait.NAMES_AXES,
+    inputs={"X": DATA, "scales": Scales("X")},
+    moved={"scales": 9},
+    shape=windows.upsampled,
+)
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)

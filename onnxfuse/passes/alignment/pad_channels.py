@@ -12,6 +12,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, substitute
+from onnxfuse.ops import Trait
 from onnxfuse.passes.shapes.constant_reshape_targets import reshaped, retarget
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
@@ -55,14 +56,21 @@ Beside = Callable[[Graph, Node, str, RunLayout, int], Mapping[str, RunLayout] | 
 # ---- analysis
 
 
+def carried(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """Return the layouts of a node's other values; None unless it propagates runs, and maps zeros to zeros."""
+    if node.has(Trait.ARITHMETIC):
+        return of_elements(graph, node, value, place, size)
+    own: Mapping[str, Beside] = {ops.MatMul: _of_product, ops.Reshape: _of_reshape, ops.Split: _of_split}
+    return own.get(node.op, _of_axes)(graph, node, value, place, size)
+
+
 def reached(
-    graph: Graph, starts: Mapping[str, RunLayout], size: int, width: int, also: Mapping[str, Beside] | None = None
+    graph: Graph, starts: Mapping[str, RunLayout], size: int, width: int, through: Beside = carried
 ) -> Runs | None:
     """Return all values that hold these runs, from the products that produce them to those that read them.
 
-    Return None if any other node produces or reads one of them. `also`: further operators that propagate the runs.
+    Return None if any node produces or reads one of them that does not propagate the runs.
     """
-    through = {**_THROUGH, **(also or {})}
     found: dict[str, RunLayout] = {}
     waiting = list(starts.items())
     while waiting:
@@ -76,9 +84,9 @@ def reached(
             return None
         found[value] = place
         for node in (maker, *graph.readers(value)):
-            if node.domain or node.op not in through or value in node.captures or node.inputs.count(value) > 1:
+            if node.domain or value in node.captures or node.inputs.count(value) > 1:
                 return None
-            beside = through[node.op](graph, node, value, place, size)
+            beside = through(graph, node, value, place, size)
             if beside is None:
                 return None
             waiting += beside.items()
@@ -132,7 +140,7 @@ def one_constant(graph: Graph, node: Node) -> int | None:
 
 
 def _of_axes(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
-    """Squeeze, Unsqueeze and Transpose carry the runs along with their axis."""
+    """Operators that permute, add, remove or select axes carry the runs along with theirs."""
     del size
     source, result = node.inputs[0], node.outputs[0]
     axes = _axes(graph, node)
@@ -159,9 +167,11 @@ def _axes(graph: Graph, node: Node) -> list[int | None] | None:
         case ops.Gather:
             taken, at = graph.type(node.inputs[1]).rank, int(str(graph.attributes(node)["axis"])) % rank
             return None if taken is None else [*range(at), *[None] * taken, *range(at + 1, rank)]
-        case _:  # Slice
+        case ops.Slice:
             cut = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
             return None if cut is None else [None if a in {int(c) % rank for c in cut} else a for a in range(rank)]
+        case _:
+            return None
 
 
 def _of_reshape(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
@@ -209,16 +219,6 @@ def _of_split(graph: Graph, node: Node, value: str, place: RunLayout, size: int)
     return {v: p for v, p in found.items() if v != value} if found[value] == place else None
 
 
-_THROUGH: Mapping[str, Beside] = {
-    ops.MatMul: _of_product,
-    **dict.fromkeys((ops.Add, ops.Mul, ops.Div), of_elements),
-    **dict.fromkeys((ops.Transpose, ops.Squeeze, ops.Unsqueeze, ops.Gather, ops.Slice), _of_axes),
-    ops.Reshape: _of_reshape,
-    ops.Split: _of_split,
-}
-"""Operators that propagate runs: all of them map zeros to zeros."""
-
-
 def _target(graph: Graph, reshape: Node, runs: Runs) -> list[int] | None:
     """Return the constant target of a Reshape of padded runs; None if it is not expressible."""
     shapes = [graph.type(v).shape or () for v in (reshape.inputs[0], reshape.outputs[0])]
@@ -238,7 +238,7 @@ def pad_runs(graph: Graph, runs: Runs) -> None:
             retarget(graph, node, target)
         elif node.op == ops.Split:
             _cut_elsewhere(graph, node, runs)
-        elif node.op in (ops.MatMul, ops.Add, ops.Sub, ops.Mul):
+        elif node.op == ops.MatMul or node.has(Trait.ARITHMETIC):
             _pad(graph, node, runs)
     for value in runs.places:
         known = graph.type(value)

@@ -12,8 +12,8 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.ops import Trait, named
-from onnxfuse.passes.alignment.pad_channels import Beside, RunLayout, of_elements, one_constant, pad_runs, reached
+from onnxfuse.ops import Trait
+from onnxfuse.passes.alignment.pad_channels import RunLayout, carried, of_elements, one_constant, pad_runs, reached
 
 ALIGNED = 8
 """Required multiple of a product's columns and terms, for the kernels."""
@@ -22,9 +22,6 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 MOST_TIMES = 2
 """Maximum growth factor of the number of columns."""
-
-FINITE = named(Trait.FINITE_FROM_ZERO)
-"""Activations that map 0 to a finite number, and that number to a finite one again."""
 
 
 @graph_pass
@@ -39,16 +36,22 @@ def pad_columns(graph: Graph) -> bool:
             continue
         width = -(-columns // ALIGNED) * ALIGNED
         place = RunLayout(known.rank - 1, 1)
-        runs = None if width > MOST_TIMES * columns else reached(graph, {result: place}, columns, width, ALSO)
+        runs = None if width > MOST_TIMES * columns else reached(graph, {result: place}, columns, width, _carried)
         if runs is not None:
             pad_runs(graph, runs)
             changed = True
     return changed
 
 
-def _of_each(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _carried(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+    """Padded columns may hold any finite number: only products by weights contract over them."""
+    if node.has(Trait.FINITE_FROM_ZERO):
+        return _of_each(graph, node, value, place)
+    return (_of_two if node.has(Trait.ARITHMETIC) else carried)(graph, node, value, place, size)
+
+
+def _of_each(graph: Graph, node: Node, value: str, place: RunLayout) -> Mapping[str, RunLayout] | None:
     """An elementwise activation propagates padded columns if its other operands are scalars."""
-    del size
     alike = all(graph.element_count(v) == 1 for v in node.inputs[1:] if v)
     return {node.outputs[0] if value == node.inputs[0] else node.inputs[0]: place} if alike else None
 
@@ -68,10 +71,3 @@ def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -
         len(shapes[0]) - 1, 1
     )
     return {v: place for v in values if v != value} if alike else None
-
-
-ALSO: Mapping[str, Beside] = {
-    **dict.fromkeys(FINITE, _of_each),
-    **dict.fromkeys((ops.Add, ops.Sub, ops.Mul, ops.Div), _of_two),
-}
-"""Operators that propagate padded columns: only products by weights contract over the columns."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.ops import Trait
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType
@@ -25,10 +25,6 @@ MATRICES = 3
 """Rank of a batch of matrices. One axis more, [batch, heads, s, d], is the form of every attention; windows merged with
 the batch while heads have their own axis stay merged.
 """
-
-ALONG_AN_AXIS = frozenset({ops.Softmax, ops.LogSoftmax})
-
-MOVES = frozenset({ops.Reshape, ops.Transpose})
 
 
 @dataclass(frozen=True)
@@ -138,14 +134,14 @@ def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list
 
 
 def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
-    if node.domain or is_pointwise(node.op):
-        return is_pointwise(node.op, node.domain)
+    if node.domain or node.is_elementwise:
+        return node.is_elementwise
     if node.op == ops.MatMul:
         return rank >= MATRICES
     if node.op == ops.Transpose:
         order = order_of(graph, node)
         return order is not None and order[0] == 0
-    return node.op in ALONG_AN_AXIS and _axis(graph, node, rank) != -rank
+    return node.has(Trait.SOFTMAX) and _axis(graph, node, rank) != -rank
 
 
 def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
@@ -167,7 +163,7 @@ def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
                 ahead += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
         makers = [n for v in together if (n := graph.producer(v)) is not None]
         product = any(n.op == ops.MatMul and together.issuperset(n.inputs) for n in makers)
-        turned = any(n.op == ops.Transpose for n in makers) and all(n.op in MOVES and not n.domain for n in makers)
+        turned = any(n.op == ops.Transpose for n in makers) and all(n.has(Trait.KEEPS_ELEMENTS) for n in makers)
         never = any(is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
         kept |= together if never and (product or turned) else set()
     return kept
@@ -214,7 +210,7 @@ def _compute(merge: _Merge, node: Node, names: Mapping[str, str], values: Set[st
     }
     if node.op == ops.Transpose:
         changes = {"perm": [0, *(axis + 1 for axis in order_of(to.graph, node) or ())]}
-    elif node.op in ALONG_AN_AXIS:
+    elif node.has(Trait.SOFTMAX):
         changes = {"axis": _axis(to.graph, node, len(to.graph.type(node.outputs[0]).shape or ()))}
     to.copy(node, reads, output=names[node.outputs[0]], **changes)
 

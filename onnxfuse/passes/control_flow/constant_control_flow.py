@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite_each
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.model.nested import defined, nodes_of
 from onnxfuse.passes.control_flow.constant_sequences import along_one
 from onnxfuse.shapes.types import ValueType
@@ -27,7 +27,7 @@ MOST = 1000
 @graph_pass
 def constant_control_flow(graph: Graph) -> bool:
     """Inlines the branch that an If is known to take, and Loops with few known trips."""
-    return rewrite_each(graph, _FLATTENED)
+    return rewrite_each(graph, {ops.If: _branch, ops.Loop: _trips})
 
 
 def _branch(node: Node, to: Rewriter) -> bool:
@@ -101,9 +101,6 @@ def _flag(graph: Graph, value: str) -> bool | None:
     """Return a constant condition's value; None if it is not constant."""
     array = graph.constant(value)
     return bool(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
-_FLATTENED: dict[str, Rewrite] = {ops.If: _branch, ops.Loop: _trips}
 
 
 def _pass_on(outputs: Sequence[str], values: Sequence[str], to: Rewriter) -> None:

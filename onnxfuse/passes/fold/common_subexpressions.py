@@ -9,12 +9,10 @@ from collections.abc import Callable
 
 from onnx import TensorProto
 
-from onnxfuse import cuda, ops
 from onnxfuse.graph.constant_folding import common_subexpressions as merge_equal
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-
-AXES = frozenset({ops.Squeeze, ops.Unsqueeze})
+from onnxfuse.ops import Trait
 
 
 @graph_pass
@@ -43,4 +41,4 @@ def _merged(graph: Graph, among: Callable[[Node], bool]) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    return cuda.is_pointwise(node.op, node.domain) or (not node.domain and node.op in AXES)
+    return node.is_elementwise or node.has(Trait.UNIT_AXES)

@@ -14,7 +14,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
-from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
+from onnxfuse.ops import Trait
 from onnxfuse.passes.layout.writer import integers
 from onnxfuse.shapes.types import ValueType
 
@@ -28,7 +28,9 @@ def explicit_axes(graph: Graph) -> bool:
     """Gives Pad and nearest Resize numbers for all axes next to convolutions, so that ONNX Runtime moves
     Transposes through them.
     """
-    return any(n.op in CONVOLUTIONS for n in graph.nodes) and rewrite_each(graph, {ops.Pad: _pad, ops.Resize: _resize})
+    return any(n.has(Trait.CONVOLUTION) for n in graph.nodes) and rewrite_each(
+        graph, {ops.Pad: _pad, ops.Resize: _resize}
+    )
 
 
 def names_some_axes(graph: Graph, node: Node) -> bool:

@@ -6,18 +6,11 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes.layout.writer import (
     ChannelsLastWriter,
     Form,
-    between,
     channels_last_type,
     images,
-    integer,
     read_twice,
 )
 from onnxfuse.shapes.types import ValueType, is_unknown
-
-
-def group_norm(graph: Graph, node: Node) -> Form | None:
-    groups = integer(graph.attributes(node), "num_groups", 0)
-    return between(graph, node) if groups > 0 else None
 
 
 def grouped_norm(graph: Graph, node: Node) -> Form | None:

@@ -1,6 +1,6 @@
 """Channels-last forms of convolutions: per-pixel matrix products, or convolutions with a permuted weight layout."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -23,6 +23,11 @@ from onnxfuse.passes.layout.writer import (
     spatial,
 )
 from onnxfuse.shapes.types import Dim
+
+
+def convolution(graph: Graph, node: Node) -> Form | None:
+    """Return the channels-last form of a convolution, None if it has none."""
+    return _conv(graph, node) if node.op == ops.Conv else _conv_transpose(graph, node)
 
 
 def _conv(graph: Graph, node: Node) -> Form | None:
@@ -143,6 +148,3 @@ def _is_product(attributes: Mapping[str, schema.AttributeValue], weight: Sequenc
     """Return whether a convolution is a per-pixel matrix product over the channels."""
     plain = all(step == 1 for step in integers(attributes, "strides")) and not any(integers(attributes, "pads"))
     return plain and attributes.get("group", 1) == 1 and all(extent == 1 for extent in weight[2:])
-
-
-CONVOLUTIONS: dict[str, Callable[[Graph, Node], Form | None]] = {ops.Conv: _conv, ops.ConvTranspose: _conv_transpose}

@@ -24,6 +24,7 @@ from onnxfuse.graph.channels import (
     with_row,
 )
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.ops import Trait
 from onnxfuse.passes.layout.all_axes import names_some_axes
 from onnxfuse.passes.layout.ops import form
 from onnxfuse.passes.layout.writer import ChannelsLast, ChannelsLastWriter, Form, stands_still
@@ -43,8 +44,6 @@ UNKNOWN_EXTENT = 32
 RESHAPE = 1
 """Cost of a Reshape where a Transpose would move no data: it is free itself, but separates what could be one kernel."""
 
-QUANTIZED = (ops.QuantizeLinear, ops.DequantizeLinear, ops.DynamicQuantizeLinear, ops.QLinearConv, ops.ConvInteger)
-
 
 def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> bool:
     """Convert convolutions of `graph`, and nodes between them, to channels last where a rule enables it.
@@ -52,7 +51,7 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -
     Return whether any were converted.
     """
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
-    if rule is None or rule.layout is None or any(n.op in QUANTIZED for n in graph.nodes):
+    if rule is None or rule.layout is None or any(n.has(Trait.QUANTIZES, Trait.QUANTIZED) for n in graph.nodes):
         return False
     in_the_way = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
     if in_the_way is not None:

@@ -1,9 +1,11 @@
 """Channels-last forms of operators: [batch, height, width, channels] in place of [batch, channels, ...].
 
-An operator that is not in the table below, or is used in an unsupported form, stays channels first.
+Most follow from what the operator's entry says: that it is elementwise, names axes, or takes images. An operator
+of which nothing of that is known, or one used in an unsupported form, stays channels first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,14 +13,14 @@ import onnx
 from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import FIRST, LAST, channels_last_axis, has_form
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model import schema
-from onnxfuse.passes.layout.channel_groups import channel_shuffle, group_norm, grouped_norm
-from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
+from onnxfuse.ops import Trait
+from onnxfuse.ops.inputs import PER_AXIS, Axes, Padding
+from onnxfuse.passes.layout.channel_groups import channel_shuffle, grouped_norm
+from onnxfuse.passes.layout.convolutions import convolution
 from onnxfuse.passes.layout.writer import (
     ChannelsLastWriter,
     Form,
     between,
-    both_ends,
     channels_last_type,
     entries,
     images,
@@ -35,12 +37,23 @@ from onnxfuse.shapes.types import ValueType
 
 def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
     """Return the channels-last form of `node`, None if it has none; convolutions only of these element types."""
-    if node.domain or node.captures:
+    if node.entry is None or node.domain or node.captures:
         return None
-    if node.op in CONVOLUTIONS:
-        return CONVOLUTIONS[node.op](graph, node) if graph.type(node.inputs[0]).dtype in types else None
-    make = _FORMS.get(node.op, _pointwise if cuda.is_pointwise(node.op) else None)
-    return None if make is None else make(graph, node)
+    if node.has(Trait.CONVOLUTION):
+        return convolution(graph, node) if graph.type(node.inputs[0]).dtype in types else None
+    special: Mapping[str, Callable[[Graph, Node], Form | None]] = {
+        ops.BatchNormalization: _batch_normalization, ops.Reshape: _reshape, ops.Flatten: _flat, ops.Resize: _resize,
+        ops.Upsample: _resize, ops.Shape: _shape,
+    }  # fmt: skip
+    if node.op in special:
+        return special[node.op](graph, node)
+    if node.entry.reduction:
+        return _global_pool(graph, node, node.entry.reduction)
+    if node.has(Trait.IMAGES):
+        return between(graph, node)
+    if node.has(Trait.NAMES_AXES):
+        return _over_axes(graph, node, node.entry)
+    return _pointwise(graph, node) if node.is_elementwise else None
 
 
 def _pointwise(graph: Graph, node: Node) -> Form | None:
@@ -90,90 +103,99 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
     return Form((x,), (y,), write)
 
 
+def _over_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
+    """What names axes, or has numbers for each, is permuted."""
+    if entry.positions(*PER_AXIS):
+        return _numbers_of_axes(graph, node, entry)
+    return _named_axes(graph, node, entry) if "axes" in entry.inputs else _along_axis(graph, node)
+
+
 def _along_axis(graph: Graph, node: Node) -> Form | None:
-    """Concat, Split, Softmax: one attribute is the axis."""
-    outputs = tuple(o for o in node.outputs if o)
+    """One attribute is the axis."""
+    outputs, data = tuple(o for o in node.outputs if o), node.data
     axis = graph.attributes(node).get("axis")
     if not spatial(graph, *outputs) or not isinstance(axis, int):
         return None
     rank = len(graph.type(outputs[0]).shape or ())
-    if node.op in (ops.Softmax, ops.LogSoftmax) and graph.opset < 13:  # over all axes from this one on
+    if node.has(Trait.SOFTMAX) and graph.opset < 13:  # over all axes from this one on
         return None
-    data, others = (node.inputs, ()) if node.op == ops.Concat else (node.inputs[:1], node.inputs[1:])
 
     def write(to: ChannelsLastWriter) -> None:
-        inputs, made = [*(whole_image(to, v) for v in data), *others], [to.last(o) if o else "" for o in node.outputs]
-        to.copy(node, inputs, output=made, axis=channels_last_axis(rank, axis))
+        images = {i: whole_image(to, v) for i, v in data.items()}
+        made = [to.last(o) if o else "" for o in node.outputs]
+        to.copy(node, images, output=made, axis=channels_last_axis(rank, axis))
 
-    reads = tuple(dict.fromkeys(v for v in data if not graph.is_constant(v)))
+    reads = tuple(dict.fromkeys(v for v in data.values() if not graph.is_constant(v)))
     return Form(reads, outputs, write) if reads else None
 
 
-def _slice(graph: Graph, node: Node) -> Form | None:
+def _named_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
+    """`axes` are an attribute or a constant operand; a reduction may leave them out of its result."""
     x, y = node.inputs[0], node.outputs[0]
-    if not spatial(graph, x, y):
+    attributes, rank, reduces = graph.attributes(node), graph.type(x).rank, Trait.REDUCTION in entry.traits
+    as_input, at = graph.opset >= entry.moved["axes"], entry.position("axes")
+    given = node.inputs[at] if as_input and len(node.inputs) > at else ""
+    array = graph.constant(given) if as_input else np.asarray(integers(attributes, "axes"), np.int64)
+    if not reduces and not as_input and array is not None and not array.size:
+        array = np.arange(len(integers(attributes, "starts")))
+    if rank is None or not has_form(rank) or array is None or array.size == 0:
         return None
-    rank = len(graph.type(x).shape or ())
-    if graph.opset < 10:
-        attributes = graph.attributes(node)
-        axes = integers(attributes, "axes") or range(len(integers(attributes, "starts")))
-
-        def write_attributes(to: ChannelsLastWriter) -> None:
-            to.copy(node, [to.last(x)], output=to.last(y), axes=[channels_last_axis(rank, a) for a in axes])
-
-        return Form((x,), (y,), write_attributes)
-    given = node.inputs[3] if len(node.inputs) > 3 else ""
-    array = graph.constant(given)
-    if array is None:
+    axes, keep = [int(a) % rank for a in array.reshape(-1)], not reduces or attributes.get("keepdims", 1) == 1
+    moved = [channels_last_axis(rank, a) for a in axes]
+    # Without keepdims the remaining axes must be in the same order in both layouts; a signal's row axis goes, too.
+    left = [channels_last_axis(rank, a) for a in range(rank) if a not in axes]
+    if not keep and left != sorted(left):
         return None
+    if not keep and rank == 3:
+        moved.append(1)
+    if reduces:
+        moved = sorted({*moved})
 
     def write(to: ChannelsLastWriter) -> None:
-        moved = np.asarray([channels_last_axis(rank, int(a)) for a in array.reshape(-1)], array.dtype)
-        axes = to.derived(given, f"nhwc{rank}", lambda: moved)
-        to.copy(node, {0: to.last(x), 3: axes}, output=to.last(y))
+        output = to.last(y) if keep else y
+        if as_input:
+            name = to.derived(given, f"nhwc{rank}", lambda: np.asarray(moved, array.dtype))
+            to.copy(node, {0: to.last(x), at: name}, output=output)
+        else:
+            to.copy(node, [to.last(x)], output=output, axes=moved)
 
-    return Form((x,), (y,), write)
+    return Form((x,), (y,) if keep else (), write)
 
 
-def _pad(graph: Graph, node: Node) -> Form | None:
+def _numbers_of_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
+    """Pads, scales or sizes of all axes are an attribute or operands."""
     x, y = node.inputs[0], node.outputs[0]
-    if not images(graph, x, y):
+    of_some = "axes" in node.written or any(node.inputs[i] for i in entry.positions(Axes) if i < len(node.inputs))
+    if not images(graph, x, y) or of_some:
         return None
-    if graph.opset < 11:
-        written = graph.attributes(node)["pads"]
-
-        def write_attribute(to: ChannelsLastWriter) -> None:
-            to.copy(node, [to.last(x)], output=to.last(y), pads=both_ends(np.asarray(written)).tolist())
-
-        return Form((x,), (y,), write_attribute)
-    pads = node.inputs[1]
-    if any(node.inputs[3:]) or graph.element_count(pads) not in (None, 8):
+    roles = {i: role for i, role in enumerate(entry.inputs.values()) if isinstance(role, PER_AXIS)}
+    operands = {i: v for i, v in enumerate(node.inputs) if i in roles and v and graph.element_count(v) != 0}
+    if any(graph.element_count(v) not in (None, 4, 8) for v in operands.values()):
         return None
+    written = {name: value for name, value in node.written.items() if name in entry.moved and isinstance(value, list)}
+    both_ends = (*LAST, *(4 + a for a in LAST))
 
     def write(to: ChannelsLastWriter) -> None:
-        widths = entries(to, pads, (*LAST, *(4 + a for a in LAST)), f"{y}.pads")
-        to.copy(node, {0: to.last(x), 1: widths}, output=to.last(y))
+        attributes: dict[str, Any] = {
+            name: [value[a] for a in (both_ends if len(value) == 8 else LAST)] for name, value in written.items()
+        }
+        moved = {}
+        for i, value in operands.items():
+            count = graph.element_count(value) or (8 if isinstance(roles[i], Padding) else 4)
+            moved[i] = entries(to, value, both_ends if count == 8 else LAST, f"{y}.order")
+        to.copy(node, {0: to.last(x), **moved}, output=to.last(y), **attributes)
 
-    return Form((x,), (y,), write)
+    return Form((x,), (y,), write) if written or operands else None
 
 
 def _resize(graph: Graph, node: Node) -> Form | None:
-    x, y = node.inputs[0], node.outputs[0]
-    attributes = graph.attributes(node)
+    attributes, entry = graph.attributes(node), node.entry
     if attributes.get("mode") == b"linear":
         return _interpolated(graph, node)
     modes = (attributes.get("mode", b"nearest"), attributes.get("coordinate_transformation_mode", b""))
-    if not images(graph, x, y) or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize" or len(node.inputs) < 2:
+    if entry is None or modes[0] != b"nearest" or modes[1] == b"tf_crop_and_resize":
         return None
-    sizes = [i for i, v in enumerate(node.inputs) if i > 0 and v and graph.element_count(v) != 0]
-    if any(graph.element_count(node.inputs[i]) not in (None, 4) for i in sizes) or attributes.get("axes"):
-        return None
-
-    def write(to: ChannelsLastWriter) -> None:
-        moved = {i: entries(to, node.inputs[i], LAST, f"{y}.sizes") for i in sizes}
-        to.copy(node, {0: to.last(x), **moved}, output=to.last(y))
-
-    return Form((x,), (y,), write)
+    return _numbers_of_axes(graph, node, entry)
 
 
 def _interpolated(graph: Graph, node: Node) -> Form | None:
@@ -190,36 +212,6 @@ def _interpolated(graph: Graph, node: Node) -> Form | None:
         return None
     kept = (1, 1) if np.issubdtype(numbers.dtype, np.floating) else (graph.type(x).shape or (None,) * 2)[:2]
     return between(graph, node) if tuple(numbers[:2]) == tuple(kept) else None
-
-
-def _reduce(graph: Graph, node: Node) -> Form | None:
-    x, y = node.inputs[0], node.outputs[0]
-    attributes = graph.attributes(node)
-    as_input = "axes" not in schema.moved(node.op, "", graph.opset)
-    given = node.inputs[1] if as_input and len(node.inputs) > 1 else ""
-    array = graph.constant(given) if as_input else np.asarray(attributes.get("axes", []))
-    rank = graph.type(x).rank
-    if rank is None or not has_form(rank) or array is None or array.size == 0:
-        return None
-    axes, keep = {int(a) % rank for a in array}, attributes.get("keepdims", 1) == 1
-    turned_axes = {channels_last_axis(rank, a) for a in axes}
-    # Without keepdims the remaining axes must be in the same order in both layouts; a signal's row axis goes, too.
-    left = [channels_last_axis(rank, a) for a in range(rank) if a not in axes]
-    if not keep and left != sorted(left):
-        return None
-    if not keep and rank == 3:
-        turned_axes.add(1)
-
-    def write(to: ChannelsLastWriter) -> None:
-        output = to.last(y) if keep else y
-        moved = np.asarray(sorted(turned_axes), np.int64)
-        axes = to.derived(given, f"nhwc{rank}", lambda: moved) if as_input else moved.tolist()
-        to.copy(node, [to.last(x)], output=output, axes=axes)
-
-    return Form((x,), (y,) if keep else (), write)
-
-
-_GLOBAL: dict[str, str] = {ops.GlobalAveragePool: ops.ReduceMean, ops.GlobalMaxPool: ops.ReduceMax}
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
@@ -245,15 +237,15 @@ def _flat(graph: Graph, node: Node) -> Form | None:
     return Form((x,), (), write)
 
 
-def _global_pool(graph: Graph, node: Node) -> Form | None:
+def _global_pool(graph: Graph, node: Node, reduction: str) -> Form | None:
     # GlobalAveragePool(x) -> ReduceMean(x) over height and width
     x, y = node.inputs[0], node.outputs[0]
     if not spatial(graph, x, y):
         return None
-    op, places = _GLOBAL[node.op], list(range(1, len(channels_last_type(graph.type(x)).shape or ()) - 1))
+    places = list(range(1, len(channels_last_type(graph.type(x)).shape or ()) - 1))
 
     def write(to: ChannelsLastWriter) -> None:
-        to.add(op, to.last(x), axes=places, keepdims=1, output=to.last(y), name=node.proto.name)
+        to.add(reduction, to.last(x), axes=places, keepdims=1, output=to.last(y), name=node.proto.name)
 
     return Form((x,), (y,), write)
 
@@ -272,33 +264,3 @@ def _shape(graph: Graph, node: Node) -> Form | None:
         to.add(ops.Gather, extents, indices=wanted, axis=0, output=y)
 
     return Form((x,), (), write)
-
-
-_FORMS: dict[str, Callable[[Graph, Node], Form | None]] = {
-    ops.MaxPool: between,
-    ops.AveragePool: between,
-    ops.DepthToSpace: between,
-    ops.SpaceToDepth: between,
-    ops.LRN: between,
-    ops.GroupNormalization: group_norm,
-    ops.InstanceNormalization: between,
-    ops.BatchNormalization: _batch_normalization,
-    ops.Concat: _along_axis,
-    ops.Split: _along_axis,
-    ops.Softmax: _along_axis,
-    ops.LogSoftmax: _along_axis,
-    ops.Slice: _slice,
-    ops.Pad: _pad,
-    ops.Resize: _resize,
-    ops.Upsample: _resize,
-    ops.ReduceMean: _reduce,
-    ops.ReduceSum: _reduce,
-    ops.ReduceMax: _reduce,
-    ops.ReduceMin: _reduce,
-    ops.ReduceL2: _reduce,
-    ops.Flatten: _flat,
-    ops.Reshape: _reshape,
-    ops.GlobalAveragePool: _global_pool,
-    ops.GlobalMaxPool: _global_pool,
-    ops.Shape: _shape,
-}

@@ -153,10 +153,6 @@ def entries(to: ChannelsLastWriter, value: str, order: Sequence[int], hint: str)
     return to.add(ops.Gather, value, indices, axis=0, hint=hint, type_=to.graph.type(value))
 
 
-def both_ends(pads: np.ndarray) -> np.ndarray:
-    return pads.reshape(2, 4)[:, LAST].reshape(-1)
-
-
 def stands_still(shape: tuple[Dim, ...] | None) -> bool:
     """Return whether both layouts of an image are identical in memory: one channel, or one pixel."""
     return shape is not None and (shape[1] == 1 or all(extent == 1 for extent in shape[2:]))

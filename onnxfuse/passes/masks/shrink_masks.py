@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from onnx import NodeProto
 
 from onnxfuse import ops
-from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import everywhere
 from onnxfuse.graph.rewriter import Rewriter, copied
+from onnxfuse.ops import Trait
+from onnxfuse.ops.inputs import Condition
 from onnxfuse.shapes.extents import broadcast
 from onnxfuse.shapes.types import ValueType
 
@@ -29,11 +31,9 @@ def shrink_masks(graph: Graph) -> bool:
     """
     slim, changed = _Slim(graph), False
     for node in list(graph.nodes):
-        if node.domain or node.op not in _MASKING:
-            continue
-        for position in _MASKING[node.op]:
-            value = node.inputs[position] if position < len(node.inputs) else ""
-            small = slim.of(value, DEPTH) if value else value
+        for position in _masks(node):
+            value = node.inputs[position]
+            small = slim.of(value, DEPTH)
             others = [v for i, v in enumerate(node.inputs) if v and i != position]
             if small == value or not _keeps_shape(graph, small, value, others):
                 slim.discard()
@@ -46,6 +46,17 @@ def shrink_masks(graph: Graph) -> bool:
             changed = True
             break
     return changed
+
+
+def _masks(node: Node) -> tuple[int, ...]:
+    """Return the inputs of an elementwise node that may mask scores: a condition that selects, or addends.
+
+    ONNX's own Attention is not among them: ONNX Runtime's kernels for it require a row for each query.
+    """
+    entry = node.entry
+    if entry is None or Trait.BROADCASTS not in entry.traits:
+        return ()
+    return (0, 1) if node.op == ops.Add else entry.positions(Condition) if Trait.CARRIES in entry.traits else ()
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
@@ -93,14 +104,17 @@ class _Slim:
 
     def _search(self, value: str, depth: int) -> str:
         node = self.graph.producer(value)
-        if node is None or node.domain or depth == 0 or node.op not in _ELEMENTWISE:
+        if node is None or node.domain or depth == 0 or len(node.outputs) > 1:
             return value
         if node.op == ops.Expand:
             return self.of(node.inputs[0], depth - 1)
-        if node.op in _NEUTRAL:
-            for mine, other in (node.inputs, node.inputs[::-1]):
-                if everywhere(self.graph, mine) == _NEUTRAL[node.op]:
-                    return self.of(other, depth - 1)
+        entry = node.entry
+        if entry is None or not node.is_elementwise or not all(node.inputs):
+            return value
+        for position, other in enumerate(node.inputs[1::-1]):
+            neutral = entry.neutral_at(position)
+            if neutral is not None and everywhere(self.graph, node.inputs[position]) == neutral:
+                return self.of(other, depth - 1)
         inputs = [self.of(v, depth - 1) for v in node.inputs]
         shape = broadcast([self.graph.type(v).shape for v in inputs])
         if inputs == list(node.inputs) or shape is None or None in shape or shape == self.graph.type(value).shape:
@@ -132,16 +146,3 @@ class _Slim:
         visit(name)
         self.discard()
         return list(nodes.values())
-
-
-_MASKING: dict[str, tuple[int, ...]] = {ops.Add: (0, 1), ops.Where: (0,)}
-"""Input index of the mask, for operators that mask scores. ONNX's own Attention is not included: ONNX Runtime's kernels
-for it require a row for each query.
-"""
-
-_NEUTRAL: dict[str, float] = {ops.And: 1.0, ops.Or: 0.0}
-"""The neutral operand."""
-
-_ELEMENTWISE = frozenset(
-    {ops.Expand, ops.And, ops.Or, ops.Where, ops.Cast, ops.Not, ops.Identity, ops.Add, ops.Sub, ops.Mul}
-)

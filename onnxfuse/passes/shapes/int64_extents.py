@@ -12,18 +12,13 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, forward
+from onnxfuse.ops import Trait
 from onnxfuse.shapes.types import ValueType
 
 NARROW, WIDE = onnx.TensorProto.INT32, onnx.TensorProto.INT64
 
 DEPTH = 20
 """Maximum nodes between an extent and its Shape."""
-
-COUNTING: dict[str, int | None] = {
-    ops.Gather: 1, ops.Slice: 1, ops.Squeeze: 1, ops.Unsqueeze: 1, ops.ReduceProd: 1, ops.Concat: None,
-    ops.Mul: None, ops.Add: None,
-}  # fmt: skip
-"""Operators of shape arithmetic, with the number of inputs that are extents; None for all."""
 
 
 @graph_pass
@@ -49,15 +44,14 @@ def _back(graph: Graph, node: Node) -> bool:
 
 def _computed(graph: Graph, node: Node) -> bool:
     """Compute the node in int64, and cast the result."""
-    if node.op not in COUNTING or len(node.outputs) != 1:
+    if not node.has(Trait.INTEGRAL) or len(node.outputs) != 1:
         return False
-    read = node.inputs[: COUNTING[node.op]]
-    wide = [_before_cast(graph, v) for v in read]
-    constant = [graph.is_constant(v) and graph.type(v).dtype == NARROW for v in read]
-    if not any(wide) or not all(w or c for w, c in zip(wide, constant, strict=True)):
+    wide = {at: source for at, value in node.data.items() if (source := _before_cast(graph, value)) is not None}
+    constant = {at: v for at, v in node.data.items() if graph.is_constant(v) and graph.type(v).dtype == NARROW}
+    if not wide or {*wide, *constant} < {*node.data}:
         return False
     to, (output,) = Rewriter(graph, node), node.outputs
-    sources = {at: source or _widened(to, value) for at, (value, source) in enumerate(zip(read, wide, strict=True))}
+    sources = {at: _widened(to, value) for at, value in constant.items()} | wide
     result = to.copy(node, sources, hint=f"{output}.int64", type_=ValueType(WIDE, graph.type(output).shape))
     to.add(ops.Cast, result, to=NARROW, output=output)
     to.finish()
@@ -85,7 +79,7 @@ def _counts(graph: Graph, value: str, depth: int) -> bool:
         return False
     if node.op == ops.Shape:
         return True
-    if node.op not in COUNTING or graph.type(value).dtype not in (WIDE, 0):
+    if not node.has(Trait.INTEGRAL) or graph.type(value).dtype not in (WIDE, 0):
         return False
-    read = [v for v in node.inputs[: COUNTING[node.op]] if not graph.is_constant(v)]
+    read = [v for v in node.data.values() if not graph.is_constant(v)]
     return bool(read) and all(_counts(graph, v, depth - 1) for v in read)

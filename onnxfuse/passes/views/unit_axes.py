@@ -9,21 +9,13 @@ axis of the other, unsqueezed, transposed and merged.
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.index_facts import WHOLE
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, forward
+from onnxfuse.ops import Trait
 from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
 from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, is_unknown
-
-SINGLE = frozenset({ops.Squeeze, ops.Unsqueeze})
-
-COUNTED: dict[str, int | None] = {
-    ops.Shape: 0, ops.Gather: 1, ops.Slice: 1, ops.Squeeze: 1, ops.Unsqueeze: 1, ops.Cast: 1, ops.ReduceProd: 1,
-    ops.Identity: 1, ops.Concat: None, ops.Max: None, ops.Min: None, ops.Mul: None,
-}  # fmt: skip
-"""Operators that compute a target whose entries are 0 only where an extent is 0, with the number of inputs that count;
-None for all.
-"""
 
 PARTS = 100
 """Maximum values that a target is followed through."""
@@ -45,7 +37,7 @@ def keep_unit_axes(graph: Graph) -> bool:
 
 
 def _is_single(node: Node) -> bool:
-    return node.op in SINGLE and not node.domain
+    return node.has(Trait.UNIT_AXES)
 
 
 def _before(graph: Graph, node: Node) -> str | None:
@@ -158,8 +150,8 @@ def _may_copy(graph: Graph, reshape: Node) -> bool:
         if numbers is not None:
             if value == reshape.inputs[1] or not numbers.all():
                 return True
-        elif node is None or node.domain or node.op not in COUNTED:
+        elif node is None or not node.has(Trait.NONZERO, Trait.READS_SHAPE) or graph.type(value).dtype not in WHOLE:
             return True
-        elif node.op != ops.Shape:
-            waiting += node.inputs[: COUNTED[node.op]]
+        elif not node.has(Trait.READS_SHAPE):
+            waiting += node.data.values()
     return bool(waiting)
