@@ -15,11 +15,11 @@ from onnxfuse.ops.inputs import (
     UnpooledShape,
 )
 from onnxfuse.ops.registry import Operator, Rows, Trait
-from onnxfuse.ops.shapes import windows
+from onnxfuse.ops.shapes import alike, windows
 
-MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
-AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
-LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled)
+MaxPool = Operator("MaxPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled, alike=alike.pooled)
+AveragePool = Operator("AveragePool", Trait.SLIDES, flops=flops.window, shape=windows.pooled, alike=alike.pooled)
+LpPool = Operator("LpPool", Trait.SLIDES, flops=flops.window, shape=windows.pooled, alike=alike.pooled)
 
 
 def _global_pool(kind: str) -> Rows:
