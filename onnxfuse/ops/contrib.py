@@ -32,6 +32,7 @@ from onnxfuse.ops.inputs import (
 from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
+from onnxfuse.ops.shapes import alike
 
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
@@ -91,7 +92,7 @@ QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domai
 ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
 SimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_SHAPE, rows=rms_normalization, flops=flops.per_input(5)
+    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, rows=rms_normalization, flops=flops.per_input(5)
 )
 
 MicrosoftSimplifiedLayerNormalization = Operator(
@@ -116,13 +117,22 @@ Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
 
 Imputer = Operator("Imputer", Trait.KEEPS_TYPE, domain="ai.onnx.ml")
 
-FusedMatMul = Operator("FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.matmul)
-FusedConv = Operator("FusedConv", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.convolution)
+FusedMatMul = Operator(
+    "FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.matmul, alike=alike.fused_product
+)
+FusedConv = Operator(
+    "FusedConv",
+    Trait.CONTRACTION,
+    domain=MICROSOFT,
+    flops=flops.convolution,
+    alike=alike.known_as("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+)
 MatMulNBits = Operator(
     "MatMulNBits",
     Trait.CONTRACTION,
     domain=MICROSOFT,
     inputs=data("A", "B", "scales", "zero_points") | {"g_idx": GroupIndex(), "bias": DATA},
+    alike=alike.packed_product,
 )
 
 MicrosoftAttention = Operator(
@@ -135,6 +145,7 @@ MicrosoftAttention = Operator(
         **data("past", "attention_bias"),
         "past_sequence_length": Start("past", 3, "input", 1),
     },
+    alike=alike.last_axis_open,
 )
 MultiHeadAttention = Operator(
     "MultiHeadAttention",
@@ -148,6 +159,7 @@ MultiHeadAttention = Operator(
         "past_sequence_length": Start("past_key", 2, "query", 1),
         "cache_indirection": Index("cache_indirection", 1),
     },
+    alike=alike.multi_head_attention,
 )
 GroupQueryAttention = Operator(
     "GroupQueryAttention",
@@ -161,10 +173,16 @@ GroupQueryAttention = Operator(
         "position_ids": IfPresent("cos_cache", Index("cos_cache", 0), Count()),
         **data("attention_bias", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
     },
+    alike=alike.grouped_attention,
 )
 
 SkipLayerNormalization = Operator(
-    "SkipLayerNormalization", Trait.OPAQUE, domain=MICROSOFT, rows=_skip_layer_normalization, flops=flops.per_input(9)
+    "SkipLayerNormalization",
+    Trait.OPAQUE,
+    domain=MICROSOFT,
+    rows=_skip_layer_normalization,
+    flops=flops.per_input(9),
+    alike=alike.same((0, 0), (3, 0)),
 )
 SkipSimplifiedLayerNormalization = Operator(
     "SkipSimplifiedLayerNormalization",
@@ -172,6 +190,7 @@ SkipSimplifiedLayerNormalization = Operator(
     domain=MICROSOFT,
     rows=_skip_simplified_layer_normalization,
     flops=flops.per_input(6),
+    alike=alike.same((0, 0), (3, 0)),
 )
 
 MicrosoftGatherND = moving(
@@ -257,6 +276,7 @@ EmbedLayerNormalization = Operator(
         "mask": MASK,
         "position_ids": Index("position_embedding", 0),
     },
+    alike=alike.looked_up,
 )
 QEmbedLayerNormalization = Operator(
     "QEmbedLayerNormalization",
@@ -297,6 +317,7 @@ GatherBlockQuantized = Operator(
     "GatherBlockQuantized",
     domain=MICROSOFT,
     inputs={"data": DATA, "indices": Index("data", ("gather_axis", 0)), **data("scales", "zero_points")},
+    alike=alike.of_rank(2, None),
 )
 NGramRepeatBlock = Operator(
     "NGramRepeatBlock", domain=MICROSOFT, inputs={"input_ids": Index("scores", 1), "scores": DATA}
@@ -325,6 +346,7 @@ CropAndResize = Operator(
     "CropAndResize",
     domain=MICROSOFT,
     inputs={"X": DATA, "rois": Fraction(), "batch_indices": Index("X", 0), "crop_size": Extents()},
+    alike=alike.of_rank(0, 4),
 )
 MaxpoolWithMask = Operator("MaxpoolWithMask", domain=MICROSOFT, inputs={"X": DATA, "M": MASK})
 MicrosoftDequantizeLinear = Operator(
@@ -332,6 +354,7 @@ MicrosoftDequantizeLinear = Operator(
     Trait.QUANTIZES,
     domain=MICROSOFT,
     inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
+    alike=alike.dequantized,
 )
 ExpandDims = Operator("ExpandDims", Trait.VIEW, domain=MICROSOFT, inputs={"X": DATA, "axis": Axes("X")})
 ArrayFeatureExtractor = Operator("ArrayFeatureExtractor", domain=ML, inputs={"X": DATA, "Y": Index("X", -1)})
@@ -340,3 +363,23 @@ LabelEncoder = Operator("LabelEncoder", domain=ML, inputs=data("X"))
 Adagrad = Operator("Adagrad", domain=TRAINING, inputs=_INPUTS)
 Adam = Operator("Adam", domain=TRAINING, inputs=_INPUTS)
 Momentum = Operator("Momentum", domain=TRAINING, inputs=_INPUTS)
+
+# ---- whose types alone are known
+
+MatMulBnb4 = Operator("MatMulBnb4", domain=MICROSOFT, alike=alike.packed_product)
+FusedGemm = Operator(
+    "FusedGemm", domain=MICROSOFT, alike=alike.known_as("Gemm", 3, "alpha", "beta", "transA", "transB")
+)
+MatMulIntegerToFloat = Operator("MatMulIntegerToFloat", domain=MICROSOFT, alike=alike.scaled_product)
+DynamicQuantizeMatMul = Operator("DynamicQuantizeMatMul", domain=MICROSOFT, alike=alike.quantizing_product)
+FeatureVectorizer = Operator("FeatureVectorizer", domain=ML, alike=alike.scores(lambda _: None))
+Scaler = Operator("Scaler", domain=ML, alike=alike.as_float)
+Normalizer = Operator("Normalizer", domain=ML, alike=alike.as_float)
+LinearRegressor = Operator(
+    "LinearRegressor", domain=ML, alike=alike.scores(lambda known: alike.number(known, "targets", 1))
+)
+SVMRegressor = Operator("SVMRegressor", domain=ML, alike=alike.scores(lambda _: 1))
+TreeEnsembleRegressor = Operator(
+    "TreeEnsembleRegressor", domain=ML, alike=alike.scores(lambda known: alike.number(known, "n_targets"))
+)
+TreeEnsembleClassifier = Operator("TreeEnsembleClassifier", domain=ML, alike=alike.scores(alike.classes, label=True))

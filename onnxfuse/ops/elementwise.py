@@ -10,6 +10,7 @@ from onnxfuse.ops.families import binary, broadcasting, pointwise, unary, variad
 from onnxfuse.ops.inputs import CONDITION, DATA, Fraction, Offset, data
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Node, Scalar
+from onnxfuse.ops.shapes.alike import sloped
 
 # ---- scalar functions
 Sigmoid = unary("Sigmoid", scalar.sigmoid, Trait.FINITE_FROM_ZERO, flops=4)
@@ -168,7 +169,7 @@ HardSwish = pointwise("HardSwish", _hard_swish, Trait.FINITE_FROM_ZERO, flops=5)
 Softsign = pointwise("Softsign", _softsign, Trait.FINITE_FROM_ZERO, flops=3)
 Gelu = pointwise("Gelu", _gelu, Trait.FINITE_FROM_ZERO, flops=5)
 Swish = pointwise("Swish", _swish, Trait.FINITE_FROM_ZERO, flops=5)
-PRelu = Operator("PRelu", meaning=_prelu, flops=flops.per_output(2))
+PRelu = Operator("PRelu", meaning=_prelu, flops=flops.per_output(2), alike=sloped)
 
 # ---- arithmetic
 

@@ -7,6 +7,7 @@ from onnxfuse.ops import flops as count
 from onnxfuse.ops.inputs import CONDITION, DATA, Role, data
 from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
 from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
+from onnxfuse.ops.shapes.alike import Alike
 from onnxfuse.ops.shapes.node import ShapeFunction, ValueFunction
 
 
@@ -18,6 +19,7 @@ class Facts(TypedDict, total=False):
     moved: Mapping[str, int]
     mirrored: str
     shape: ShapeFunction
+    alike: Alike
     value: ValueFunction
     neutral: float | None
 

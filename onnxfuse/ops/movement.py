@@ -24,7 +24,7 @@ from onnxfuse.ops.inputs import (
     data,
 )
 from onnxfuse.ops.registry import Trait
-from onnxfuse.ops.shapes import moved
+from onnxfuse.ops.shapes import alike, moved
 from onnxfuse.ops.shapes.extents import UnknownError, axis_of, different_axes, is_symbolic, unknown
 from onnxfuse.ops.shapes.node import Dims, Elements, ShapeNode, plain
 
@@ -227,6 +227,7 @@ Slice = moving(
     moved={"starts": 10, "ends": 10, "axes": 10},
     shape=_sliced,
     value=_slice,
+    alike=alike.sliced,
 )
 Expand = moving(
     "Expand",

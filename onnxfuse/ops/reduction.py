@@ -157,16 +157,16 @@ LogSoftmax = Operator(
     flops=per_input(6),
 )
 Hardmax = Operator("Hardmax", Trait.KEEPS_SHAPE, Trait.CHOOSES)
-LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_SHAPE, rows=_layer_normalization, flops=per_input(8))
+LayerNormalization = Operator("LayerNormalization", Trait.KEEPS_TYPE, rows=_layer_normalization, flops=per_input(8))
 RMSNormalization = Operator("RMSNormalization", Trait.KEEPS_SHAPE, rows=rms_normalization, flops=per_input(5))
 InstanceNormalization = Operator(
     "InstanceNormalization", Trait.KEEPS_SHAPE, Trait.IMAGES, Trait.HALF_ON_CPU, flops=per_input(8)
 )
-GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_SHAPE, Trait.IMAGES, flops=per_input(8))
+GroupNormalization = Operator("GroupNormalization", Trait.KEEPS_TYPE, Trait.IMAGES, flops=per_input(8))
 BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE, flops=per_input(4))
 LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE, rows=_lp_normalization, flops=per_input(4))
 LRN = Operator("LRN", Trait.KEEPS_SHAPE, Trait.IMAGES, flops=per_input(6))
-MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_SHAPE, flops=per_input(8))
+MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_TYPE, flops=per_input(8))
 CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, flops=per_input(1), inputs={"x": DATA, "axis": Axes("x")})
 CumProd = Operator("CumProd", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
 

@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 from onnxfuse.ops.flops import Flops
 from onnxfuse.ops.inputs import DATA, Data, Role
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
+from onnxfuse.ops.shapes.alike import Alike, kept
 from onnxfuse.ops.shapes.extents import broadcast
 from onnxfuse.ops.shapes.node import Elements, ShapeFunction, ShapeNode, ValueFunction
 from onnxfuse.ops.shapes.products import reduction
@@ -159,6 +160,9 @@ class Operator(str):
     """Counts floating-point operations; None if nobody has said how."""
     shape: ShapeFunction | None
     """The outputs' shapes; None if nobody has said them."""
+    alike: Alike | None
+    """Standard nodes with the types of the results, for ONNX's inference; None where it is right, or nobody has said
+    them."""
     value: ValueFunction | None
     """The elements of a small tensor of integers that the operator moves, selects or makes; None for all others."""
     mirrored: str
@@ -180,6 +184,7 @@ class Operator(str):
         rows: Rows | None = None,
         flops: Flops | None = None,
         shape: ShapeFunction | None = None,
+        alike: Alike | None = None,
         value: ValueFunction | None = None,
         mirrored: str = "",
         reduction: str = "",
@@ -195,6 +200,7 @@ class Operator(str):
             every |= more
         entry.traits = frozenset(every)
         entry.shape = shape or next((SHAPES[t] for t in SHAPES if t in every), None)
+        entry.alike = alike or (kept if Trait.KEEPS_TYPE in every else None)
         if Trait.RESHAPE in every:
             assert shape is not None, f"{name} has another shape"
             value = _viewed(shape)

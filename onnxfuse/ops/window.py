@@ -15,11 +15,13 @@ from onnxfuse.ops.inputs import (
     UnpooledShape,
 )
 from onnxfuse.ops.registry import Operator, Rows, Trait
-from onnxfuse.ops.shapes import windows
+from onnxfuse.ops.shapes import alike, windows
 
-MaxPool = Operator("MaxPool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled)
-AveragePool = Operator("AveragePool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled)
-LpPool = Operator("LpPool", Trait.POOL, flops=flops.window, shape=windows.pooled)
+MaxPool = Operator("MaxPool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled, alike=alike.pooled)
+AveragePool = Operator(
+    "AveragePool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled, alike=alike.pooled
+)
+LpPool = Operator("LpPool", Trait.POOL, flops=flops.window, shape=windows.pooled, alike=alike.pooled)
 
 
 def _global_pool(kind: str) -> Rows:
