@@ -104,6 +104,8 @@ class Operator(str):
     traits: frozenset[Trait]
     inputs: Mapping[str, Role]
     """All inputs by name, in order; empty where no part of onnxfuse asks for them. The last one may stand for many."""
+    defaults: Mapping[str, int | float]
+    """Defaults of the attributes of an operator that ONNX does not define; empty where no part of onnxfuse asks."""
     moved: Mapping[str, int]
     """Attributes that became the input of the same name, and the operator set in which they did."""
     meaning: Meaning | None
@@ -123,6 +125,7 @@ class Operator(str):
         *traits: Trait,
         domain: str = "",
         inputs: Mapping[str, Role] | None = None,
+        defaults: Mapping[str, int | float] | None = None,
         moved: Mapping[str, int] | None = None,
         meaning: Meaning | None = None,
         reduced: Reduced | None = None,
@@ -133,6 +136,7 @@ class Operator(str):
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
+        entry.defaults = defaults or {}
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
         every = set(traits)
         while more := {IMPLIED[t] for t in every if t in IMPLIED} - every:
