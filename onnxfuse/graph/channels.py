@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from onnxfuse import ops
-from onnxfuse.graph.graph import Node
+from onnxfuse.graph.graph import Graph, Node
 
 LAST = (0, 2, 3, 1)
 """Permutation of a Transpose from channels first to channels last."""
@@ -71,8 +71,14 @@ def is_signal_transpose(node: Node) -> bool:
     return perm_of(node) == (0, 2, 1)
 
 
+def order_of(graph: Graph, node: Node) -> list[int] | None:
+    """Return the permutation of a Transpose, None if its rank is unknown."""
+    order = graph.attributes(node).get("perm")
+    return [int(axis) for axis in order] if isinstance(order, list) else None
+
+
 def perm_of(node: Node) -> tuple[int, ...] | None:
-    """Return the permutation attribute of a Transpose, None for another operator."""
+    """Return the permutation attribute of a Transpose, None if it is not written, and for another operator."""
     if node.op != ops.Transpose or node.domain:
         return None
     return next((tuple(a.ints) for a in node.proto.attribute if a.name == "perm"), None)

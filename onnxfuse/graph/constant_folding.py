@@ -18,7 +18,7 @@ from onnxfuse.graph.channels import is_nhwc_to_nchw
 from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.graph.rewriter import Rewriter, substitute
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import SHAPE_READERS
 from onnxfuse.model.schema import AttributeValue, is_random
@@ -119,10 +119,10 @@ def _cast_back(graph: Graph, node: Node) -> str | None:
     if widening is None or widening.domain or widening.op != node.op:
         return None
     first = widening.inputs[0]
-    return first if graph.type(first).dtype == to and _holds_all(graph.type(source).dtype, to) else None
+    return first if graph.type(first).dtype == to and holds_all(graph.type(source).dtype, to) else None
 
 
-def _holds_all(wide: int, narrow: int) -> bool:
+def holds_all(wide: int, narrow: int) -> bool:
     """Return whether a type holds every number of another one exactly."""
     if narrow == TensorProto.BFLOAT16:
         return wide in (TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -419,6 +419,16 @@ def _is_other_layout(graph: Graph, node: Node) -> bool:
 def is_product(node: Node) -> bool:
     """Return whether `node` is a matrix product."""
     return node.op in (ops.MatMul, ops.Gemm) and not node.domain
+
+
+def is_reshape(node: Node) -> bool:
+    """Return whether a node is a Reshape, with any allowzero: its result follows from types."""
+    return node.op == ops.Reshape and not node.domain
+
+
+def retarget(graph: Graph, node: Node, target: Sequence[int]) -> None:
+    """Set the target of a Reshape or Expand, in which a 0 copies."""
+    substitute(graph, node, shape=target, **({"allowzero": None} if node.written.get("allowzero") else {}))
 
 
 def _looks_up(node: Node, known: dict[str, np.ndarray], size: int) -> bool:

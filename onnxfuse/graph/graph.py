@@ -229,8 +229,12 @@ class Graph:
         return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
 
     def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
-        """Return the attributes of `node`, with the schema's defaults."""
-        return node.attributes(self.opset)
+        """Return the attributes of `node`, with the schema's defaults; a Transpose reverses the axes by default."""
+        attributes = node.attributes(self.opset)
+        if node.op == ops.Transpose and "perm" not in attributes and not node.domain:
+            rank = self.type(node.inputs[0]).rank
+            return attributes if rank is None else {**attributes, "perm": list(range(rank))[::-1]}
+        return attributes
 
     def subgraphs(self) -> Iterator[GraphProto]:
         """Yield the nodes' subgraphs."""

@@ -43,9 +43,9 @@ def is_function(op: str, domain: str, opset: int) -> bool:
 @cache
 def defaults(op: str, domain: str, opset: int) -> dict[str, AttributeValue]:
     """Return the default attributes of `op` in version `opset` of `domain`."""
-    schema = find(op, domain, opset)
+    schema, entry = find(op, domain, opset), ops.operator(op, domain)
     if schema is None:
-        return {}
+        return {} if entry is None else {**entry.defaults}
     return {
         name: onnx.helper.get_attribute_value(attribute.default_value)
         for name, attribute in schema.attributes.items()

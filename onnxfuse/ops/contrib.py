@@ -92,7 +92,11 @@ QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domai
 ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
 SimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, rows=rms_normalization, flops=flops.per_input(5)
+    "SimplifiedLayerNormalization",
+    Trait.KEEPS_TYPE,
+    defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+    rows=rms_normalization,
+    flops=flops.per_input(5),
 )
 
 MicrosoftSimplifiedLayerNormalization = Operator(

@@ -148,6 +148,8 @@ class Operator(str):
     traits: frozenset[Trait]
     inputs: Mapping[str, Role]
     """All inputs by name, in order; empty where no part of onnxfuse asks for them. The last one may stand for many."""
+    defaults: Mapping[str, int | float]
+    """Defaults of the attributes of an operator that ONNX does not define; empty where no part of onnxfuse asks."""
     moved: Mapping[str, int]
     """Attributes that became the input of the same name, and the operator set in which they did."""
     meaning: Meaning | None
@@ -178,6 +180,7 @@ class Operator(str):
         *traits: Trait,
         domain: str = "",
         inputs: Mapping[str, Role] | None = None,
+        defaults: Mapping[str, int | float] | None = None,
         moved: Mapping[str, int] | None = None,
         meaning: Meaning | None = None,
         reduced: Reduced | None = None,
@@ -192,8 +195,8 @@ class Operator(str):
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
-        entry.domain, entry.inputs, entry.moved = domain, inputs or {}, moved or {}
-        entry.mirrored, entry.reduction, entry.neutral = mirrored, reduction, neutral
+        entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
+        entry.defaults, entry.reduction, entry.neutral = defaults or {}, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
         every = set(traits)
         while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:

@@ -30,15 +30,13 @@ from onnxfuse.passes.fold.common_subexpressions import (
     common_position_subexpressions,
     common_subexpressions,
 )
-from onnxfuse.passes.fold.simplified_norms import expand_simplified_norms
-from onnxfuse.passes.fold.standardized_weights import standardize_weights
 from onnxfuse.passes.layout.all_axes import explicit_axes
 from onnxfuse.passes.layout.layout_min_cut import assign_layout
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
 from onnxfuse.passes.shapes import declared_extents
-from onnxfuse.passes.shapes.constant_reshape_targets import bypass_shared_reshapes, constant_reshape_targets
+from onnxfuse.passes.shapes.constant_expand_targets import constant_expand_targets
 from onnxfuse.passes.shapes.constant_resizes import constant_resizes
 from onnxfuse.passes.shapes.device_scalars import device_scalars
 from onnxfuse.passes.shapes.exact_pools import exact_pools
@@ -47,8 +45,6 @@ from onnxfuse.passes.shapes.many_operands import split_many_operands
 from onnxfuse.passes.views.cancel_split_concat import cancel_split_concat
 from onnxfuse.passes.views.elementwise_before_view import elementwise_before_view
 from onnxfuse.passes.views.scatter_to_concat import scatter_to_concat
-from onnxfuse.passes.views.tile_to_expand import tile_to_expand
-from onnxfuse.passes.views.transposes import merge_transposes
 from onnxfuse.passes.views.unit_axes import keep_unit_axes, merge_unit_axes_into_reshapes
 from onnxfuse.rules.rewriting.normal_forms import normal_form
 
@@ -96,18 +92,19 @@ REWRITE = Phase(
         identity_elimination,
         constant_control_flow,
         constant_sequences,
-        merge_transposes,
+        normal_form("merge_transposes"),
         normal_form("cast_before_transpose"),
         keep_unit_axes,
         merge_unit_axes_into_reshapes,
         constant_folding,
-        standardize_weights,
+        normal_form("standardized_weights"),
         int64_extents,
         sum_extents,
         reuse_extents,
         common_position_subexpressions,
-        constant_reshape_targets,
-        bypass_shared_reshapes,
+        normal_form("constant_reshape_targets"),
+        constant_expand_targets,
+        normal_form("bypass_shared_reshapes"),
         explicit_axes,
         constant_resizes,
         exact_pools,
@@ -115,9 +112,9 @@ REWRITE = Phase(
         scatter_to_concat,
         cancel_split_concat,
         pad_integer_inputs,
-        tile_to_expand,
+        normal_form("tile_to_expand"),
         split_many_operands,
-        expand_simplified_norms,
+        normal_form("simplified_norms"),
         einsum_to_matmul,
         unmerge_batches,
         merge_windows,

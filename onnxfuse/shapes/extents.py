@@ -36,3 +36,31 @@ def element_count(shape: Sequence[Dim]) -> Dim:
     """Return the product of extents, None if one is unknown."""
     known = [d for d in shape if d is not None]
     return math.prod(known) if len(known) == len(shape) else None
+
+
+def reshape_target(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
+    """Return the target of a Reshape from one shape to another; None if it is not constant.
+
+    0 copies the operand's extent; one entry may be -1, the remaining extent, if no other can be 0.
+    """
+    target = [_kept_or_known(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
+    if target.count(None) == 1 and 0 not in target and _agree(source, result):
+        return [-1 if n is None else n for n in target]
+    known = [n for n in target if n is not None]
+    return known if len(known) == len(target) else None
+
+
+def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
+    """Return whether both provably have equal element counts by their names, so that -1 resolves to a named extent.
+
+    Exporters bake the length of an example into one of two extents: [s, b, 64] -> [16, 4*b, 16] says more than -1
+    would.
+    """
+    before, after = element_count(source), element_count(result)
+    return before is None or after is None or before == after
+
+
+def _kept_or_known(wanted: Dim, own: Dim) -> int | None:
+    if isinstance(wanted, int):
+        return wanted if wanted > 0 else None
+    return 0 if wanted is not None and wanted == own else None

@@ -12,6 +12,7 @@ import onnx.inliner
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from onnxfuse.graph.graph import Graph, bodies
 from onnxfuse.model.fused import DOMAIN, fused_ops
@@ -154,9 +155,19 @@ def run(model: ModelProto, inputs: Arrays) -> list[np.ndarray]:
     return list(session.run(None, dict(inputs)))
 
 
+class SimplifiedLayerNormalization(OpRun):
+    """ONNX Runtime's operator of the default domain, which ONNX does not define: an RMS norm over the last axis."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, scale: np.ndarray, **_: object) -> tuple[np.ndarray]:
+        return (x / np.sqrt((x * x).mean(-1, keepdims=True) + getattr(self, "epsilon", 1e-5)) * scale,)
+
+
 def evaluate(model: ModelProto, inputs: Arrays) -> list[np.ndarray]:
     """Return the outputs of `model` from ONNX's reference implementation: slow, obvious, any element type."""
-    return [np.asarray(a) for a in ReferenceEvaluator(model).run(None, dict(inputs))]
+    evaluator = ReferenceEvaluator(model, new_ops=[SimplifiedLayerNormalization])
+    return [np.asarray(a) for a in evaluator.run(None, dict(inputs))]
 
 
 def doubled(model: ModelProto) -> ModelProto:

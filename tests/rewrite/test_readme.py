@@ -13,6 +13,7 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import predicate, rule_file
 from onnxfuse.rules.language.fuse_table import FUSE_KEYS
+from onnxfuse.rules.pattern import expression
 from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.rewrite.small import assert_same_numbers, parse
 
@@ -38,6 +39,22 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine" / "hard_swish.toml").write_text("\n".join(blocks("toml")[:2]), encoding="utf-8")
     onnx.save(onnx.parser.parse_model(FIVE), tmp_path / "in.onnx")
     return tmp_path / "mine"
+
+
+@pytest.mark.parametrize("text", blocks("toml")[4:])
+def test_a_rule_of_the_reference_does_what_its_examples_say(tmp_path: Path, text: str) -> None:
+    """And computes the same numbers."""
+    (tmp_path / "one.toml").write_text(text, encoding="utf-8")
+    rule = rule_file.read(tmp_path / "one.toml")
+    assert {bool(e.after) for e in rule.examples} == {True, False}
+    for example in rule.examples:
+        model, made = parse(example.text), parse(example.text)
+        report = pipeline.run(made, [rule])
+        if example.after:
+            assert sorted(n.op_type for n in made.graph.node) == sorted(example.after)
+            assert_same_numbers(model, made)
+        else:
+            assert any(example.refusal in near.refusal.reason for near in report.near)
 
 
 @pytest.mark.usefixtures("mine")
@@ -91,14 +108,12 @@ def test_the_short_attention_is_a_rule(tmp_path: Path) -> None:
 
 def test_every_key_predicate_and_template_is_on_the_page() -> None:
     """The reference is whole."""
-    for word in (*predicate.TESTS, *predicate.TERMS):
+    for word in (*predicate.TESTS, *predicate.TERMS, expression.EACH):
         assert f"`{word}(" in README, word
     for template in cuda.TEMPLATES.values():
         assert f'`"{template.name}"` ({template.summary})' in README, template.name
-    keys = (
-        "summary rewrite from to where optional fuse pattern kernel cost let realize channels_last example model after"
-    )
-    for word in (*keys.split(), "refusal", *FUSE_KEYS):
+    keys = "summary rewrite from to where optional fuse pattern kernel cost let keep realize channels_last example"
+    for word in (*keys.split(), "model", "after", "refusal", *FUSE_KEYS):
         assert re.search(rf"`[^`]*\b{word}\b[^`]*`", README), word
 
 

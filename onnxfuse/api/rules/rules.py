@@ -13,7 +13,7 @@ from onnxfuse.model.validate import validate
 from onnxfuse.passes import phases, pipeline
 from onnxfuse.rules.language import pack, predicate, rule_file
 from onnxfuse.rules.language.rule_file import Rule
-from onnxfuse.rules.pattern import shapes
+from onnxfuse.rules.pattern import expression, shapes
 from onnxfuse.support.bounded_text import parse_model
 from onnxfuse.support.errors import ModelError, RuleError
 
@@ -68,7 +68,8 @@ def built_in() -> tuple[BuiltIn, ...]:
 
 def predicates() -> list[str]:
     """Return what may stand in `shapes` and the predicates available in `where`."""
-    return [*shapes.TEXTS, *(word.text for word in (*predicate.TESTS.values(), *predicate.TERMS.values()))]
+    words = (*predicate.TESTS.values(), *predicate.TERMS.values())
+    return [*shapes.TEXTS, expression.EACH_TEXT, *(word.text for word in words)]
 
 
 def kind(one: Rule) -> str:
@@ -86,9 +87,11 @@ def examples(one: Rule) -> list[ExampleResult]:
 
 
 def _shown(one: Rule, text: str, *, refused: bool) -> ExampleResult:
+    from onnxfuse.runtime.sessions.opening import refusal  # ONNX Runtime is imported only when something is run.
+
     model = example_model(one, text)
     before = _nodes(model.graph.node)
-    report = pipeline.run(model, [one])
+    report = pipeline.run(model, [one], opens=refusal)
     fault = "applies, though its file says that it is refused" if refused and report.applied else ""
     if refused and not report.applied:
         return ExampleResult(before, None, "", {}, tuple(f"{n.refusal.node}: {n.refusal.reason}" for n in report.near))

@@ -12,11 +12,11 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
+from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, forward
-from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import ValueType
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)

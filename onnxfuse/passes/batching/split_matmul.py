@@ -16,11 +16,11 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.passes.views.slice_ranges import slice_range, split_at
-from onnxfuse.passes.views.transposes import order_of
 from onnxfuse.shapes.types import Dim, ValueType, differ
 
 SINCE = 13

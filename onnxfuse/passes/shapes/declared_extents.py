@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from onnx import ModelProto
 
 from onnxfuse import ops
+from onnxfuse.graph.constant_folding import retarget
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import nodes_of
-from onnxfuse.passes.shapes.constant_reshape_targets import retarget
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.shapes.inference import inferred, shell
 from onnxfuse.shapes.types import UNKNOWN, ValueType, is_unknown, value_types

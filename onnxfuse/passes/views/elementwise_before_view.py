@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
+from onnxfuse.graph.constant_folding import is_reshape
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.shapes.types import ValueType
 
 CONVOLUTIONS = frozenset({ops.Conv, ops.ConvTranspose})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from onnxfuse.graph.graph import Graph
+from onnxfuse.model import schema
 from onnxfuse.rules.language.unify import unify
 from onnxfuse.rules.language.vocabulary import DTYPES, FORMERLY, Value, Values
 from onnxfuse.rules.language.vocabulary import TERMS as TERMS
@@ -25,14 +26,17 @@ from onnxfuse.rules.pattern.expression import (
     Call,
     Combined,
     Compare,
+    Each,
+    Element,
     ElementAccess,
     Extent,
+    Gathered,
     ListLiteral,
     NumberLiteral,
     Tree,
     Word,
 )
-from onnxfuse.rules.pattern.pattern import Pattern
+from onnxfuse.rules.pattern.pattern import NEWEST, Pattern
 from onnxfuse.rules.pattern.shapes import SEE as SEE_SHAPES
 from onnxfuse.rules.pattern.shapes import ShapeLine, Shapes
 from onnxfuse.shapes.types import Dim, differ, is_unknown, shapes_differ
@@ -159,6 +163,8 @@ def _tests(tree: Tree) -> Iterator[Call]:
     if isinstance(tree, Combined):
         for part in tree.parts:
             yield from _tests(part)
+    elif isinstance(tree, Each):
+        yield from _tests(tree.condition)
     elif isinstance(tree, Compare):
         yield from _terms(tree)
         if any(isinstance(side, Call) and side.name == "dtype" for side in (tree.left, *tree.right)):
@@ -192,6 +198,8 @@ def _check_word(call: Call, *, test: bool) -> None:
         raise RuleError(f"{name} wants {len(wanted)} arguments, got {len(call.arguments)}", SEE)
     for kind, argument in zip(wanted, call.arguments, strict=True):
         whole = isinstance(argument, NumberLiteral) and isinstance(argument.value, int)
+        if kind == "operator" and schema.find(str(argument), "", NEWEST) is None:
+            raise RuleError(f"{name} wants an operator of ONNX, got '{argument}'", SEE)
         if kind == "number" and (isinstance(argument, str) or (isinstance(argument, NumberLiteral) and not whole)):
             raise RuleError(f"{name} wants a whole number, got '{argument}'", SEE)
 
@@ -206,7 +214,7 @@ def _check_names(calls: tuple[Call, ...], pattern: Pattern) -> None:
     names = {"value": pattern.values, "name": pattern.values | pattern.labels}
     for call in calls:
         for kind, argument in zip(_wanted(call), call.arguments, strict=True):
-            if kind != "number" and (not isinstance(argument, str) or argument not in names[kind]):
+            if kind in names and (not isinstance(argument, str) or argument not in names[kind]):
                 near = did_you_mean(str(argument), names[kind])
                 raise RuleError(f"'{argument}' is not a name of the pattern.{near}", SEE)
 
@@ -226,11 +234,15 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
 
 def bind(binding: Binding, graph: Graph, match: Match) -> float | list[float] | Cause:
     """Return the value of a binding for `match`, or the reason why it has none."""
-    values = [_number(tree, graph, match) for tree in binding.trees]
+    listed = None if binding.many else _evaluate(binding.trees[0], graph, match)
+    if isinstance(listed, tuple):
+        values = [v if isinstance(v, int | float) else None for v in listed]
+    else:
+        values = [_number(tree, graph, match) for tree in binding.trees]
     known = [v for v in values if v is not None]
     if len(known) < len(values):
         return Cause("label", f"{binding.label} = {binding.text}")
-    return known if binding.many else known[0]
+    return known if binding.many or isinstance(listed, tuple) else known[0]
 
 
 def _holds(tree: Tree, graph: Graph, match: Match) -> Cause | None:
@@ -239,6 +251,8 @@ def _holds(tree: Tree, graph: Graph, match: Match) -> Cause | None:
     if isinstance(tree, Call):
         cause: Cause | None = TESTS[tree.name].meaning(graph, match, *tree.arguments)
         return cause
+    if isinstance(tree, Each):
+        return _each(tree, graph, match)
     assert isinstance(tree, Combined), tree
     causes = (_holds(part, graph, match) for part in tree.parts)
     if tree.how == "and":
@@ -251,6 +265,22 @@ def _holds(tree: Tree, graph: Graph, match: Match) -> Cause | None:
             return None
         found.append(cause)
     return Cause("none of", wanted=str(tree), parts=tuple(found))
+
+
+def _each(tree: Each, graph: Graph, match: Match) -> Cause | None:
+    """Return the cause at the first index at which the condition does not hold; its lists must be of one length."""
+    values = {term: _evaluate(term, graph, match) for term in expression.lists(tree.condition)}
+    listed = {term: value for term, value in values.items() if isinstance(value, tuple)}
+    lengths = {len(value) for value in listed.values()}
+    if len(lengths) != 1:
+        unknown = next((term for term in values if term not in listed), tree)
+        return Cause("unknown", str(unknown), wanted=str(tree))
+    for index in range(*lengths):
+        elements = {term: Element(f"{term}[{index}]", value[index]) for term, value in listed.items()}
+        cause = _holds(expression.with_elements(tree.condition, elements), graph, match)
+        if cause is not None:
+            return cause
+    return None
 
 
 def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
@@ -321,6 +351,8 @@ def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
         return extent
     if isinstance(tree, ListLiteral):
         return tree.values
+    if isinstance(tree, Element):
+        return tree.value  # type: ignore[return-value]  # one of those that a list has
     if isinstance(tree, Call):
         arguments = [a if isinstance(a, str) else _number(a, graph, match) for a in tree.arguments]
         value: Values = None if None in arguments else TERMS[tree.name].meaning(graph, match, *arguments)
@@ -333,6 +365,12 @@ def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
             return whole[tree.start : tree.stop]
         assert tree.start is not None
         return whole[tree.start] if -len(whole) <= tree.start < len(whole) else None
+    if isinstance(tree, Gathered):
+        whole, indices = _evaluate(tree.of, graph, match), _evaluate(tree.indices, graph, match)
+        if not isinstance(whole, tuple) or not isinstance(indices, tuple):
+            return None
+        inside = [i for i in indices if isinstance(i, int) and -len(whole) <= i < len(whole)]
+        return tuple(whole[i] for i in inside) if len(inside) == len(indices) else None
     assert isinstance(tree, Arithmetic), tree
     left, right = _operand(tree.left, graph, match), _operand(tree.right, graph, match)
     divides = tree.operator in ("/", "//", "%")

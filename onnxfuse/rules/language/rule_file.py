@@ -219,9 +219,15 @@ class Reader:
 
     def rewrites(self, table: dict[str, Any], what: str) -> Iterator[Rewrite]:
         """Yield the rewrites of a table: one per operator that can be at the root of its pattern."""
-        self.keys(table, {"from", "to", "shapes", "about", "where", "let", "optional"}, what)
+        self.keys(table, {"from", "to", "keep", "shapes", "about", "where", "let", "optional"}, what)
         text = self.want(table, "from", str, what)
-        source = self.shaped(patterns.parse(text, self.place(text), self.parts), table)
+        source = self.keeping(self.shaped(patterns.parse(text, self.place(text), self.parts), table), table)
+        library = next((c for c in patterns.calls_inside(source) if any(a.realize for a in c.alternatives)), None)
+        if library is not None:
+            raise RuleError(
+                f"{source.place}: the rewrite uses the part '{library.op}', whose `realize` it ignores",
+                "Give `realize` to a part that only anchors use; a rewrite writes what `to` says.",
+            )
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
         labels = source.labels | {binding.label for binding in let}
@@ -274,7 +280,7 @@ class Reader:
             raise RuleError(
                 f"{self.place(target.text)}: {what} uses '{word}' for {use}, in {of} it stands for {stands}"
             )
-        gone = {o for n in source.nodes if n.op != ops.Constant for o in n.outputs}
+        gone = {o for n in source.nodes if n.op != ops.Constant and n not in source.staying for o in n.outputs}
         if what == "`to`" and (read := sorted(gone.intersection(target.inputs))):
             raise RuleError(
                 f"{self.place(target.text)}: {what} reads '{read[0]}', which {of} computes: that node is replaced",
@@ -307,6 +313,23 @@ class Reader:
     def where_shaped(self, lines: list[str], pattern: Pattern) -> tuple[Predicate, ...]:
         """Return the conditions that the table's shapes are, then those in `lines`."""
         return (*predicates.parse_shapes(pattern.shapes, pattern), *self.where(lines, pattern))
+
+    def keeping(self, pattern: Pattern, table: dict[str, Any]) -> Pattern:
+        """Return the pattern of a rewrite with the values that it keeps."""
+        names, known = self.optional(table, "keep", list, []), pattern.values - {*pattern.inputs, *pattern.outputs}
+        for name in names:
+            if name not in known:
+                raise RuleError(
+                    f"{self.place('keep')}: keep: '{name}' is no value inside the pattern.{did_you_mean(name, known)}",
+                    "`keep` lists values that other nodes may read, too; inputs and outputs need no mention.",
+                )
+        kept = replace(pattern, keep=frozenset(names))
+        if any(pattern.producer(output) in kept.staying for output in pattern.outputs):
+            raise RuleError(
+                f"{self.place('keep')}: keep: {names} are computed from the output, which `to` computes anew",
+                "`keep` lists values that the output depends on.",
+            )
+        return kept
 
     def shaped(self, pattern: Pattern, table: dict[str, Any]) -> Pattern:
         """Return the pattern of a table with the shapes that the table gives."""

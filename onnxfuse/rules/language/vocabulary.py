@@ -10,11 +10,13 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.graph.constant_folding import FEW, holds_all
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.index_facts import in_order
 from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
 from onnxfuse.rules.match.cause import Cause
-from onnxfuse.rules.match.match import Bound, Match
+from onnxfuse.rules.match.match import Bound, Match, array_of
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Shape
 from onnxfuse.symbolic.integer import Int
 
@@ -59,6 +61,28 @@ def _counted(graph: Graph, match: Match, name: str) -> Cause | None:
     return None if isinstance(value, str) and in_order(graph, value) else Cause("counted", _shown(match, name))
 
 
+def _output(graph: Graph, match: Match, name: str) -> Cause | None:
+    value = match.values[name]
+    return None if isinstance(value, str) and graph.is_output(value) else Cause("no output", _shown(match, name))
+
+
+def _read_by(graph: Graph, match: Match, name: str, op: str) -> Cause | None:
+    value = match.values[name]
+    readers = graph.readers(value) if isinstance(value, str) else []
+    alone = bool(readers) and all(r.op == op and not r.domain for r in readers)
+    return None if alone else Cause("readers", _shown(match, name), wanted=op)
+
+
+def _let_go(graph: Graph, match: Match, name: str) -> Cause | None:
+    value = match.values[name]
+    return None if isinstance(value, str) and graph.is_let_go(value) else Cause("not let go", _shown(match, name))
+
+
+def _exact(graph: Graph, match: Match, narrow: str, wide: str) -> Cause | None:
+    types = [graph.type(v).dtype if isinstance(v := match.values[name], str) else 0 for name in (narrow, wide)]
+    return None if holds_all(*types) else Cause("inexact", narrow, wanted=wide)
+
+
 def _rank(graph: Graph, match: Match, name: str) -> int | None:
     shape = shape_of(graph, match.values[name])
     return None if shape is None else len(shape)
@@ -101,6 +125,22 @@ def _value(graph: Graph, match: Match, label: str) -> Values:
     return found if isinstance(found, int | float | str) else None
 
 
+def _elements(graph: Graph, match: Match, name: str) -> Values:
+    array = array_of(graph, match.values[name])
+    return tuple(array.reshape(-1).tolist()) if array is not None and array.size <= FEW else None
+
+
+def _range(graph: Graph, match: Match, count: int) -> Values:
+    return tuple(range(count)) if 0 <= count <= FEW else None
+
+
+def _target(graph: Graph, match: Match, source: str, result: str) -> Values:
+    shapes = [shape_of(graph, match.values[name]) for name in (source, result)]
+    before, after = shapes
+    target = None if before is None or after is None else reshape_target(before, after)
+    return None if target is None else tuple(target)
+
+
 def _everywhere(graph: Graph, match: Match, name: str) -> Value:
     value = match.values[name]
     return everywhere(graph, value) if isinstance(value, str) else None
@@ -130,6 +170,16 @@ TESTS: dict[str, VocabularyEntry] = {
     "finite": VocabularyEntry(
         _finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"
     ),
+    "exact": VocabularyEntry(
+        _exact, ("value", "value"), "exact(x, w): the element type of w has every number that that of x has"
+    ),
+    "output": VocabularyEntry(_output, ("value",), "output(y): it is an output of the graph"),
+    "read_by": VocabularyEntry(
+        _read_by, ("value", "operator"), "read_by(y, Reshape): nodes read it, and each of them is a Reshape"
+    ),
+    "let_go": VocabularyEntry(
+        _let_go, ("value",), "let_go(w): a constant that nothing else reads, which leaves the file with its reader"
+    ),
 }
 """Words that are conditions: the meaning returns why it does not hold, or None."""
 
@@ -147,6 +197,17 @@ TERMS: dict[str, VocabularyEntry] = {
         _value,
         ("name",),
         "value(alpha) == 1, value(perm)[-1] == 2: an attribute bound to a label, or a constant of one element",
+    ),
+    "elements": VocabularyEntry(
+        _elements, ("value",), "elements(pads) == [0, 0]: the numbers of a constant of 64 elements or fewer"
+    ),
+    "range": VocabularyEntry(
+        _range, ("number",), "range(rank(x)) == value(perm): the integers from 0 up to the number, without it"
+    ),
+    "target": VocabularyEntry(
+        _target,
+        ("value", "value"),
+        "target(x, y), in `let`: the numbers with which a Reshape gives x the shape of y, 0 where it keeps an extent",
     ),
     "everywhere": VocabularyEntry(
         _everywhere, ("value",), "everywhere(mask) == 0: the number that each element is known to be, 1 of what holds"

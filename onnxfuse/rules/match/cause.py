@@ -37,6 +37,10 @@ TEXTS = {
     "excluded": "{subject}; the rule leaves that alone",
     "finite": "'{subject}' is not known to be finite",
     "counted": "'{subject}' is not known to count from 0 as it lies in memory",
+    "inexact": "the type of '{wanted}' is not known to have every number that that of '{subject}' has",
+    "no output": "'{subject}' is no output of the graph",
+    "readers": "'{subject}' is not read by {wanted} alone",
+    "not let go": "'{subject}' is no constant that nothing else reads",
 }
 """Message of each kind. Other kinds (no kernel, too little, slower, ...) carry their own text."""
 
@@ -50,7 +54,8 @@ SPELLINGS = frozenset({
 """Kinds of structural mismatches with a pattern."""
 
 CONDITIONS = COMPARED | {
-    "label", "rank", "extent", "excluded", "finite", "counted", "quantized", "not constant", "none of",
+    "label", "rank", "extent", "excluded", "finite", "counted", "quantized", "not constant", "none of", "inexact",
+    "no output", "readers", "not let go",
 }  # fmt: skip
 """Kinds that come from a rule's conditions."""
 

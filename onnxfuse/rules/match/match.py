@@ -288,6 +288,8 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         labels[wanted.rest] = tuple(a for a in node.proto.attribute if a.name in others)
         return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
     for name, value in others.items():
+        if node.op == ops.Transpose and name not in node.written:
+            continue  # the default order, which the rank tells
         default = newest.get(name, _NEUTRAL.get(name))
         if not _equal(default, value) and not _fills(node.op, name, value):
             default_text = "no such attribute" if default is None else _plain(default)
@@ -339,8 +341,10 @@ def operands_of(graph: Graph, node: Node) -> list[Bound]:
 
 def _leak(graph: Graph, match: Match) -> tuple[Node, Cause] | None:
     """Return node and reason if an interior value of the match is read outside it, or is a graph output."""
-    inside = set(match.nodes.values())
+    inside, staying = set(match.nodes.values()), match.pattern.staying
     for wanted, node in match.nodes.items():
+        if wanted in staying:
+            continue
         for name, value in zip(wanted.outputs, node.outputs, strict=False):
             if name in match.pattern.outputs or not value:
                 continue

@@ -214,7 +214,8 @@ def _asked(
         reads, yields = schema.type_variables(node.op, node.domain, NEWEST, len(node.inputs), len(node.outputs))
         bound = {variable: types[v] for v, variable in zip(node.inputs, reads, strict=True) if variable and v in types}
         for v, variable in zip(node.inputs, reads, strict=True):
-            element = found if (found := bound.get(variable, 0)) in FLOATS else 0
+            # Another variable than the operands': an exponent, which is of its base's type.
+            element = found if (found := bound.get(variable, next(iter(bound.values()), 0))) in FLOATS else 0
             if v in own:
                 asked[node, v] = element or default
             elif v in constants and element and (stored := graph.type(names[v]).dtype) in FLOATS and stored != element:

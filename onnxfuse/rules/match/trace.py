@@ -38,6 +38,12 @@ class Match:
         """Return a copy with mutable nodes and values."""
         return Match(self.pattern, {**self.nodes}, {**self.values}, self.labels)
 
+    @property
+    def replaced(self) -> list[Node]:
+        """The nodes that a rewrite replaces: all but those that stay."""
+        staying = self.pattern.staying
+        return [node for wanted, node in self.nodes.items() if wanted not in staying]
+
     def refusal(self, cause: Cause) -> Refusal:
         """Return a refusal of this complete match."""
         found = tuple(n.name for n in self.nodes.values())

@@ -24,6 +24,12 @@ LONGEST, DEEPEST = 2000, 30
 LARGEST = 2**63
 """Maximum literal, and maximum integer result: no extent or size is larger."""
 
+EACH = "each"
+"""The word of a condition that must hold at every index of its lists."""
+
+EACH_TEXT = "each(elements(shape) == 1): the condition holds at every index of the lists in it"
+"""Description for `onnxfuse rules --predicates`."""
+
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.In: "in",
     ast.NotIn: "not in",
@@ -102,6 +108,17 @@ class ElementAccess:
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """The elements of a list at the indices in another one."""
+
+    of: Call
+    indices: Call
+
+    def __str__(self) -> str:
+        return f"{self.of}[{self.indices}]"
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """A binary operation on numbers; a sign is 0 - x."""
 
@@ -139,7 +156,41 @@ class Combined:
         return self.text
 
 
-Tree = NumberLiteral | ListLiteral | Word | Extent | Call | ElementAccess | Arithmetic | Compare | Combined
+@dataclass(frozen=True)
+class Element:
+    """The value of a list at the index for which the condition of an `Each` is evaluated."""
+
+    text: str
+    value: object
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Each:
+    """A condition over lists of one length that holds at every index."""
+
+    condition: Tree
+
+    def __str__(self) -> str:
+        return f"{EACH}({self.condition})"
+
+
+Tree = (
+    NumberLiteral
+    | ListLiteral
+    | Word
+    | Extent
+    | Call
+    | ElementAccess
+    | Gathered
+    | Element
+    | Arithmetic
+    | Compare
+    | Combined
+    | Each
+)
 
 
 NUMBERS = (NumberLiteral, Arithmetic)
@@ -184,6 +235,8 @@ def with_axes(tree: Tree, axes: Axes, *, side: bool = False) -> Tree:
         return replace(tree, left=left, right=tuple(right))
     if isinstance(tree, Combined):
         return replace(tree, parts=tuple(with_axes(part, axes) for part in tree.parts))
+    if isinstance(tree, Each):
+        return Each(with_axes(tree.condition, axes))
     if isinstance(tree, Call):
         return replace(tree, arguments=tuple(a if isinstance(a, str) else with_axes(a, axes) for a in tree.arguments))
     return tree
@@ -210,11 +263,36 @@ def calls(tree: Tree) -> Iterator[Call]:
             yield from calls(part)
 
 
+def with_elements(tree: Tree, elements: Mapping[Call | ElementAccess | Gathered, Element]) -> Tree:
+    """Return a condition with lists replaced by one element of each."""
+    if isinstance(tree, Arithmetic):
+        return replace(tree, left=with_elements(tree.left, elements), right=with_elements(tree.right, elements))
+    if isinstance(tree, Compare):
+        right = tuple(with_elements(side, elements) for side in tree.right)
+        return replace(tree, left=with_elements(tree.left, elements), right=right)
+    if isinstance(tree, Combined):
+        return replace(tree, parts=tuple(with_elements(part, elements) for part in tree.parts))
+    return elements.get(tree, tree) if isinstance(tree, Call | ElementAccess | Gathered) else tree
+
+
+def lists(tree: Tree) -> Iterator[Call | ElementAccess | Gathered]:
+    """Yield every term in `tree` that may be a list."""
+    if isinstance(tree, Call | ElementAccess | Gathered):
+        yield tree
+    else:
+        for part in _inside(tree):
+            yield from lists(part)
+
+
 def _inside(tree: Tree) -> tuple[Tree, ...]:
     if isinstance(tree, Arithmetic):
         return (tree.left, tree.right)
     if isinstance(tree, Compare):
         return (tree.left, *tree.right)
+    if isinstance(tree, Gathered):
+        return (tree.of, tree.indices)
+    if isinstance(tree, Each):
+        return (tree.condition,)
     return tree.parts if isinstance(tree, Combined) else ()
 
 
@@ -278,6 +356,8 @@ def _condition(tree: ast.expr) -> Tree:
         sides = [tree.left, *tree.comparators]
         links = [_link(a, type(op), b) for a, op, b in zip(sides, tree.ops, sides[1:], strict=False)]
         return links[0] if len(links) == 1 else Combined("and", tuple(links), ast.unparse(tree))
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == EACH and len(tree.args) == 1:
+        return Each(_condition(tree.args[0]))
     if isinstance(tree, ast.Call):
         return _call(tree)
     raise RuleError(f"'{ast.unparse(tree)}' is no condition: it is neither compared nor a test", SEE)
@@ -338,7 +418,9 @@ def _call(tree: ast.Call) -> Call:
     return Call(tree.func.id, tuple(a.id if isinstance(a, ast.Name) else _value(a) for a in tree.args))
 
 
-def _part(tree: ast.Subscript, of: Call) -> ElementAccess:
+def _part(tree: ast.Subscript, of: Call) -> ElementAccess | Gathered:
+    if isinstance(tree.slice, ast.Call):
+        return Gathered(of, _call(tree.slice))
     ends = [tree.slice.lower, tree.slice.upper, tree.slice.step] if isinstance(tree.slice, ast.Slice) else [tree.slice]
     numbers = [None if end is None else _value(end) for end in ends]
     whole = [n.value if isinstance(n, NumberLiteral) and isinstance(n.value, int) else None for n in numbers]

@@ -101,6 +101,8 @@ class Pattern:
     text: str
     optional: frozenset[str] = frozenset()
     """Inputs that may be absent; for an anchor and a part also outputs."""
+    keep: frozenset[str] = frozenset()
+    """Computed values that may be read outside a match: the nodes upstream of them stay."""
     place: str = ""
     """File and line, the prefix of every error."""
     shapes: Shapes = NO_SHAPES
@@ -126,6 +128,17 @@ class Pattern:
     def root(self) -> PatternNode:
         """The node that computes the first output; matching starts here."""
         return next(n for n in self.nodes if self.outputs[0] in n.outputs)
+
+    @cached_property
+    def staying(self) -> frozenset[PatternNode]:
+        """The nodes that a rewrite leaves in place: those that compute the kept values, and all upstream of them."""
+        waiting, found = list(self.keep), set[PatternNode]()
+        while waiting:
+            node = self.producer(waiting.pop())
+            if node is not None and node not in found:
+                found.add(node)
+                waiting += node.inputs
+        return frozenset(found)
 
     @cached_property
     def first(self) -> tuple[int, frozenset[str]] | None:
@@ -252,6 +265,14 @@ def every_spelling(pattern: Pattern) -> Iterator[Pattern]:
                     yield chosen(other)
 
 
+def calls_inside(pattern: Pattern) -> Iterator[PatternNode]:
+    """Yield the uses of parts in a pattern, and those in the spellings of its parts."""
+    for call in pattern.calls:
+        yield call
+        for alternative in call.alternatives:
+            yield from calls_inside(alternative.pattern)
+
+
 def roots(pattern: Pattern) -> Iterator[Pattern]:
     """Yield the expansions of `pattern` with an operator at the root."""
     root = pattern.root
@@ -372,7 +393,7 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
         return PatternNode(
             op, domain, tuple(proto.input), tuple(proto.output), {}, {}, None, frozenset(), tuple(parts[op])
         )
-    found = schema.find(op, domain, NEWEST) if domain == "" else None
+    found, entry = schema.find(op, domain, NEWEST) if domain == "" else None, ops.operator(op, domain)
     if domain == "" and op in CLASSES:
         odd = next((a.name for a in proto.attribute if a.name != REST or not a.ref_attr_name), None)
         if odd is not None:
@@ -381,7 +402,7 @@ def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
                 f"have no '{odd}' in common.",
                 f"<{REST}: string = @label> takes all attributes.",
             )
-    elif domain == "" and found is None:
+    elif domain == "" and found is None and entry is None:
         names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts) | set(CLASSES)
         raise RuleError(f"{place}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
     written = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name}

@@ -188,7 +188,7 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near |
     new = instantiate(rewrite.target, graph, bound, rewrite.optional) if isinstance(bound, Match) else bound
     if isinstance(new, Refusal):
         return new
-    old = list(match.nodes.values())
+    old = match.replaced
     type_mismatch.check(graph, rule, old, new)
     graph.replace(old, new)
     return Applied(rule.name, "", names(old))

@@ -92,6 +92,8 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("rank(x) <= 4", "unless rank(x) == 2: no", 9, "is not an expression: what was `unless A: why` is `not (A)`"),
         ("rank(x) <= 4", "shape(x)[1.5] == 2", 9, "is not an element or a range between two whole numbers"),
         ("rank(x) <= 4", "dim(x, 1.5) == 2", 9, "dim wants a whole number, got '1.5'"),
+        ("rank(x) <= 4", "read_by(a, Reshpe)", 9, "read_by wants an operator of ONNX, got 'Reshpe'"),
+        ("rank(x) <= 4", "each(rnk(x) == 4)", 9, "'rnk' is not a predicate. Did you mean rank?"),
         # Patterns.
         ("a = Relu (x)", "a = Rleu (x)", 4, "'Rleu' is not an ONNX operator. Did you mean Relu?"),
         ("a = Relu (x)", "a = Elu <alpa = 1.0> (x)", 4, "Elu has no attribute 'alpa'. Did you mean alpha?"),
@@ -107,6 +109,8 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             8,
             "`to` uses the label 'alpha', which `from` does not have.",
         ),
+        # Values that stay.
+        ('where = ["rank(x) <= 4"]', 'keep = ["x"]', 9, "keep: 'x' is no value inside the pattern"),
         # An optional input.
         ('where = ["rank(x) <= 4"]', "optional = { b = 0.0 }", 9, "optional 'b' is not an input of the pattern"),
         # When it is worth asking for.
@@ -197,6 +201,35 @@ def test_a_mistake_with_a_class_is_told(tmp_path: Path, good: str, bad: str, lin
         rule_file.read(path)
     assert told in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}: ")
+
+
+def test_a_value_that_is_kept_may_be_read_elsewhere(tmp_path: Path) -> None:
+    """Its node stays while that is so; `to` may read it."""
+    text = "g (float[3] x) => (float[3] y, float[3] z) { a = Relu (x) y = Relu (a) z = Neg (a) }"
+    for key, value, left in (
+        ("", "x", ["Neg", "Relu", "Relu"]),
+        ('keep = ["a"]', "x", ["Neg", "Relu", "Relu"]),
+        ('keep = ["a"]', "a", ["Identity", "Neg", "Relu"]),
+    ):
+        op = "Relu" if value == "x" else "Identity"
+        rule = GOOD.replace("(x) => (y) { y = Relu (x) }", f"({value}) => (y) {{ y = {op} ({value}) }}")
+        rule = rule.replace('where = ["rank(x) <= 4"]', key).partition("[[example]]")[0]
+        made = parse(text)
+        report = pipeline.run(made, [rule_file.read(write(tmp_path, rule))])
+        assert sorted(n.op_type for n in made.graph.node) == left
+        assert len(report.applied) == bool(key)
+        assert next(n for n in made.graph.node if "y" in n.output).input[0] == (value if key else "a")
+
+
+def test_a_part_of_a_rewrite_has_no_librarys_form(tmp_path: Path) -> None:
+    """It would be ignored: a rewrite writes `to`."""
+    part = '[[part.Twice]]\npattern = "(x) => (y) { y = Relu (x) }"\nrealize = "(x) => (y) { y = Abs (x) }"\n'
+    rule = GOOD.replace("y = Relu (a)", "y = Twice (a)").partition("[[example]]")[0]
+    path = write(tmp_path, rule + part)
+    with pytest.raises(RuleError) as caught:
+        rule_file.read(path)
+    assert str(caught.value).startswith(f"{path}:4: the rewrite uses the part 'Twice', whose `realize` it ignores")
+    assert "`to`" in str(caught.value.hint)
 
 
 def test_a_librarys_form_has_no_class(tmp_path: Path) -> None:
