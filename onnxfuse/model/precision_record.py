@@ -87,10 +87,10 @@ class PrecisionRecord:
                 f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
                 f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
             )
-        kept = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
+        kept_text = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
-            f"{self.inputs}{kept}"
+            f"{self.inputs}{kept_text}"
         )
 
     @property
@@ -123,8 +123,8 @@ def tolerance_of(precision: str) -> float:
 
 def write(model: ModelProto, lowered: PrecisionRecord) -> None:
     """Write the record into the metadata of `model`."""
-    for known in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(known)
+    for entry in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(entry)
     model.metadata_props.add(key=METADATA, value=json.dumps(asdict(lowered), sort_keys=True))
 
 

@@ -17,12 +17,12 @@ def names(node: NodeProto, key: str) -> list[str] | None:
     if text is None:
         return None
     try:
-        found = read_json(text)
+        value = read_json(text)
     except ValueError as error:
         raise _wrong(node, key, str(error)) from None
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise _wrong(node, key, "no list of names")
-    return found
+    return value
 
 
 def _wrong(node: NodeProto, key: str, fact: str) -> ModelError:

@@ -13,7 +13,7 @@ def is_strict_fp32(model: ModelProto) -> bool:
 
 def set_strict_fp32(model: ModelProto, *, strict: bool = True) -> None:
     """Set or clear the model's request for unrounded float32 products."""
-    for known in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(known)
+    for entry in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(entry)
     if strict:
         model.metadata_props.add(key=METADATA, value="0")

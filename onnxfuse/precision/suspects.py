@@ -40,59 +40,68 @@ class NodeGroup:
     """The reason, by the node's first output."""
 
 
-def beyond_range(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
+def beyond_range(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met], type_: int) -> list[NodeGroup]:
     """Return a group for each node whose output exceeds the range of `type_`: the node and its readers."""
-    found = []
-    most = numbers.facts(type_).largest
-    for name, place in places.items():
-        largest = met[name].largest if name in met else 0.0
-        if largest * HEADROOM <= most or not place.types or not list(float_values(place)):
+    groups = []
+    limit = numbers.facts(type_).largest
+    for name, float_node in float_nodes.items():
+        largest = statistics[name].largest if name in statistics else 0.0
+        if largest * HEADROOM <= limit or not float_node.types or not list(float_values(float_node)):
             continue
-        size = f"{largest:.3g}, {NAMES[type_]} holds {most:.5g}"
+        size = f"{largest:.3g}, {NAMES[type_]} holds {limit:.5g}"
         group = NodeGroup(
-            largest / most, {name: f"gives up to {size}" if largest > most else f"comes near the end: {size}"}
+            largest / limit, {name: f"gives up to {size}" if largest > limit else f"comes near the end: {size}"}
         )
-        for value in float_values(place):
-            for _, reader in place.scope.uses(value):
-                other = places.get(key(reader))
+        for value in float_values(float_node):
+            for _, reader in float_node.scope.uses(value):
+                other = float_nodes.get(key(reader))
                 if other is not None and other.types and other.node is reader and key(reader) not in group.reasons:
                     group.reasons[key(reader)] = f"reads '{value}', up to {size}"
-        found.append(group)
-    return found
+        groups.append(group)
+    return groups
 
 
-def never_met(places: Mapping[str, FloatNode], met: Mapping[str, Met]) -> list[NodeGroup]:
+def never_met(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met]) -> list[NodeGroup]:
     """Return a group for each node that no case reached, so that nothing is known of its values."""
-    return [NodeGroup(0.0, {n: "never ran on these inputs"}) for n, p in places.items() if p.types and n not in met]
+    return [
+        NodeGroup(0.0, {n: "never ran on these inputs"})
+        for n, p in float_nodes.items()
+        if p.types and n not in statistics
+    ]
 
 
-def sensitive(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
+def sensitive(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met], type_: int) -> list[NodeGroup]:
     """Return a group for each node that amplifies the rounding of `type_`, the worst first."""
     unit = numbers.facts(type_).eps / 2
-    found = []
-    for name, place in places.items():
-        error = met[name].error.get(type_, 0.0) if name in met else 0.0
-        if error > SENSITIVE * unit and type_ in place.types:
+    groups = []
+    for name, float_node in float_nodes.items():
+        error = statistics[name].error.get(type_, 0.0) if name in statistics else 0.0
+        if error > SENSITIVE * unit and type_ in float_node.types:
             group = NodeGroup(error)
-            _blame(group, name, places, met, type_, unit)
-            found.append(group)
-    return sorted(found, key=lambda g: -g.severity)
+            _blame(group, name, float_nodes, statistics, type_, unit)
+            groups.append(group)
+    return sorted(groups, key=lambda g: -g.severity)
 
 
-def singletons(places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int) -> list[NodeGroup]:
+def singletons(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met], type_: int) -> list[NodeGroup]:
     """Return each node alone, in file order, for models in which no single node stands out."""
-    found = []
-    for name, place in places.items():
-        if type_ in place.types:
-            error = met[name].error.get(type_, 0.0) if name in met else 0.0
-            found.append(
+    groups = []
+    for name, float_node in float_nodes.items():
+        if type_ in float_node.types:
+            error = statistics[name].error.get(type_, 0.0) if name in statistics else 0.0
+            groups.append(
                 NodeGroup(error, {name: f"the tolerance has no room for its roundings, {error:.2g} of what it gives"})
             )
-    return found
+    return groups
 
 
 def _blame(
-    group: NodeGroup, name: str, places: Mapping[str, FloatNode], met: Mapping[str, Met], type_: int, unit: float
+    group: NodeGroup,
+    name: str,
+    float_nodes: Mapping[str, FloatNode],
+    statistics: Mapping[str, Met],
+    type_: int,
+    unit: float,
 ) -> None:
     """Extend the group by the nodes that produce values not representable in the type.
 
@@ -101,45 +110,47 @@ def _blame(
     waiting = [(name, 1.0, "", 0)]
     while waiting:
         one, gain, reader, depth = waiting.pop(0)
-        place, seen = places[one], met.get(one)
-        if one in group.reasons or not place.types:
+        float_node, node_statistics = float_nodes[one], statistics.get(one)
+        if one in group.reasons or not float_node.types:
             continue
-        error = 0.0 if seen is None else seen.error.get(type_, 0.0)
+        error = 0.0 if node_statistics is None else node_statistics.error.get(type_, 0.0)
         group.reasons[one] = (
-            f"gives {reader} digits that {NAMES[type_]} does not hold" if depth else _why(place, seen, error, type_)
+            f"gives {reader} digits that {NAMES[type_]} does not hold"
+            if depth
+            else _why(float_node, node_statistics, error, type_)
         )
-        if seen is None or depth == DEEP or (place.node.op_type in PRODUCTS and depth):
+        if node_statistics is None or depth == DEEP or (float_node.node.op_type in PRODUCTS and depth):
             continue
-        alone = seen.blamed.get(type_, {})
-        for n, rounding in sorted(seen.inexact.get(type_, {}).items()):
-            does = alone.get(n, error)
-            made = place.scope.producer(place.node.input[n]) if n < len(place.node.input) else None
-            if does * gain > SENSITIVE * unit and made is not None and key(made[1]) in places:
+        alone = node_statistics.blamed.get(type_, {})
+        for n, rounding in sorted(node_statistics.inexact.get(type_, {}).items()):
+            output_error = alone.get(n, error)
+            producer = float_node.scope.producer(float_node.node.input[n]) if n < len(float_node.node.input) else None
+            if output_error * gain > SENSITIVE * unit and producer is not None and key(producer[1]) in float_nodes:
                 # A value beyond the range has no comparable error and is handled by `beyond_range`.
-                own = does / rounding if 0 < rounding < np.inf and np.isfinite(does) else 1.0
-                waiting.append((key(made[1]), gain * own, called(place.node), depth + 1))
+                amplification = output_error / rounding if 0 < rounding < np.inf and np.isfinite(output_error) else 1.0
+                waiting.append((key(producer[1]), gain * amplification, called(float_node.node), depth + 1))
 
 
-def _why(place: FloatNode, seen: Met | None, error: float, type_: int) -> str:
+def _why(float_node: FloatNode, statistics: Met | None, error: float, type_: int) -> str:
     """Return why a node amplifies rounding: a constant that the type cannot represent, or its operation."""
-    known = numbers.facts(type_)
-    for name in place.node.input:
-        tensor = place.scope.constant(name) if name else None
+    type_facts = numbers.facts(type_)
+    for name in float_node.node.input:
+        tensor = float_node.scope.constant(name) if name else None
         if tensor is None or tensor.data_type != FLOAT:
             continue
         x = np.abs(numpy_helper.to_array(tensor))
-        least, most = float(x[x > 0].min(initial=np.inf)), float(x[np.isfinite(x)].max(initial=0.0))
-        if most > known.largest:
-            return f"its constant {most:.3g} is beyond {NAMES[type_]}, which holds {known.largest:.5g}"
-        if least < known.tiny and x.size == 1:
-            return f"its constant {least:.3g} is below {NAMES[type_]}'s smallest, {known.tiny:.2g}"
-    blamed = sorted((seen.blamed.get(type_, {}) if seen else {}).items(), key=lambda pair: -pair[1])
-    of = f" of '{place.node.input[blamed[0][0]]}'" if blamed and blamed[0][0] < len(place.node.input) else ""
-    much = "no number" if error == float("inf") else f"an error of {error:.2g}"
-    return f"makes {much} of the rounding{of} to {NAMES[type_]}"
+        smallest, largest = float(x[x > 0].min(initial=np.inf)), float(x[np.isfinite(x)].max(initial=0.0))
+        if largest > type_facts.largest:
+            return f"its constant {largest:.3g} is beyond {NAMES[type_]}, which holds {type_facts.largest:.5g}"
+        if smallest < type_facts.tiny and x.size == 1:
+            return f"its constant {smallest:.3g} is below {NAMES[type_]}'s smallest, {type_facts.tiny:.2g}"
+    blamed = sorted((statistics.blamed.get(type_, {}) if statistics else {}).items(), key=lambda pair: -pair[1])
+    of = f" of '{float_node.node.input[blamed[0][0]]}'" if blamed and blamed[0][0] < len(float_node.node.input) else ""
+    error_text = "no number" if error == float("inf") else f"an error of {error:.2g}"
+    return f"makes {error_text} of the rounding{of} to {NAMES[type_]}"
 
 
-def types_of(group: NodeGroup, places: Mapping[str, FloatNode], type_: int) -> dict[str, int]:
+def types_of(group: NodeGroup, float_nodes: Mapping[str, FloatNode], type_: int) -> dict[str, int]:
     """Return the type for each node of a group: `type_` if the whole group can compute in that, else float32."""
-    whole = type_ == FLOAT or all(type_ in places[n].types for n in group.reasons)
-    return dict.fromkeys(group.reasons, type_ if whole else FLOAT)
+    all_support = type_ == FLOAT or all(type_ in float_nodes[n].types for n in group.reasons)
+    return dict.fromkeys(group.reasons, type_ if all_support else FLOAT)

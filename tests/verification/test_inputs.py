@@ -10,14 +10,14 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_extents import IntegerRange
 from onnxfuse.verification.inputs.input_roles import Role, roles
 from onnxfuse.verification.inputs.input_specs import input_specs
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, nudge, shape_sets
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, perturb, shape_sets
 from tests.verification.small_models import text_model
 
 NUMBER = Role("number")
 
 
 def within(low: int, high: int) -> Role:
-    """Return the role of whole numbers of a range."""
+    """Return the role of integers of a range."""
     return Role("within", (IntegerRange(low, high, limited=False),))
 
 
@@ -91,8 +91,8 @@ def test_shapes_that_the_user_gives() -> None:
         ({"x": [1]}, "shape x=1: the input has rank 2"),
         ({"y": [1, 5]}, "shape y=1x5: axis 1 must be 4"),
         ({"x": [2, 2], "y": [3, 4]}, "shape y=3x4: axis 0 must be 2"),
-        ({"n": []}, "sizes are whole numbers from 0"),
-        ({"n": [-1]}, "sizes are whole numbers from 0"),
+        ({"n": []}, "sizes are integers from 0"),
+        ({"n": [-1]}, "sizes are integers from 0"),
     ],
 )
 def test_shapes_that_cannot_be(shapes: dict[str, list[int]], message: str) -> None:
@@ -212,11 +212,11 @@ def test_inputs_with_a_weight_need_nothing() -> None:
 
 
 def test_nudged_inputs_differ_by_at_most_one_rounding_step() -> None:
-    """Signs, zeros, whole numbers and tiny values stay; about two thirds of the rest move to a neighbour."""
+    """Signs, zeros, integers and tiny values stay; about two thirds of the rest move to a neighbour."""
     for dtype in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16):
         x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
         x[:3] = 0.0, -0.0, ml_dtypes.finfo(dtype).smallest_subnormal
-        moved = nudge({"x": x, "i": np.arange(3)}, 0)
+        moved = perturb({"x": x, "i": np.arange(3)}, 0)
         assert moved is not None
         up = np.abs(moved["x"].astype(np.float64) - x.astype(np.float64))
         step = np.abs(np.nextafter(x, np.full_like(x, np.inf)).astype(np.float64) - x.astype(np.float64))
@@ -224,7 +224,7 @@ def test_nudged_inputs_differ_by_at_most_one_rounding_step() -> None:
         assert 0.5 < (up > 0).mean() < 0.8
         assert (moved["x"][:3].view(f"u{x.itemsize}") == x[:3].view(f"u{x.itemsize}")).all()
         np.testing.assert_array_equal(moved["i"], np.arange(3))
-    assert nudge({"i": np.arange(3)}, 0) is None
+    assert perturb({"i": np.arange(3)}, 0) is None
 
 
 def test_values_are_made_when_asked_for() -> None:
