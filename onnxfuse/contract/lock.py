@@ -17,7 +17,7 @@ from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
-from onnxfuse.support.json_fields import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
 
 SCHEMA = 1
 Kept = TypeVar("Kept")
@@ -136,7 +136,7 @@ def read_lock(path: Path) -> Lock | None:
         raise UsageError(f"{path}: is no lock file of onnxfuse ({error})", AGAIN) from None
 
 
-def _model(entry: Facts) -> ModelLock:
+def _model(entry: JsonObject) -> ModelLock:
     entry.only(*(f.name for f in fields(ModelLock)))
 
     def counts(key: str) -> dict[str, int]:
@@ -158,7 +158,7 @@ def _texts(value: object, location: str) -> list[str]:
     return [as_text(*one) for one in as_list(value, location)]
 
 
-def _table(entry: Facts, read: Callable[[object, str], Kept]) -> dict[str, Kept]:
+def _table(entry: JsonObject, read: Callable[[object, str], Kept]) -> dict[str, Kept]:
     return {key: read(*entry.at(key)) for key in entry.all}
 
 

@@ -21,12 +21,12 @@ Attributes = Mapping[str, AttributeProto]
 
 def key_of(function: FunctionProto) -> Key:
     """Return the key by which calls refer to a function."""
-    return _short(function.domain), function.name, function.overload
+    return short_domain(function.domain), function.name, function.overload
 
 
 def called(node: NodeProto) -> Key:
     """Return the key of the function that a node calls, if the model has one of that key."""
-    return _short(node.domain), node.op_type, node.overload
+    return short_domain(node.domain), node.op_type, node.overload
 
 
 def functions_of(model: ModelProto) -> dict[Key, FunctionProto]:
@@ -119,5 +119,6 @@ def _bound(attributes: Iterable[AttributeProto], values: Attributes) -> Iterator
             yield bound
 
 
-def _short(domain: str) -> str:
+def short_domain(domain: str) -> str:
+    """Return the domain of an operator; the default one is empty, also where a file spells it out."""
     return "" if domain == "ai.onnx" else domain

@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxfuse import ops
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.metadata import entry, set_entry
 from onnxfuse.model.nested import bodies
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
@@ -110,25 +111,23 @@ def of(model: ModelProto) -> Ledger | None:
 
 def write(model: ModelProto, ledger: Ledger) -> None:
     """Write the ledger into the metadata of `model`."""
-    remove(model)
     facts = {
         "operators": dict(ledger.operators),
         "nodes": "".join(ledger.nodes),
         "rewrites": dict(sorted(ledger.rewrites.items())),
         "made": list(ledger.made),
     }
-    model.metadata_props.add(key=METADATA, value=json.dumps(facts))
+    set_entry(model, METADATA, json.dumps(facts))
 
 
 def remove(model: ModelProto) -> None:
     """Remove the ledger from `model`."""
-    for entry in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(entry)
+    set_entry(model, METADATA, None)
 
 
 def read(model: ModelProto) -> Ledger | None:
     """Return the ledger in `model`, None if there is none. Raises ModelError for invalid metadata."""
-    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    text = entry(model, METADATA)
     if text is None:
         return None
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
+from onnxfuse.model.metadata import entry, set_entry
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing, plural
@@ -123,14 +124,12 @@ def tolerance_of(precision: str) -> float:
 
 def write(model: ModelProto, lowered: PrecisionRecord) -> None:
     """Write the record into the metadata of `model`."""
-    for entry in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(entry)
-    model.metadata_props.add(key=METADATA, value=json.dumps(asdict(lowered), sort_keys=True))
+    set_entry(model, METADATA, json.dumps(asdict(lowered), sort_keys=True))
 
 
 def read(model: ModelProto) -> PrecisionRecord | None:
     """Return the record in `model`, None if it was not converted. Raises ModelError for invalid metadata."""
-    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    text = entry(model, METADATA)
     if text is None:
         return None
     try:

@@ -2,6 +2,7 @@
 
 from onnx import NodeProto
 
+from onnxfuse.model.metadata import entry
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
 
@@ -13,7 +14,7 @@ def names(node: NodeProto, key: str) -> list[str] | None:
 
     Raises ModelError for anything but a list of names.
     """
-    text = next((p.value for p in node.metadata_props if p.key == f"{DOMAIN}.{key}"), None)
+    text = entry(node, f"{DOMAIN}.{key}")
     if text is None:
         return None
     try:

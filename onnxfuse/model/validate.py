@@ -17,7 +17,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from onnxfuse import ops
 from onnxfuse.model import schema
-from onnxfuse.model.functions import Key, called, key_of
+from onnxfuse.model.functions import Key, called, key_of, short_domain
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
@@ -74,10 +74,10 @@ def validate(model: ModelProto) -> None:
     functions = _functions(model)
     for tensor in tensors(model):
         check_tensor(tensor)
-    opsets = {_domain(o.domain): o.version for o in model.opset_import}
+    opsets = {short_domain(o.domain): o.version for o in model.opset_import}
     _graph(model.graph, opsets, functions, "")
     for function in model.functions:
-        function_opsets = {_domain(o.domain): o.version for o in function.opset_import}
+        function_opsets = {short_domain(o.domain): o.version for o in function.opset_import}
         prefix = f"in function {function.domain}.{function.name}: "
         _named_once(function.input, f"{prefix}input")
         _nodes(function.node, function_opsets, functions, prefix, inside=True)
@@ -166,10 +166,6 @@ def bits(dtype: int) -> int:
 
 def _shown(dims: Sequence[int]) -> str:
     return str(list(dims)) if len(dims) <= 16 else f"[{', '.join(map(str, dims[:16]))}, ...]"
-
-
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
 
 
 # ---- versions and functions
@@ -329,7 +325,7 @@ def _nodes(
     """Check nodes; `inside` a function, an attribute may refer to the call's, else to its default."""
     for node in nodes:
         where = f"{prefix}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
-        domain = _domain(node.domain)
+        domain = short_domain(node.domain)
         function = functions.get(called(node))
         if function is not None:
             _arity(node, (0, len(function.input)), (0, len(function.output)), where)

@@ -2,8 +2,8 @@
 
 `convert` is the whole procedure. ONNX's schemas determine what can be converted (`plan`); the effect on each node is
 measured against the reference (`measure`); nodes whose values exceed the range stay float32, and as few as possible of
-those that lose precision (`suspects`, `choose`), tested on the whole model (`trial`); then weights are converted and
-Casts inserted at type boundaries (`write`).
+those that lose precision (`sensitive_nodes`, `choose`), tested on the whole model (`trial`); then weights are converted
+and Casts inserted at type boundaries (`write`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onnxfuse.files.io import without_weights
 from onnxfuse.graph.randomness import random_node
 from onnxfuse.model import precision_record
 from onnxfuse.model.precision_record import TYPES, HighPrecisionNode, PrecisionRecord
-from onnxfuse.precision import masks, plan, wishes
+from onnxfuse.precision import mask_constants, plan, user_pins
 from onnxfuse.precision.choose import PrecisionChoice, choose
 from onnxfuse.precision.measure import NodeStatistics, measure
 from onnxfuse.precision.plan import FLOAT, FloatNode
@@ -99,18 +99,18 @@ def convert(
     start = time.perf_counter()
     constants_as_tensors(model, [s.proto for s in every(scopes_of(model))])
     words = request.keep_fp32
-    pinned = wishes.of(plan.float_nodes(scopes_of(model), plan.opsets_of(model)), words) if words else {}
+    pinned = user_pins.of(plan.float_nodes(scopes_of(model), plan.opsets_of(model)), words) if words else {}
     low = TYPES["float16" if request.precision == "mixed" else request.precision]
     tolerance = precision_record.tolerance_of(request.precision) if request.tolerance is None else request.tolerance
     progress("inputs")
     cases = default_cases(model, request.inputs or None, [sessions.CPU], "--precision", half=True)
     feeds = [case.make() for case in cases]
-    clamped, float_nodes, met, reference = _measured(model, request, low, feeds, progress)
+    clamped, float_nodes, observed, reference = _measured(model, request, low, feeds, progress)
     until = max(start, time.perf_counter()) + request.seconds
-    trial = Trial(model, low, tolerance, feeds, met.outputs, until, progress)
+    trial = Trial(model, low, tolerance, feeds, observed.outputs, until, progress)
     named = {name: why for name, why in pinned.items() if float_nodes[name].types}
     for _ in range(ROUNDS):
-        choice = choose(trial, float_nodes, met.met, named, mixed=request.precision == "mixed")
+        choice = choose(trial, float_nodes, observed.observed, named, mixed=request.precision == "mixed")
         _require(choice, float_nodes, tolerance, request, out_of_time=trial.cut)
         complete = trial.whole(finished(trial.converted(choice.kept)[0]))
         if complete.ok or trial.over:
@@ -122,7 +122,7 @@ def convert(
     facts = PrecisionRecord(
         precision=request.precision,
         tolerance=tolerance,
-        inputs=_told(cases[: len(met.outputs)], met.note),
+        inputs=_told(cases[: len(observed.outputs)], observed.note),
         truth=reference,
         nodes=sum(bool(p.types) for p in float_nodes.values()),
         kept=tuple(
@@ -176,18 +176,18 @@ def _measured(
             raise UsageError(f"--precision: the truth is {no_float64(error)}", "Leave out --precision.") from error
 
     hidden = without_weights(model, lambda weight: weight)
-    clamped = masks.clamp(scopes_of(hidden))
-    float_nodes, met = look(hidden, types)
+    clamped = mask_constants.clamp(scopes_of(hidden))
+    float_nodes, observed = look(hidden, types)
     if clamped:
         progress("masks")
         as_it_is = look(model, [])[1]
-        pairs = zip(as_it_is.outputs, met.outputs, strict=False)
+        pairs = zip(as_it_is.outputs, observed.outputs, strict=False)
         if not all(relative_rms(b[n], a[n])[0] <= NOTHING for a, b in pairs for n in a if np.asarray(a[n]).size):
             clamped = []
-            float_nodes, met = look(model, types)
+            float_nodes, observed = look(model, types)
         else:
             model.CopyFrom(hidden)
-    return clamped, float_nodes, met, "float64" if reference_type == TensorProto.DOUBLE else "float32"
+    return clamped, float_nodes, observed, "float64" if reference_type == TensorProto.DOUBLE else "float32"
 
 
 def _require(

@@ -12,10 +12,9 @@ from heapq import heappop, heappush
 
 from onnx import TensorProto
 
-from onnxfuse.precision import suspects
-from onnxfuse.precision.measure import Met
+from onnxfuse.precision.measure import ObservedNode
 from onnxfuse.precision.plan import FLOAT, FloatNode
-from onnxfuse.precision.suspects import NodeGroup
+from onnxfuse.precision.sensitive_nodes import NodeGroup, beyond_range, never_observed, sensitive, singletons, types_of
 from onnxfuse.precision.trial import Kinds, Trial, Tried, fewest
 
 REACH = 4.0
@@ -37,7 +36,7 @@ class PrecisionChoice:
 def choose(
     trial: Trial,
     float_nodes: Mapping[str, FloatNode],
-    statistics: Mapping[str, Met],
+    statistics: Mapping[str, ObservedNode],
     named: Mapping[str, str],
     *,
     mixed: bool,
@@ -47,28 +46,29 @@ def choose(
     `named` are the nodes that the user pins to float32, with the patterns that name them.
     """
     low = trial.low
-    beyond, unknown = suspects.beyond_range(float_nodes, statistics, low), suspects.never_met(float_nodes, statistics)
+    beyond, unknown = (
+        beyond_range(float_nodes, statistics, low),
+        never_observed(float_nodes, statistics),
+    )
     pinned = [NodeGroup(0.0, dict(named))] if named else []
     wide = TensorProto.BFLOAT16 if mixed else FLOAT
-    stay = [suspects.types_of(g, float_nodes, FLOAT) for g in (*pinned, *unknown)]
-    every = [*stay, *(suspects.types_of(g, float_nodes, wide) for g in beyond)]
+    stay = [types_of(g, float_nodes, FLOAT) for g in (*pinned, *unknown)]
+    every = [*stay, *(types_of(g, float_nodes, wide) for g in beyond)]
     trial_result = trial.run(_merged(every))
     if not trial_result.ok and mixed and beyond:
-        every = [*stay, *(suspects.types_of(g, float_nodes, FLOAT) for g in beyond)]
+        every = [*stay, *(types_of(g, float_nodes, FLOAT) for g in beyond)]
         trial_result = trial.run(_merged(every))
     reasons = _reasons([*pinned, *beyond, *unknown])
     plain = trial_result
     if not trial_result.ok:
-        needed = _enough(trial, float_nodes, every, suspects.sensitive(float_nodes, statistics, low))
-        every += _needed(trial, every, [suspects.types_of(g, float_nodes, FLOAT) for g in needed])
+        needed = _enough(trial, float_nodes, every, sensitive(float_nodes, statistics, low))
+        every += _needed(trial, every, [types_of(g, float_nodes, FLOAT) for g in needed])
         reasons = {**_reasons(needed), **reasons}
         trial_result = plain = trial.run(_merged(every))
     if not trial_result.ok and not trial.over:
-        rest = [
-            g for g in suspects.singletons(float_nodes, statistics, low) if not g.reasons.keys() & _merged(every).keys()
-        ]
+        rest = [g for g in singletons(float_nodes, statistics, low) if not g.reasons.keys() & _merged(every).keys()]
         needed = _without_room(trial, float_nodes, every, rest)
-        every += [suspects.types_of(g, float_nodes, FLOAT) for g in needed]
+        every += [types_of(g, float_nodes, FLOAT) for g in needed]
         reasons = {**_reasons(needed), **reasons}
         trial_result = trial.run(_merged(every))
     pinned_types = _merged(every)
@@ -81,7 +81,7 @@ def _enough(
     """Return the fewest groups with which the contract is met; all of them if it never is."""
 
     def holds(chosen: Sequence[NodeGroup]) -> bool:
-        return trial.run(_merged([*every, *(suspects.types_of(g, float_nodes, FLOAT) for g in chosen)])).ok
+        return trial.run(_merged([*every, *(types_of(g, float_nodes, FLOAT) for g in chosen)])).ok
 
     count = 1
     while count < len(groups) and not trial.over and not holds(groups[:count]):
@@ -114,7 +114,7 @@ def _without_room(
     while waiting and fruitless and waiting[0][0] <= REACH * (1 - used) and not trial.over:
         _, start, end = heappop(waiting)
         fewer = {n: group for n, group in stay.items() if not start <= n < end}
-        trial_result = trial.run(_merged([*every, *(suspects.types_of(g, float_nodes, FLOAT) for g in fewer.values())]))
+        trial_result = trial.run(_merged([*every, *(types_of(g, float_nodes, FLOAT) for g in fewer.values())]))
         uses = trial_result.judged.severity**2
         if trial_result.ok:
             stay, used, fruitless = fewer, uses, patience

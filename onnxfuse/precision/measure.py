@@ -19,7 +19,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 from threadpoolctl import ThreadpoolController
 
-from onnxfuse.precision import numbers
+from onnxfuse.precision import rounding
 from onnxfuse.precision.plan import FloatNode
 from onnxfuse.precision.scopes import key
 from onnxfuse.support.plurals import plural
@@ -43,7 +43,7 @@ FIRST_SHARE = 4.0
 
 
 @dataclass
-class Met:
+class ObservedNode:
     """Statistics of one node over all cases."""
 
     largest: float = 0.0
@@ -63,7 +63,7 @@ class Met:
 class NodeStatistics:
     """Statistics of a model."""
 
-    met: dict[str, Met]
+    observed: dict[str, ObservedNode]
     """By the first output of a node."""
     outputs: list[dict[str, Array]]
     """The reference outputs of each case that was run."""
@@ -77,7 +77,7 @@ class Meter(OrtReference):
     def __init__(self, float_nodes: Mapping[str, FloatNode], types: Sequence[int]) -> None:
         super().__init__()
         self.places, self.types = float_nodes, types
-        self.met: dict[str, Met] = {}
+        self.observed: dict[str, ObservedNode] = {}
         self._weights: dict[tuple[int, int], tuple[Any, Array, bool]] = {}
         """Weights in the lower type by the identity of the original array, and whether they are unchanged by
         rounding."""
@@ -99,7 +99,7 @@ class Meter(OrtReference):
         inputs: Sequence[Any],
         outputs: Any,
     ) -> None:
-        statistics = self.met.setdefault(key(float_node.node), Met())
+        statistics = self.observed.setdefault(key(float_node.node), ObservedNode())
         for x in outputs:
             if isinstance(x, np.ndarray | np.generic) and np.asarray(x).dtype.kind == "f" and np.size(x):
                 statistics.largest = max(statistics.largest, largest(np.asarray(x)))
@@ -121,7 +121,7 @@ class Meter(OrtReference):
                 continue
             error = _error(node, options, inputs, low, outputs)
             statistics.error[type_] = max(statistics.error.get(type_, 0.0), error)
-            if error > SENSITIVE * numbers.facts(type_).eps / 2 and len(reads) > 1:
+            if error > SENSITIVE * rounding.facts(type_).eps / 2 and len(reads) > 1:
                 blamed = statistics.blamed.setdefault(type_, {})
                 for n in set(reads) - exact:
                     blamed[n] = max(
@@ -138,10 +138,10 @@ class Meter(OrtReference):
         In float32, as kernels compute with them: its own rounding is less than a thousandth of the type's.
         """
         if not constant:
-            low = numbers.rounded(x, type_)
+            low = rounding.rounded(x, type_)
             return low, bool(np.array_equal(low, x, equal_nan=True))
         if (id(x), type_) not in self._weights:  # Retain the array: its id may be reused after it is freed.
-            low = numbers.constant(x, type_)
+            low = rounding.constant(x, type_)
             self._weights[id(x), type_] = (x, low, bool(np.array_equal(low.astype(x.dtype), x, equal_nan=True)))
         _, low, same = self._weights[id(x), type_]
         return low.astype(np.float32), same
@@ -214,4 +214,4 @@ def measure(
             break
         outputs.append(tensors_of(dict(zip(names, values, strict=True)), optional))
         type(evaluator).until = start + seconds
-    return NodeStatistics(meter.met, outputs, note)
+    return NodeStatistics(meter.observed, outputs, note)

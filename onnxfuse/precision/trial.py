@@ -14,7 +14,7 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from onnxfuse.files.io import without_weights
-from onnxfuse.precision import numbers
+from onnxfuse.precision import rounding
 from onnxfuse.precision.plan import FLOAT, converted, float_nodes, opsets_of
 from onnxfuse.precision.scopes import scopes_of
 from onnxfuse.precision.write import PrecisionWriter
@@ -124,7 +124,7 @@ class Trial:
         self.known.clear()
 
     def _worst(self, run: Callable[[dict[str, Array]], Arrays], tolerance: float) -> Tried:
-        tiny = numbers.facts(self.low).tiny
+        tiny = rounding.facts(self.low).tiny
         worst: Tried | None = None
         for feed, reference, original_outputs in zip(self.feeds, self.truth, self.own, strict=False):
             with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnxfuse import ops
 from onnxfuse.model.nested import every_name
 from onnxfuse.model.precision_record import NAMES
-from onnxfuse.precision import numbers
+from onnxfuse.precision import rounding
 from onnxfuse.precision.plan import FLOAT, FloatNode, is_typeless
 from onnxfuse.precision.scopes import Scope, every, key
 
@@ -126,7 +126,7 @@ class PrecisionWriter:
             one = _copy(node)
             one.output[0] = name
             if type_ != FLOAT:
-                one.attribute[0].t.CopyFrom(numbers.tensor(node.attribute[0].t, type_, ""))
+                one.attribute[0].t.CopyFrom(rounding.tensor(node.attribute[0].t, type_, ""))
                 one.name += f".{NAMES[type_]}" * bool(one.name)
             tensors.append(one)
         return tensors
@@ -144,7 +144,7 @@ class PrecisionWriter:
             copies += [_in_type(tensor, t, name) for t, name in names_by_type.items() if name != tensor.name]
             current = next((t for t, name in names_by_type.items() if name == tensor.name), FLOAT)
             if current != FLOAT:
-                tensor.CopyFrom(numbers.tensor(tensor, current, tensor.name))
+                tensor.CopyFrom(rounding.tensor(tensor, current, tensor.name))
         scope.proto.initializer.extend(copies)
 
     def _add(self, scope: Scope, name: str, owner: int) -> _Value:
@@ -201,7 +201,7 @@ def _retype(node: NodeProto, type_: int) -> None:
         tensor = next((a.t for a in node.attribute if a.name == "value"), None)
         array = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
         del node.attribute[:]
-        low = numpy_helper.from_array(np.asarray(numbers.constant(array, type_)))
+        low = numpy_helper.from_array(np.asarray(rounding.constant(array, type_)))
         node.attribute.append(helper.make_attribute("value", low))
     for attribute in node.attribute:
         if attribute.name in TYPED and attribute.i == FLOAT:
@@ -223,7 +223,7 @@ def _cast(source: str, target: str, type_: int) -> NodeProto:
 
 def _in_type(tensor: TensorProto, type_: int, name: str) -> TensorProto:
     if type_ != FLOAT:
-        return numbers.tensor(tensor, type_, name)
+        return rounding.tensor(tensor, type_, name)
     converted = TensorProto()
     converted.CopyFrom(tensor)
     converted.name = name

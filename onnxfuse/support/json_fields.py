@@ -9,12 +9,12 @@ from onnxfuse.support.bounded_text import read_json
 MOST_NUMBER = sys.float_info.max
 
 
-def parse(text: str) -> "Facts":
+def parse(text: str) -> "JsonObject":
     """Return the JSON object in `text`. Raises ValueError that names the problem, like all functions here."""
-    return Facts(read_json(text), "the file")
+    return JsonObject(read_json(text), "the file")
 
 
-class Facts:
+class JsonObject:
     """A JSON object with its location in a file."""
 
     def __init__(self, value: object, location: str) -> None:
@@ -51,9 +51,9 @@ class Facts:
         """Return a finite number."""
         return as_number(*self.at(key))
 
-    def object(self, key: str) -> "Facts":
+    def object(self, key: str) -> "JsonObject":
         """Return an object."""
-        return Facts(*self.at(key))
+        return JsonObject(*self.at(key))
 
     def list(self, key: str) -> "list[tuple[Any, str]]":
         """Return the elements of a list, each with its location."""

@@ -1,6 +1,6 @@
 """Serve the report as a page: a model before and after fusion, with details computed on request.
 
-`view` opens it; `server` handles HTTP, `showing` holds the models.
+`view` opens it; `server` handles HTTP, `view_page` holds the models.
 """
 
 import threading
@@ -16,8 +16,8 @@ from onnxfuse.api.request.model_source import Model, path_or_proto
 from onnxfuse.api.request.options import Options
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.viewing.server import Server, listen
-from onnxfuse.viewing.showing import ViewPage, ViewRequest
 from onnxfuse.viewing.times import read_times, times_of
+from onnxfuse.viewing.view_page import ViewPage, ViewRequest
 
 if TYPE_CHECKING:
     from onnxfuse.profiling import Profile

@@ -8,17 +8,17 @@ from onnx import TensorProto
 
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_extents import IntegerRange
-from onnxfuse.verification.inputs.input_roles import Role, roles
+from onnxfuse.verification.inputs.input_roles import InputRole, roles
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, perturb, shape_sets
 from tests.verification.small_models import text_model
 
-NUMBER = Role("number")
+NUMBER = InputRole("number")
 
 
-def within(low: int, high: int) -> Role:
+def within(low: int, high: int) -> InputRole:
     """Return the role of integers of a range."""
-    return Role("within", (IntegerRange(low, high, limited=False),))
+    return InputRole("within", (IntegerRange(low, high, limited=False),))
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE])
@@ -156,7 +156,7 @@ def test_roles_are_followed_into_branches_and_functions() -> None:
 def test_token_ids_masks_and_bools_are_ones_that_the_model_can_take() -> None:
     """Ids lie in the table and reach both ends; every row of a mask holds a 1, some a 0."""
     ids = InputSpec("ids", TensorProto.INT64, (32, 16), within(0, 9))
-    mask = InputSpec("mask", TensorProto.INT64, (32, 16), Role("mask"))
+    mask = InputSpec("mask", TensorProto.INT64, (32, 16), InputRole("mask"))
     flag = InputSpec("flag", TensorProto.BOOL, (32, 16), NUMBER)
     for case in cases([ids, mask, flag], [0, 1]):
         made = case.make()
@@ -181,7 +181,7 @@ def test_indices_stay_valid_after_what_is_added_to_them() -> None:
 def test_a_flag_takes_both_values() -> None:
     """A single bool, or a number that is only tested, decides about a branch: both are taken."""
     flag = InputSpec("flag", TensorProto.BOOL, (), NUMBER)
-    switch = InputSpec("switch", TensorProto.INT64, (1,), Role("mask"))
+    switch = InputSpec("switch", TensorProto.INT64, (1,), InputRole("mask"))
     made = [c.make() for c in cases([flag, switch], [0])]
     assert {bool(m["flag"]) for m in made} == {False, True}
     assert {int(m["switch"][0]) for m in made} == {0, 1}
@@ -190,7 +190,7 @@ def test_a_flag_takes_both_values() -> None:
 def test_bytes_and_other_integers_use_their_range() -> None:
     """Bytes are full-range, wider integers signed and moderate."""
     specs = [
-        InputSpec("u8", TensorProto.UINT8, (64, 64), Role("mask")),
+        InputSpec("u8", TensorProto.UINT8, (64, 64), InputRole("mask")),
         InputSpec("i8", TensorProto.INT8, (64, 64), NUMBER),
         InputSpec("i32", TensorProto.INT32, (64, 64), NUMBER),
     ]

@@ -21,7 +21,7 @@ from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, Source, copied, owned_copy, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Compiling, Options
-from onnxfuse.contract import Requirement
+from onnxfuse.contract.config import Requirement
 from onnxfuse.cuda.pack.file import pack_path_of
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxfuse.contract import Requirement
+from onnxfuse.contract.config import Requirement
 from onnxfuse.rules.language import pack, rule_file
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport

@@ -8,14 +8,25 @@ from typing import Any
 
 import onnx
 
-from onnxfuse import contract
 from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
 from onnxfuse.api.run.running import PROVIDERS, verify
-from onnxfuse.contract import Change, Contract, Lock, ModelEntry, ModelLock
+from onnxfuse.contract import config as contract_file
+from onnxfuse.contract.config import LOCK, Contract, ModelEntry
+from onnxfuse.contract.lock import (
+    Change,
+    Lock,
+    ModelLock,
+    beyond_tolerance,
+    compare,
+    lock_model,
+    read_lock,
+    rule_hashes,
+    write_lock,
+)
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together
 from onnxfuse.rules.language import pack
@@ -149,19 +160,19 @@ def checked(
     discarded."""
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
-    config = contract.nearest() if config is None else config
-    selected = _chosen(contract.read(config), names)
-    lock_file = config.with_suffix(contract.LOCK)
+    config = contract_file.nearest() if config is None else config
+    selected = _chosen(contract_file.read(config), names)
+    lock_file = config.with_suffix(LOCK)
     if update:
         check_no_links(lock_file, lock_file.parent)
-    old_lock = None if update else contract.read_lock(lock_file)
+    old_lock = None if update else read_lock(lock_file)
     if locked and old_lock is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
         rules = {e.name: _options(e).chosen() for e in selected.models}
         _check_rules(selected, rules)
         every = {r.name: r for chosen in rules.values() for r in chosen}.values()
-        hashes, packs = contract.rule_hashes(every), pack.versions(every)
+        hashes, packs = rule_hashes(every), pack.versions(every)
         general = [] if old_lock is None or names else _other_changes(old_lock, Lock(hashes, {}, packs), selected)
         # Differences that do not concern the models are known beforehand: then no output is written at all.
         outputs = None if locked and general else pending
@@ -175,7 +186,7 @@ def checked(
         state = "written" if update and not code else "absent" if old_lock is None else "read"
         yield CiResult(config, lock_file, state, outcomes, tuple(general), code)
         if state == "written":
-            contract.write_lock(new_lock, lock_file)
+            write_lock(new_lock, lock_file)
 
 
 def _options(entry: ModelEntry) -> Options:
@@ -213,7 +224,7 @@ def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Ch
     """Return the differences from the lock that do not concern the models that are run."""
     run = {e.name for e in entries.models}
     other_models = {name: model for name, model in old_lock.models.items() if name not in run}
-    return list(contract.compare(Lock(old_lock.rules, other_models, old_lock.packs), new_lock))
+    return list(compare(Lock(old_lock.rules, other_models, old_lock.packs), new_lock))
 
 
 def _run_model(
@@ -243,7 +254,7 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = contract.lock_model(optimized.report, outcome.verified, optimized.lowered)
+    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered)
     if old_lock is not None:
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
@@ -305,11 +316,11 @@ def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, o
     """Record differences from the lock, and for a lost fusion what stopped the rule."""
     name = outcome.entry.name
     locked_before = old_lock.models.get(name)
-    outcome.changes += contract.compare(
+    outcome.changes += compare(
         Lock({}, {} if locked_before is None else {name: locked_before}), Lock({}, {name: locked})
     )
     if outcome.verified is not None and locked_before is not None:
-        outcome.changes += contract.beyond_tolerance(locked_before, outcome.verified, name)
+        outcome.changes += beyond_tolerance(locked_before, outcome.verified, name)
     for change in outcome.lost:
         if locked_before is not None and change.what.startswith("fusions by "):
             rule = change.what.removeprefix("fusions by ")

@@ -60,8 +60,8 @@ class Outputs:
         if self.junit is not None:
             io.write_text(self.junit, reporting.junit(checks))
         if self.report is not None:
-            from onnxfuse.viewing.showing import drawn as graph_of
             from onnxfuse.viewing.times import times_of
+            from onnxfuse.viewing.view_page import drawn as graph_of
 
             sides = by_model if by_model is not None else {"": models or {}}
             profiled = command == "profile"

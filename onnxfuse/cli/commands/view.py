@@ -12,8 +12,8 @@ from onnxfuse.cli.base.console import output, print_json, working
 from onnxfuse.cli.base.parameters import JSON_OPTION, ModelFile, Shapes, rules_option, shapes_option
 from onnxfuse.cli.base.report_files import command_line, environment
 from onnxfuse.viewing import LOCAL, serve
-from onnxfuse.viewing.showing import ViewRequest
 from onnxfuse.viewing.times import read_times
+from onnxfuse.viewing.view_page import ViewRequest
 
 
 @click.command("view")

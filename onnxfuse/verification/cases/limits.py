@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 
+from onnxfuse.files.io import memory_left
 from onnxfuse.graph.graph import captured
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
@@ -25,22 +26,12 @@ EVALUATIONS = 3
 """Original, fused model and reference each hold the values of a case."""
 
 
-def free_memory() -> int:
-    """Return the bytes that processes can still allocate without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return UNKNOWN_MEMORY
-    available = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    return UNKNOWN_MEMORY if available is None else int(available.split()[1]) * 1024
-
-
 @dataclass(frozen=True)
 class Limits:
     """Time limit in seconds, memory limit in bytes, and the start time."""
 
     seconds: float = SECONDS
-    memory: int = field(default_factory=lambda: int(SHARE * free_memory()))
+    memory: int = field(default_factory=lambda: int(SHARE * (memory_left() or UNKNOWN_MEMORY)))
     began: float = field(default_factory=time.perf_counter)
 
     @property

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxfuse.verification.inputs.input_roles import Role
+from onnxfuse.verification.inputs.input_roles import InputRole
 
 Array = npt.NDArray[Any]
 Generator = np.random.Generator
 
 
 def counted_values(
-    rng: Generator, role: Role, shape: tuple[int, ...], sizes: Mapping[str, int], *, edge: bool = False
+    rng: Generator, role: InputRole, shape: tuple[int, ...], sizes: Mapping[str, int], *, edge: bool = False
 ) -> Array:
     """Return values of a role for these dimension sizes; with `edge` half of them are the first and the last valid
     value."""

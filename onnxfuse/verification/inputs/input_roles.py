@@ -39,7 +39,7 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 
 
 @dataclass(frozen=True)
-class Role:
+class InputRole:
     """How the values of an input are used."""
 
     kind: str
@@ -84,7 +84,7 @@ class _Use:
     """Whether the node reads sums of the values: lengths, if the values are a mask."""
 
 
-def roles(model: onnx.ModelProto) -> dict[str, Role]:
+def roles(model: onnx.ModelProto) -> dict[str, InputRole]:
     """Return the role of each graph input by name. Follows values into subgraphs and local functions."""
     named = shell(model)
     for value in named.graph.input:
@@ -131,9 +131,9 @@ class _Scope:
     """Ranges of consecutive integers, in all graphs of the model."""
 
 
-def _role(name: str, graph: _Scope) -> Role:
+def _role(name: str, graph: _Scope) -> InputRole:
     spans: list[IntegerRange] = []
-    special: list[Role] = []
+    special: list[InputRole] = []
     compared = set[int]()
     tested, real = False, True
     for use, scope in _uses(name, graph):
@@ -159,7 +159,7 @@ def _role(name: str, graph: _Scope) -> Role:
             real = real and accepted_values.real
         elif use.aligned or accepted_values.kind == "axes":
             special.append(
-                Role(
+                InputRole(
                     accepted_values.kind,
                     spans_before,
                     accepted_values.choices,
@@ -173,8 +173,8 @@ def _role(name: str, graph: _Scope) -> Role:
     if special:
         return special[0]
     if spans:
-        return Role("within", tuple(dict.fromkeys(spans)), real=real)
-    return Role("mask") if tested else Role("number", choices=tuple(sorted(compared)))
+        return InputRole("within", tuple(dict.fromkeys(spans)), real=real)
+    return InputRole("mask") if tested else InputRole("number", choices=tuple(sorted(compared)))
 
 
 def _shifted(span: IntegerRange, shift: int) -> IntegerRange:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.shapes.types import DeclaredExtent, declared_shape, type_of
 from onnxfuse.support.errors import ModelError, UsageError
-from onnxfuse.verification.inputs.input_roles import Role, roles, unnamed, unnamed_extent
+from onnxfuse.verification.inputs.input_roles import InputRole, roles, unnamed, unnamed_extent
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases
 from onnxfuse.verification.inputs.size_search import search_sizes
 from onnxfuse.verification.run import sessions
@@ -59,7 +59,7 @@ def _check_names(values: Sequence[onnx.ValueInfoProto]) -> None:
             )
 
 
-def _specs(value: onnx.ValueInfoProto, role: Role, model: onnx.ModelProto) -> Iterator[InputSpec]:
+def _specs(value: onnx.ValueInfoProto, role: InputRole, model: onnx.ModelProto) -> Iterator[InputSpec]:
     name, type_ = value.name, type_name(value.type)
     if not is_composite(type_):
         tensor, shape = type_of(value.type), declared_shape(value.type)
@@ -74,7 +74,7 @@ def _specs(value: onnx.ValueInfoProto, role: Role, model: onnx.ModelProto) -> It
     if type_.startswith("map(") and value.type.map_type.key_type in MAP_KEYS and tensor.dtype == TensorProto.FLOAT:
         keys, count = value.type.map_type.key_type, f"{name}{LENGTH}"
         yield InputSpec(name, tensor.dtype, (count,), role, type_)
-        yield InputSpec(f"{name}{KEYS}", keys, (count,), Role("keys"), known_keys=_known_keys(model, name, keys))
+        yield InputSpec(f"{name}{KEYS}", keys, (count,), InputRole("keys"), known_keys=_known_keys(model, name, keys))
     elif inner.startswith(("tensor(", "seq(tensor(")):
         yield InputSpec(name, tensor.dtype, _entries(value, shape or ()), role, type_)
     else:

@@ -20,7 +20,7 @@ from onnxfuse.shapes.extent_values import name_sizes
 from onnxfuse.shapes.types import DeclaredExtent, value_types
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_values import counted_values
-from onnxfuse.verification.inputs.input_roles import Role, unnamed
+from onnxfuse.verification.inputs.input_roles import InputRole, unnamed
 from onnxfuse.verification.run.floats import float_type
 from onnxfuse.verification.run.tensors import PRESENT, tensors_of
 
@@ -63,7 +63,7 @@ class InputSpec:
     """`onnx.TensorProto.DataType`."""
     shape: tuple[DeclaredExtent, ...]
     """Of a sequence, that of its entries stacked along a first axis."""
-    role: Role
+    role: InputRole
     type_: str = ""
     """ONNX Runtime's name of the type where it is no tensor: `seq(tensor(float))`."""
     known_keys: tuple[int | str, ...] | None = None

@@ -29,7 +29,7 @@ class Conv(OpRun):
         return (y if b is None else y + b.reshape(-1, *[1] * len(window.output)),)
 
 
-def _depthwise(padded: Array, weight: Array, window: "_Window") -> Array:
+def _depthwise(padded: Array, weight: Array, window: "_SlidingWindow") -> Array:
     """Return [batch, group, maps, positions] of `padded` [batch, group, 1, ...] and `weight` [group, maps, 1, taps]."""
     y: Array | None = None
     for tap, position in enumerate(window.positions()):
@@ -40,7 +40,7 @@ def _depthwise(padded: Array, weight: Array, window: "_Window") -> Array:
     return y
 
 
-def _products(padded: Array, weight: Array, window: "_Window") -> Array:
+def _products(padded: Array, weight: Array, window: "_SlidingWindow") -> Array:
     """Return [batch, maps of all groups, positions] of `padded` [batch, group, channels, ...].
 
     `weight` is [group, maps, channels, taps]. Its rows are read in place, while the input is gathered (im2col) into
@@ -166,7 +166,7 @@ class ConvTranspose(OpRun):
 
 
 @dataclass(frozen=True)
-class _Window:
+class _SlidingWindow:
     """A sliding window over the last axes: its position for each output, and the values at one tap."""
 
     kernel: Sequence[int]
@@ -219,7 +219,7 @@ def _window(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
     ceil_mode: int | None = None,
-) -> _Window:
+) -> _SlidingWindow:
     """Return the window described by an operator's attributes, over images of these extents."""
     rank = len(extents)
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
@@ -233,7 +233,7 @@ def _window(
             count -= 1  # A window that starts in the end padding is dropped.
         output.append(count)
         overhang.append(max(0, (count - 1) * stride - available))
-    return _Window(kernel_shape, ends, strides, dilations, tuple(output), overhang)
+    return _SlidingWindow(kernel_shape, ends, strides, dilations, tuple(output), overhang)
 
 
 def _padding(

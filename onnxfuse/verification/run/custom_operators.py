@@ -14,9 +14,9 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import load_op
 
 from onnxfuse import ops
-from onnxfuse.graph.graph import bodies
 from onnxfuse.model import custom_ops
 from onnxfuse.model.functions import called, functions_of
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.error_text import first_line
@@ -138,11 +138,7 @@ def operators(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[NodeProto]:
-    waiting: list[Any] = [model.graph, *model.functions]
-    while waiting:
-        for node in waiting.pop().node:
-            yield node
-            waiting += bodies(node)
+    return (node for graph in (model.graph, *model.functions) for node in nodes_of(graph))
 
 
 def standalone_node(proto: NodeProto, outer: Mapping[str, Any] | None) -> NodeProto:

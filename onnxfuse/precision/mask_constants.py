@@ -19,8 +19,8 @@ from onnxfuse.precision.scopes import Scope, every
 
 HIDING = (30_720.0, 10_000.0)
 """Mask values if at most one addition follows (with scores of up to 2,000 added it is less than half of float16's
-range, as `suspects.HEADROOM` requires), and if more do: scores may be equally large, and three such masks added stay in
-float16. Both are float16 numbers, the first also a bfloat16 number."""
+range, as `sensitive_nodes.HEADROOM` requires), and if more do: scores may be equally large, and three such masks added
+stay in float16. Both are float16 numbers, the first also a bfloat16 number."""
 
 BEYOND = 30_000.0
 """Constants above this are poorly or not at all representable in float16."""

@@ -16,8 +16,8 @@ from onnx import numpy_helper
 from onnxfuse import ops
 from onnxfuse.model.precision_record import NAMES
 from onnxfuse.ops import Trait, named
-from onnxfuse.precision import numbers
-from onnxfuse.precision.measure import SENSITIVE, Met
+from onnxfuse.precision import rounding
+from onnxfuse.precision.measure import SENSITIVE, ObservedNode
 from onnxfuse.precision.plan import FLOAT, FloatNode, float_values
 from onnxfuse.precision.scopes import called, key
 
@@ -40,10 +40,12 @@ class NodeGroup:
     """The reason, by the node's first output."""
 
 
-def beyond_range(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met], type_: int) -> list[NodeGroup]:
+def beyond_range(
+    float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, ObservedNode], type_: int
+) -> list[NodeGroup]:
     """Return a group for each node whose output exceeds the range of `type_`: the node and its readers."""
     groups = []
-    limit = numbers.facts(type_).largest
+    limit = rounding.facts(type_).largest
     for name, float_node in float_nodes.items():
         largest = statistics[name].largest if name in statistics else 0.0
         if largest * HEADROOM <= limit or not float_node.types or not list(float_values(float_node)):
@@ -61,7 +63,7 @@ def beyond_range(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, 
     return groups
 
 
-def never_met(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met]) -> list[NodeGroup]:
+def never_observed(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, ObservedNode]) -> list[NodeGroup]:
     """Return a group for each node that no case reached, so that nothing is known of its values."""
     return [
         NodeGroup(0.0, {n: "never ran on these inputs"})
@@ -70,9 +72,11 @@ def never_met(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met
     ]
 
 
-def sensitive(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met], type_: int) -> list[NodeGroup]:
+def sensitive(
+    float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, ObservedNode], type_: int
+) -> list[NodeGroup]:
     """Return a group for each node that amplifies the rounding of `type_`, the worst first."""
-    unit = numbers.facts(type_).eps / 2
+    unit = rounding.facts(type_).eps / 2
     groups = []
     for name, float_node in float_nodes.items():
         error = statistics[name].error.get(type_, 0.0) if name in statistics else 0.0
@@ -83,7 +87,9 @@ def sensitive(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met
     return sorted(groups, key=lambda g: -g.severity)
 
 
-def singletons(float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, Met], type_: int) -> list[NodeGroup]:
+def singletons(
+    float_nodes: Mapping[str, FloatNode], statistics: Mapping[str, ObservedNode], type_: int
+) -> list[NodeGroup]:
     """Return each node alone, in file order, for models in which no single node stands out."""
     groups = []
     for name, float_node in float_nodes.items():
@@ -99,7 +105,7 @@ def _blame(
     group: NodeGroup,
     name: str,
     float_nodes: Mapping[str, FloatNode],
-    statistics: Mapping[str, Met],
+    statistics: Mapping[str, ObservedNode],
     type_: int,
     unit: float,
 ) -> None:
@@ -122,18 +128,20 @@ def _blame(
         if node_statistics is None or depth == DEEP or (float_node.node.op_type in PRODUCTS and depth):
             continue
         alone = node_statistics.blamed.get(type_, {})
-        for n, rounding in sorted(node_statistics.inexact.get(type_, {}).items()):
+        for n, own_error in sorted(node_statistics.inexact.get(type_, {}).items()):
             output_error = alone.get(n, error)
             producer = float_node.scope.producer(float_node.node.input[n]) if n < len(float_node.node.input) else None
             if output_error * gain > SENSITIVE * unit and producer is not None and key(producer[1]) in float_nodes:
                 # A value beyond the range has no comparable error and is handled by `beyond_range`.
-                amplification = output_error / rounding if 0 < rounding < np.inf and np.isfinite(output_error) else 1.0
+                amplification = (
+                    output_error / own_error if 0 < own_error < np.inf and np.isfinite(output_error) else 1.0
+                )
                 waiting.append((key(producer[1]), gain * amplification, called(float_node.node), depth + 1))
 
 
-def _why(float_node: FloatNode, statistics: Met | None, error: float, type_: int) -> str:
+def _why(float_node: FloatNode, statistics: ObservedNode | None, error: float, type_: int) -> str:
     """Return why a node amplifies rounding: a constant that the type cannot represent, or its operation."""
-    type_facts = numbers.facts(type_)
+    type_facts = rounding.facts(type_)
     for name in float_node.node.input:
         tensor = float_node.scope.constant(name) if name else None
         if tensor is None or tensor.data_type != FLOAT:
