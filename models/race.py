@@ -24,7 +24,8 @@ from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, GRAPH, WARM_UP, Set
 from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceError
-from onnxfuse.support.isolation import Crash, Progress
+from onnxfuse.support.isolation import Crash
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.run.sessions import CUDA, raise_if_lost
 
 FIRST_ROUNDS, LOST = 2, 1.1
@@ -132,7 +133,9 @@ def _ended(
 ) -> dict[str | Path | onnx.ModelProto, str]:
     """Return how the process ends in which an original runs at the first setting that may end it, where it does."""
     tried = {c.model: c for c in reversed(contenders) if c.name == "original" and ENDING in c.setting.options}
-    ran = {model: isolation.apart(_run_once, one, dict(feeds), list(providers)) for model, one in tried.items()}
+    ran = {
+        model: isolation.in_new_process(_run_once, one, dict(feeds), list(providers)) for model, one in tried.items()
+    }
     return {model: found.how for model, found in ran.items() if isinstance(found, Crash)}
 
 

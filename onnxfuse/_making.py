@@ -73,11 +73,11 @@ def optimize(
 
     from onnxfuse.api.optimize import optimizing
     from onnxfuse.api.optimize.lowering import lowering
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.request.options import Guarding, Options, TuningOptions, requirement, requirement_line
     from onnxfuse.api.request.progress import stepping
 
-    given = taken(optimize, arguments)
+    given = parse_arguments(optimize, arguments)
     options = Options(
         rules=given["rules"],
         only=given["only"],
@@ -102,7 +102,7 @@ def optimize(
     for note in made.notes:
         warnings.warn(note, stacklevel=2)
     for gone in () if made.guarded is None else made.guarded.undone:
-        warnings.warn(f"taken back at {', '.join(gone.nodes)}: rule {gone.rule}: {gone.fault}", stacklevel=2)
+        warnings.warn(f"reverted at {', '.join(gone.nodes)}: rule {gone.rule}: {gone.fault}", stacklevel=2)
     return made.model
 
 
@@ -124,11 +124,11 @@ def guard(
     from dataclasses import replace
 
     from onnxfuse.api.optimize.optimizing import optimize as make
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.request.options import Guarding, Options
     from onnxfuse.api.request.progress import stepping
 
-    given = taken(guard, arguments)
+    given = parse_arguments(guard, arguments)
     with stepping(progress, "guard") as show:
         return make(model, replace(options or Options(), guard=Guarding(given["inputs"])), show)
 
@@ -153,11 +153,11 @@ def dump(
     from dataclasses import replace
 
     from onnxfuse.api.optimize.optimizing import optimize as make
-    from onnxfuse.api.request.arguments import sizes, taken
+    from onnxfuse.api.request.arguments import parse_arguments, sizes
     from onnxfuse.api.request.options import Dump, Options
     from onnxfuse.api.request.progress import stepping
 
-    given = taken(dump, arguments, shapes=sizes)
+    given = parse_arguments(dump, arguments, shapes=sizes)
     asked = Dump(given["folder"], arch, given["shapes"] or {})
     with stepping(progress, "dump") as show:
         return make(model, replace(options or Options(), dump=asked), show)
@@ -179,11 +179,11 @@ def tune(
     """
     arguments = locals()
     from onnxfuse.api.optimize.tuning import tune as measure
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.request.options import TuningOptions
     from onnxfuse.api.request.progress import stepping
 
-    given = taken(tune, arguments)
+    given = parse_arguments(tune, arguments)
     with stepping(progress, "tune") as show:
         return measure(model, TuningOptions(given["file"], measure=True, sizes=given["sizes"]), options, show)
 
@@ -210,15 +210,15 @@ def compile(
     """
     arguments = locals()
     from onnxfuse.api.deploy.compiling import compile as make
-    from onnxfuse.api.deploy.compiling import quiet
-    from onnxfuse.api.request.arguments import ranges, taken
+    from onnxfuse.api.request.arguments import parse_arguments, ranges
     from onnxfuse.api.request.options import Compiling
     from onnxfuse.api.request.progress import progress_callback
+    from onnxfuse.support.progress import silent
 
-    given = taken(compile, arguments, shapes=ranges)
+    given = parse_arguments(compile, arguments, shapes=ranges)
     asked = Compiling(given["archs"], given["shapes"] or {}, ptx, given["rules"])
     with progress_callback(progress, "compile") as show:
-        return make(model, asked, given["target"], show or quiet)
+        return make(model, asked, given["target"], show or silent)
 
 
 def export_library(
@@ -242,16 +242,16 @@ def export_library(
     things.
     """
     arguments = locals()
-    from onnxfuse.api.deploy.compiling import quiet
     from onnxfuse.api.deploy.exporting import export_library as export
-    from onnxfuse.api.request.arguments import ranges, taken
+    from onnxfuse.api.request.arguments import parse_arguments, ranges
     from onnxfuse.api.request.options import Compiling, Exporting
     from onnxfuse.api.request.progress import progress_callback
+    from onnxfuse.support.progress import silent
 
-    given = taken(export_library, arguments, shapes=ranges)
+    given = parse_arguments(export_library, arguments, shapes=ranges)
     compiling = Compiling(given["archs"], given["shapes"] or {}, ptx, given["rules"])
     with progress_callback(progress, "export") as show:
-        return export(model, given["folder"], Exporting(compiling, at, batch), show or quiet)
+        return export(model, given["folder"], Exporting(compiling, at, batch), show or silent)
 
 
 def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Sequence[str | Path] = ()) -> OptimizeReport:
@@ -262,10 +262,10 @@ def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Seque
     """
     arguments = locals()
     from onnxfuse.api.explain.explaining import explain as tell
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.request.options import Options
 
-    given = taken(explain, arguments)
+    given = parse_arguments(explain, arguments)
     return tell(model, Options(rules=given["rules"], custom_ops=given["custom_ops"])).report
 
 
@@ -281,9 +281,9 @@ def unfuse(model: Model) -> onnx.ModelProto:
     import warnings
 
     from onnxfuse.api.optimize.optimizing import undo
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
 
-    taken(unfuse, arguments)
+    parse_arguments(unfuse, arguments)
     made = undo(model)
     if made.undone is not None and made.undone.known and not made.undone.whole:
         warnings.warn(f"{made.undone}", stacklevel=2)

@@ -47,10 +47,10 @@ def session(
     body, kernel and launch plan. Raises DeviceError where CUDA is asked for and does not work, UsageError.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import opened_model, providers_with_options, taken
+    from onnxfuse.api.request.arguments import opened_model, parse_arguments, providers_with_options
     from onnxfuse.runtime import session as open_session
 
-    given = taken(session, arguments, model=opened_model, providers=providers_with_options)
+    given = parse_arguments(session, arguments, model=opened_model, providers=providers_with_options)
     more = {key: given.pop(key) for key in ("provider_options", "disabled_optimizers")}
     return open_session(**given, **{key: value for key, value in more.items() if value is not None})
 
@@ -70,10 +70,10 @@ def runner(
     `.bind(inputs)` is a graph with its memory, which copies nothing. `providers`, `rules`, `kernels`: as for `session`.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import opened_model, providers_with_options, taken
+    from onnxfuse.api.request.arguments import opened_model, parse_arguments, providers_with_options
     from onnxfuse.runtime.sessions.runner import Runner
 
-    return Runner(**taken(runner, arguments, model=opened_model, providers=providers_with_options))
+    return Runner(**parse_arguments(runner, arguments, model=opened_model, providers=providers_with_options))
 
 
 def explain_graph(model: Model, *, rules: Sequence[str | Path] = (), isolate: bool = True) -> Capture:
@@ -84,10 +84,10 @@ def explain_graph(model: Model, *, rules: Sequence[str | Path] = (), isolate: bo
     ModelError where the model does not open on it.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.run import subprocess_runs
 
-    given = taken(explain_graph, arguments)
+    given = parse_arguments(explain_graph, arguments)
     return subprocess_runs.call(subprocess_runs.explain_graph, given.pop("model"), **given)
 
 
@@ -108,10 +108,10 @@ def register(
     file; False uses none.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import opened_model, taken
+    from onnxfuse.api.request.arguments import opened_model, parse_arguments
     from onnxfuse.runtime import register as register_kernels
 
-    return register_kernels(**taken(register, arguments, model=opened_model))
+    return register_kernels(**parse_arguments(register, arguments, model=opened_model))
 
 
 def verify(
@@ -157,10 +157,12 @@ def verify(
     with each step, how much of it is done and of what. Raises ModelError, UsageError, DeviceError.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import one_or_more_inputs, taken
+    from onnxfuse.api.request.arguments import one_or_more_inputs, parse_arguments
     from onnxfuse.api.run import subprocess_runs
 
-    return subprocess_runs.shown(subprocess_runs.verify, "verify", taken(verify, arguments, inputs=one_or_more_inputs))
+    return subprocess_runs.call_with_progress(
+        subprocess_runs.verify, "verify", parse_arguments(verify, arguments, inputs=one_or_more_inputs)
+    )
 
 
 def bench(
@@ -190,10 +192,10 @@ def bench(
     Raises ModelError, UsageError, DeviceError, CrashError that names the op of a crash.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.run import subprocess_runs
 
-    return subprocess_runs.shown(subprocess_runs.bench, "bench", taken(bench, arguments))
+    return subprocess_runs.call_with_progress(subprocess_runs.bench, "bench", parse_arguments(bench, arguments))
 
 
 def profile(
@@ -223,11 +225,13 @@ def profile(
     names the op of a crash.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.run import subprocess_runs
 
-    given = taken(profile, arguments)
-    return subprocess_runs.shown(subprocess_runs.profile, "profile", {**given, "isolate": isolate and time})
+    given = parse_arguments(profile, arguments)
+    return subprocess_runs.call_with_progress(
+        subprocess_runs.profile, "profile", {**given, "isolate": isolate and time}
+    )
 
 
 def ci(
@@ -248,12 +252,12 @@ def ci(
     called with each step. Raises UsageError for a mistake in the file.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import taken
+    from onnxfuse.api.request.arguments import parse_arguments
     from onnxfuse.api.request.progress import stepping
     from onnxfuse.api.run.ci import ci as hold
     from onnxfuse.model.custom_ops import using
 
-    given = taken(ci, arguments)
+    given = parse_arguments(ci, arguments)
     del given["progress"]
     with using(given.pop("custom_ops")), stepping(progress, "ci") as show:
         return hold(**given, progress=show)
@@ -280,7 +284,7 @@ def view(
     notebook what is returned shows a link. Raises ModelError, RuleError, UsageError.
     """
     arguments = locals()
-    from onnxfuse.api.request.arguments import taken
-    from onnxfuse.viewing import view as shown
+    from onnxfuse.api.request.arguments import parse_arguments
+    from onnxfuse.viewing import view as call_with_progress
 
-    return shown(**taken(view, arguments))
+    return call_with_progress(**parse_arguments(view, arguments))

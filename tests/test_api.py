@@ -14,7 +14,7 @@ import onnxfuse
 from onnxfuse.api.optimize import optimizing
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cli.main import main
-from onnxfuse.contract import Requirement
+from onnxfuse.contract.config import Requirement
 from onnxfuse.files import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y) { a = Exp (x)  y = Neg (a) }'
@@ -124,13 +124,13 @@ def test_optimize_takes_what_the_command_takes(block: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"only": "pointwise"}, "only is 'pointwise' (str); expected a list of texts"),
-        ({"skip": [3]}, "expected a list of texts"),
+        ({"only": "pointwise"}, "only is 'pointwise' (str); expected a list of strings"),
+        ({"skip": [3]}, "expected a list of strings"),
         ({"rules": "mine"}, "rules is 'mine' (str); expected a list of paths"),
         ({"guard": "yes"}, "guard is 'yes' (str); expected True or False"),
         ({"require": ["layer_norm=2"]}, "is not of the form RULE, RULE>=N or RULE==N"),
         ({"tuning": 3}, "tuning is 3 (int); expected a path"),
-        ({"shapes": {"N": "three"}}, "expected a whole number of at least 0"),
+        ({"shapes": {"N": "three"}}, "expected an integer of at least 0"),
         ({"shapes": {"M": 3}}, "no dynamic dimension and no input of that name"),
         ({"tolerance": "low", "precision": "float16"}, "tolerance is 'low' (str); expected a number"),
         ({"inputs": "x.npz"}, "expected a list of paths, or of dicts"),

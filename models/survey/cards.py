@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from onnxfuse.support.isolation import Progress
+from onnxfuse.support.progress import Progress
 
 LOCK = "ONNXFUSE_SURVEY_LOCK"
 """Environment: the beginning of the files that the workers of one card share, which say who may do what there."""

@@ -19,7 +19,8 @@ from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
 from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support import isolation
-from onnxfuse.support.isolation import Crash, Progress
+from onnxfuse.support.isolation import Crash
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.sessions import CPU, CUDA
 
@@ -62,7 +63,7 @@ def raced(one: Examined) -> None:
     convolutions = any(n.op_type == "Conv" for n in one.original().graph.node)
     for number, (sizes, given) in enumerate(one.timed()):
         # This process has used the GPU: in a new one the race can be run in children.
-        found = isolation.apart(
+        found = isolation.in_new_process(
             surviving, one.path, one.fused, given, convolutions=convolutions,
             progress=lambda step, done, total: one.tell(f"raced: {step}"),
         )  # fmt: skip
@@ -136,7 +137,7 @@ def race(
             tell(f"timed {n + 1} of {TRIES}", 0, 0)
             if n == 1:
                 stack.enter_context(undisturbed())
-            times = interleaved(calls, ROUNDS, RUNS, turn=lambda n: at(*names[n]))
+            times = interleaved(calls, ROUNDS, RUNS, on_round=lambda n: at(*names[n]))
             found = {(who, s.name): 1e6 * median(t) for (who, s), t in zip(names, times, strict=True)}
             theirs = {s: t for (who, s), t in found.items() if who == "original"}
             ours = min(t for (who, _), t in found.items() if who == "fused")

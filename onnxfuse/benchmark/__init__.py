@@ -5,20 +5,18 @@
 "1.58x to 1.69x over ONNX Runtime's best settings, 2 shapes"
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
 from onnxfuse.benchmark.leaving_out import PATIENCE, Earlier
 from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, RefusedRun, ReportBlock, Timing, TimingRow
+from onnxfuse.support.progress import Progress, silent
 
 __all__ = ["PATIENCE", "BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock", "Timing", "TimingRow", "bench"]
 
 Source = str | Path | bytes | onnx.ModelProto
-
-Progress = Callable[[str, int, int], None]
-"""Current step, steps done, total steps."""
 
 RUNS, ROUNDS = 20, 10
 """Each setting is timed RUNS times in each of ROUNDS interleaved rounds."""
@@ -55,10 +53,6 @@ def bench(
     from onnxfuse.benchmark.compare import compare  # ONNX Runtime is imported only when something is run.
 
     return compare(
-        original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or _silent, rules, patience,
+        original, fused, shapes or {}, providers, use_tf32, runs, rounds, seed, progress or silent, rules, patience,
         earlier,
     )  # fmt: skip
-
-
-def _silent(step: str, done: int, total: int) -> None:
-    """Report no progress."""

@@ -38,20 +38,20 @@ class Ceilings:
     flops_per_second: Mapping[str, float]
     """Rate of a large matrix product, by element type."""
 
-    def floor(self, work: ModelTraffic) -> float:
+    def floor(self, traffic: ModelTraffic) -> float:
         """Return a lower bound in microseconds for running these nodes, each at its own ceiling.
 
         Actual times may be lower if data stays in a cache between nodes.
         """
         return sum(
             max(n.work.bytes / self.bytes_per_second, n.work.flops / self.flops_per_second.get(n.element, np.inf))
-            for n in work.nodes
+            for n in traffic.nodes
         ) * 1e6  # fmt: skip
 
-    def peak(self, work: ModelTraffic) -> float | None:
+    def peak(self, traffic: ModelTraffic) -> float | None:
         """Return the FLOPs per second of the element type of most products; None without products."""
         sums: dict[str, int] = {}
-        for node in work.nodes:
+        for node in traffic.nodes:
             if node.element in self.flops_per_second:
                 sums[node.element] = sums.get(node.element, 0) + node.work.flops
         return self.flops_per_second[max(sums, key=lambda t: sums[t])] if sums else None
@@ -70,8 +70,8 @@ def measured(types: Collection[str], providers: Sequence[str], setting: Setting 
 
 def _product(element: str, providers: Sequence[str], edge: int, setting: Setting) -> float | None:
     """Return the FLOPs per second of ONNX Runtime's own MatMul; None if it does not support this type."""
-    number = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[element]))
-    model = _one_node(ops.MatMul, number, ("a", "b"), (edge, edge))
+    element_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[element]))
+    model = _one_node(ops.MatMul, element_type, ("a", "b"), (edge, edge))
     few = np.random.default_rng(0).standard_normal(1 << 18).astype(TYPES[element])
     inputs = ort_values({name: np.resize(few, (edge, edge)) for name in ("a", "b")})
     try:
@@ -116,7 +116,7 @@ def _seconds(run: Callable[[], None]) -> float:
     """Return the median of some runs after a warm-up."""
     times = []
     for _ in range(3 + REPEATS):
-        began = time.perf_counter()
+        start = time.perf_counter()
         run()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return median(times[3:])

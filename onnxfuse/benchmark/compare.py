@@ -26,7 +26,7 @@ from onnxfuse.profiling.traffic import ModelTraffic, count
 from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
-from onnxfuse.verification.cases.planning import Progress
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, with_declared
 from onnxfuse.verification.run import sessions
@@ -80,7 +80,7 @@ def compare(
     earlier: Earlier | None = None,
 ) -> BenchmarkReport:
     """Return the report of `onnxfuse.benchmark.bench`, which documents the arguments."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     earlier = earlier or Earlier()
     original_model, fused_model = _load(original, "original"), _load(fused, "fused")
     _check(original_model, fused_model)
@@ -100,7 +100,7 @@ def compare(
         )
         total = BEFORE_THE_RACE + len(plan) * (1 + rounds)
         progress("counting bytes and operations", 0, total)
-        work = [_work({"original": original_model, "fused": fused_model}, case) for case in plan]
+        traffic = [_work({"original": original_model, "fused": fused_model}, case) for case in plan]
         del original_model, fused_model  # From here on the sessions hold the weights that they need.
         progress("looking at what runs where", 1, total)
         arrays = plan[0].make()
@@ -110,15 +110,15 @@ def compare(
         fused_nodes, kernels = _look_at_fused(after, default, providers, arrays)
         doing(model="")
         progress("measuring what this machine can do", 2, total)
-        types = {n.element for both in work for one in both.values() for n in one.nodes}
+        types = {n.element for both in traffic for one in both.values() for n in one.nodes}
         ceilings = measured(types, providers, default)
         uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
         race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None, patience, earlier.left_out)
         blocks: list[ReportBlock] = list(earlier.done)
-        for number, case in list(enumerate(plan, start=1))[len(blocks) :]:
-            begun = BEFORE_THE_RACE + (number - 1) * (1 + rounds)
-            told = partial(_tell, progress, f"shape {number} of {len(plan)}", begun, total)
-            blocks.append(_run(race, case, specs, work[number - 1], told))
+        for index, case in list(enumerate(plan, start=1))[len(blocks) :]:
+            first_step = BEFORE_THE_RACE + (index - 1) * (1 + rounds)
+            report_step = partial(_tell, progress, f"shape {index} of {len(plan)}", first_step, total)
+            blocks.append(_run(race, case, specs, traffic[index - 1], report_step))
             done(blocks)
     return BenchmarkReport(
         provider=providers[0],
@@ -129,15 +129,15 @@ def compare(
         environment=device.environment(first),
         runs=runs,
         rounds=rounds,
-        seconds=time.perf_counter() - began,
+        seconds=time.perf_counter() - start,
         ceilings=ceilings,
-        peak=ceilings.peak(work[0]["original"]),
+        peak=ceilings.peak(traffic[0]["original"]),
         uncounted=uncounted or "",
     )
 
 
-def _tell(progress: Progress, shape: str, begun: int, total: int, step: str, done: int) -> None:
-    progress(f"{shape}: {step}", begun + done, total)
+def _tell(progress: Progress, shape: str, first_step: int, total: int, step: str, amount: int) -> None:
+    progress(f"{shape}: {step}", first_step + amount, total)
 
 
 def _work(models: Mapping[ModelName, onnx.ModelProto], case: Case) -> dict[ModelName, ModelTraffic]:
@@ -195,13 +195,13 @@ def _look_at_fused(
     if on_cuda:
         runtime.reset_counts()
     session, nodes = profiled(model, setting, providers, ort_values(arrays), "fused")
-    placed: Sequence[runtime.Placement] = session.fused
+    placements: Sequence[runtime.Placement] = session.fused
     kernels = FusedOps(
-        nodes=sum(p.nodes for p in placed),
-        kernels=sum(p.nodes for p in placed if p.runs_as == "kernel"),
-        bodies=sum(p.nodes for p in placed if p.runs_as == "function"),
+        nodes=sum(p.nodes for p in placements),
+        kernels=sum(p.nodes for p in placements if p.runs_as == "kernel"),
+        bodies=sum(p.nodes for p in placements if p.runs_as == "function"),
         launches=sum(runtime.launches().values()) if on_cuda else None,
-        reasons=tuple(dict.fromkeys(p.reason for p in placed if p.reason)),
+        reasons=tuple(dict.fromkeys(p.reason for p in placements if p.reason)),
     )
     return nodes, kernels
 
@@ -210,7 +210,7 @@ def _run(
     race: Race,
     case: Case,
     specs: Sequence[InputSpec],
-    work: Mapping[ModelName, ModelTraffic],
+    traffic: Mapping[ModelName, ModelTraffic],
     tell: Callable[[str, int], None],
 ) -> ReportBlock:
     """Return the times of all contenders on one set of shapes; `tell(step, done)` reports 1 + `race.rounds` steps."""
@@ -229,7 +229,7 @@ def _run(
             continue
         tell(f"warming up {name}: {setting.name}", 0)
         at(name, setting)
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             with patient(name, setting, max(race.patience, SLOWER * longest)):
                 ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
@@ -237,18 +237,18 @@ def _run(
             sessions.raise_if_lost(error)
             refused.append(RefusedRun(name, setting.name, reason(error)))
         if setting.name == DEFAULT.name:
-            longest = time.perf_counter() - began
+            longest = time.perf_counter() - start
     for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
         why = next(r.reason for r in refused if r.model == name)
         raise ModelError(f"the {name} model runs at none of the settings: {why}", "Try onnxfuse verify.")
-    places = {(c.name, c.setting.name): n for n, c in enumerate(race.contenders)}
-    ready.sort(key=lambda one: places[one[0].name, one[0].setting.name])
-    refused.sort(key=lambda one: places[one.model, one.setting])
+    indices = {(c.name, c.setting.name): n for n, c in enumerate(race.contenders)}
+    ready.sort(key=lambda one: indices[one[0].name, one[0].setting.name])
+    refused.sort(key=lambda one: indices[one.model, one.setting])
     calls = [bound.run for _, bound, _ in ready]
     times = interleaved(
         calls, race.rounds, race.runs,
         at=lambda n: tell(f"round {n + 1} of {race.rounds}", 1 + n),
-        turn=lambda n: at(ready[n][0].name, ready[n][0].setting),
+        on_round=lambda n: at(ready[n][0].name, ready[n][0].setting),
     )  # fmt: skip
     launches = [_launches(one, bound) if race.counted else None for one, bound, _ in ready]
     return ReportBlock(
@@ -260,7 +260,7 @@ def _run(
             for (c, _, memory), seconds, launched in zip(ready, times, launches, strict=True)
         ),
         refused=tuple(refused),
-        work={name: WorkPerRun(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in work.items()},
+        work={name: WorkPerRun(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in traffic.items()},
     )
 
 

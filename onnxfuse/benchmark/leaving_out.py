@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from onnxfuse.benchmark.report import RefusedRun
 from onnxfuse.profiling.settings import DEFAULT, ModelName, Setting, cuda_settings
-from onnxfuse.support.isolation import Crash, Progress, doing, isolated, within
+from onnxfuse.support.isolation import Crash, doing, isolated, within
+from onnxfuse.support.progress import Progress
 
 T = TypeVar("T")
 
@@ -41,15 +42,15 @@ def raced(race: Callable[[Progress, Earlier], T], progress: Progress) -> T | Cra
     """
     earlier = Earlier()
     while True:
-        found = isolated(partial(_attempt, race, earlier), progress)
-        if not isinstance(found, Crash):
-            return found
-        name = found.doing.get("setting", "")
-        if found.doing.get("model") != "original" or not name or name in earlier.left_out:
-            return found
-        progress(f"once more, as original: {name} {found.how}", 0, 0)
-        more = {one.setting: one for one in _left_out(found, name)}
-        earlier = Earlier({**more, **earlier.left_out}, found.doing.get("done", earlier.done))
+        outcome = isolated(partial(_attempt, race, earlier), progress)
+        if not isinstance(outcome, Crash):
+            return outcome
+        name = outcome.doing.get("setting", "")
+        if outcome.doing.get("model") != "original" or not name or name in earlier.left_out:
+            return outcome
+        progress(f"once more, as original: {name} {outcome.how}", 0, 0)
+        refused = {one.setting: one for one in _left_out(outcome, name)}
+        earlier = Earlier({**refused, **earlier.left_out}, outcome.doing.get("done", earlier.done))
 
 
 def _attempt(race: Callable[[Progress, Earlier], T], earlier: Earlier, tell: Progress) -> T:

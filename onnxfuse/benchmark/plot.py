@@ -41,9 +41,9 @@ def draw(report: BenchmarkReport, path: Path) -> None:
     if roofed:
         _roofline(axes[1], report)
     figure.suptitle(f"{report.summary}\n{report.environment.get('device', '')}", fontsize=10)
-    drawn = BytesIO()
-    figure.savefig(drawn, format=path.suffix.removeprefix("."), dpi=150)
-    io.write_bytes(path, drawn.getvalue())
+    picture = BytesIO()
+    figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
+    io.write_bytes(path, picture.getvalue())
 
 
 def axis_of(blocks: Sequence[ReportBlock]) -> tuple[str, list[float]] | None:
@@ -54,10 +54,10 @@ def axis_of(blocks: Sequence[ReportBlock]) -> tuple[str, list[float]] | None:
 
 def _latency(axes: "Axes", report: BenchmarkReport) -> None:
     """Draw a line per model and setting, over the varying dimension, else over the shapes in order."""
-    found = axis_of(report.blocks)
-    places = list(range(len(report.blocks))) if found is None else found[1]
+    axis = axis_of(report.blocks)
+    positions = list(range(len(report.blocks))) if axis is None else axis[1]
     rows: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for at, block in zip(places, report.blocks, strict=True):
+    for at, block in zip(positions, report.blocks, strict=True):
         for row in block.rows:
             rows.setdefault((row.model, row.setting), []).append((at, row.timing.p50))
     settings = list(dict.fromkeys(setting for _, setting in rows))
@@ -72,12 +72,12 @@ def _latency(axes: "Axes", report: BenchmarkReport) -> None:
     axes.set_yscale("log")
     _plain_numbers(axes.yaxis)
     axes.set_ylabel("microseconds per run, median")
-    if found is None:
-        axes.set_xticks(places, [b.name for b in report.blocks])
+    if axis is None:
+        axes.set_xticks(positions, [b.name for b in report.blocks])
     else:
         axes.set_xscale("log", base=2)
-        axes.set_xticks(places, [f"{p:g}" for p in places])
-        axes.set_xlabel(found[0])
+        axes.set_xticks(positions, [f"{p:g}" for p in positions])
+        axes.set_xlabel(axis[0])
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 
@@ -87,10 +87,10 @@ def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
     ceilings = report.ceilings
     assert ceilings is not None
     spots = [
-        (model, block.name, work.flops / work.bytes, work.flops / block.best(model).timing.p50 * 1e6 / TERA)
+        (model, block.name, traffic.flops / traffic.bytes, traffic.flops / block.best(model).timing.p50 * 1e6 / TERA)
         for block in report.blocks
-        for model, work in block.work.items()
-        if work.bytes and work.flops
+        for model, traffic in block.work.items()
+        if traffic.bytes and traffic.flops
     ]
     memory = ceilings.bytes_per_second / TERA
     peaks = {element: peak / TERA for element, peak in ceilings.flops_per_second.items()}
@@ -104,8 +104,8 @@ def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
         axes.plot([low, high], [low * memory, high * memory], color=ROOF)
     for model, name, intensity, rate in spots:
         axes.scatter(intensity, rate, color=COLOURS[model], zorder=3)
-        beside = (5, -9) if model == "original" else (5, 4)
-        axes.annotate(f"{model} {name}", (intensity, rate), textcoords="offset points", xytext=beside, fontsize=7)
+        label_offset = (5, -9) if model == "original" else (5, 4)
+        axes.annotate(f"{model} {name}", (intensity, rate), textcoords="offset points", xytext=label_offset, fontsize=7)
     axes.set_xscale("log")
     axes.set_yscale("log")
     _plain_numbers(axes.xaxis)

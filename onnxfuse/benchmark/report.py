@@ -34,8 +34,8 @@ class Timing:
         `seconds` are those of `rounds` consecutive rounds of equally many runs.
         """
         samples = np.median(np.reshape(seconds, (rounds, -1)), axis=1) if rounds > 1 else seconds
-        found = (*np.percentile(seconds, (50, 90, 99, 0)), *interval([float(s) for s in samples]))
-        return cls(*(float(p) * 1e6 for p in found))
+        quantiles = (*np.percentile(seconds, (50, 90, 99, 0)), *interval([float(s) for s in samples]))
+        return cls(*(float(p) * 1e6 for p in quantiles))
 
     def differs(self, other: "Timing") -> bool:
         """Return whether the intervals of the medians are disjoint: overlap may be chance."""
@@ -146,8 +146,8 @@ class ReportBlock:
 
     def roofline(self, row: TimingRow) -> float | None:
         """Return the share of the roofline that a row reaches; above 1 if data stays in a cache between nodes."""
-        work = self.work.get(row.model)
-        return work.floor / row.timing.p50 if work is not None else None
+        traffic = self.work.get(row.model)
+        return traffic.floor / row.timing.p50 if traffic is not None else None
 
     def throughput(self, row: TimingRow) -> float:
         """Return items per second."""
@@ -235,10 +235,10 @@ class BenchmarkReport(Tabled):
             return f"{verdict} ONNX Runtime's best ({best})"
         if len(same) == len(self.blocks):
             return f"no difference to ONNX Runtime's best settings at any of {plural(same, 'shape')}"
-        found = [b.speedup for b in self.blocks if b not in same]
-        range_ = f"{min(found):.2f}x" + (f" to {max(found):.2f}x" if len(found) > 1 else "")
-        told = f"{range_} over ONNX Runtime's best settings, {plural(self.blocks, 'shape')}"
-        return f"{told}; no difference at {', '.join(b.name for b in same)}" if same else told
+        speedups = [b.speedup for b in self.blocks if b not in same]
+        range_ = f"{min(speedups):.2f}x" + (f" to {max(speedups):.2f}x" if len(speedups) > 1 else "")
+        suffix = f"{range_} over ONNX Runtime's best settings, {plural(self.blocks, 'shape')}"
+        return f"{suffix}; no difference at {', '.join(b.name for b in same)}" if same else suffix
 
     @property
     def portable(self) -> str:
@@ -247,12 +247,12 @@ class BenchmarkReport(Tabled):
             return ""
         block = min(self.blocks, key=lambda b: (not b.differs, b.speedup))  # a difference within chance is not reported
         if not block.differs:
-            how = "no faster and no slower than the original"
+            comparison = "no faster and no slower than the original"
         elif block.speedup < 1:
-            how = f"{1 / block.speedup:.2f}x as slow as the original at {block.name}"
+            comparison = f"{1 / block.speedup:.2f}x as slow as the original at {block.name}"
         else:
-            how = f"{block.speedup:.2f}x as fast as the original at {block.name}"
-        return f"no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: {how}"
+            comparison = f"{block.speedup:.2f}x as fast as the original at {block.name}"
+        return f"no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: {comparison}"
 
     def table(self) -> Table:
         """Return the times of each setting, in microseconds per run, and the interval of each median."""
@@ -265,9 +265,9 @@ class BenchmarkReport(Tabled):
         verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
         return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows, bars)
 
-    def missed(self, least: float) -> tuple[ReportBlock, ...]:
-        """Return the shapes whose speed-up is below `least`."""
-        return tuple(b for b in self.blocks if b.speedup < least)
+    def missed(self, required: float) -> tuple[ReportBlock, ...]:
+        """Return the shapes whose speed-up is below `required`."""
+        return tuple(b for b in self.blocks if b.speedup < required)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON."""

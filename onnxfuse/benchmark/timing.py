@@ -9,8 +9,8 @@ def interleaved(
     rounds: int,
     count: int,
     clock: Callable[[], float] = perf_counter,
-    at: Callable[[int], None] = lambda number: None,
-    turn: Callable[[int], None] = lambda number: None,
+    at: Callable[[int], None] = lambda round_index: None,
+    on_round: Callable[[int], None] = lambda round_index: None,
 ) -> list[list[float]]:
     """Return the seconds of each run, `count` in each of `rounds` rounds: A A B B B B A A for two of two in two.
 
@@ -19,11 +19,11 @@ def interleaved(
     in it, numbered from 0.
     """
     times: list[list[float]] = [[] for _ in runs]
-    for number in range(rounds):
-        at(number)
+    for round_index in range(rounds):
+        at(round_index)
         order = list(enumerate(zip(runs, times, strict=True)))
-        for index, (run, seconds) in reversed(order) if number % 2 else order:
-            turn(index)
+        for index, (run, seconds) in reversed(order) if round_index % 2 else order:
+            on_round(index)
             run()  # An untimed run first: caches hold the data of the previous contender, whose threads may still spin.
             for _ in range(count):
                 start = clock()

@@ -2,7 +2,7 @@
 
 import signal
 
-from onnxfuse.cli.base.interrupt import leave
+from onnxfuse.cli.base.interrupt import exit_on_signal
 
 __all__ = ["main"]
 
@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> None:
     Importing the modules takes most of a second. An interrupt during that time loses nothing, and prints no traceback.
     """
     if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave)
+        signal.signal(signal.SIGINT, exit_on_signal)
     from onnxfuse.cli.main import main as run
 
     run(arguments)

@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 import onnxfuse
-from onnxfuse.cli.base.console import VERBOSITY, as_called, errors, print_json
-from onnxfuse.cli.base.interrupt import leave
+from onnxfuse.cli.base.console import VERBOSITY, errors, print_json, with_callers_names
+from onnxfuse.cli.base.interrupt import exit_on_signal
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.support.printable import printable
@@ -73,8 +73,8 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"onnxfuse.cli.commands.{name.replace('-', '_')}").command
-        taken = {option for parameter in command.params for option in parameter.opts}
-        command.params += [option for option in manners() if not taken & set(option.opts)]
+        own_options = {option for parameter in command.params for option in parameter.opts}
+        command.params += [option for option in common_options() if not own_options & set(option.opts)]
         return command
 
     def resolve_command(
@@ -96,20 +96,20 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def manners() -> list[click.Option]:
+def common_options() -> list[click.Option]:
     """Return the options shared by all commands."""
 
     def say(level: int) -> Callable[[click.Context, click.Parameter, bool], None]:
-        def callback(context: click.Context, _: click.Parameter, given: bool) -> None:
-            if given:
+        def callback(context: click.Context, _: click.Parameter, value: bool) -> None:
+            if value:
                 context.meta[VERBOSITY] = level
 
         return callback
 
     quiet, verbose = "Print no results; the exit code is the verdict.", "Print each step and its time, on stderr."
 
-    def follow_links(context: click.Context, _: click.Parameter, given: bool) -> None:
-        if given:
+    def follow_links(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
             from onnxfuse.files.external import following_links  # ONNX is imported where a model is read
 
             context.with_resource(following_links())
@@ -142,15 +142,15 @@ def main(arguments: list[str] | None = None) -> None:
         arguments = sys.argv[1:]
     if threading.current_thread() is threading.main_thread():
         # A pipeline's time limit ends the process by SIGTERM: remove half-written files, as after any error.
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, _on_signal)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as shells do for background jobs
-            signal.signal(signal.SIGINT, _end)
-        _Ended.by = 0
+            signal.signal(signal.SIGINT, _on_signal)
+        _Signal.by = 0
     code = _run(arguments)
     if ours:
         _flush_streams()
-        if signal.getsignal(signal.SIGINT) is _end:
-            signal.signal(signal.SIGINT, leave)  # libraries take themselves down; all is said
+        if signal.getsignal(signal.SIGINT) is _on_signal:
+            signal.signal(signal.SIGINT, exit_on_signal)  # libraries take themselves down; all is said
     sys.exit(code)
 
 
@@ -159,7 +159,7 @@ def _run(arguments: list[str]) -> int:
     try:
         return group.main(arguments, prog_name="onnxfuse", standalone_mode=False) or 0
     except OnnxfuseError as error:
-        _complain(f"{error}", error.hint, error.exit_code, arguments)
+        _print_error(f"{error}", error.hint, error.exit_code, arguments)
         return error.exit_code
     except click.ClickException as error:
         _usage_error(error, arguments)
@@ -173,29 +173,29 @@ def _run(arguments: list[str]) -> int:
     except OSError as error:
         return _system_error(error, arguments)
     except MemoryError:
-        _complain(
-            "the memory of this machine ran out",
-            "Close what uses memory, or take a machine with more.",
+        _print_error(
+            "this machine is out of memory",
+            "Close other programs, or use a machine with more memory.",
             ENVIRONMENT,
             arguments,
         )
         return ENVIRONMENT
     except Exception as error:
-        if _Ended.by:  # what is compiled, such as NumPy while it is imported, makes an error of its own of a signal
-            return 128 + _Ended.by
-        _own_fault(error, arguments)
+        if _Signal.by:  # what is compiled, such as NumPy while it is imported, makes an error of its own of a signal
+            return 128 + _Signal.by
+        _internal_error(error, arguments)
         return FAULT
 
 
 def _usage_error(error: click.ClickException, arguments: list[str]) -> None:
     """Print what click reports of the arguments."""
     if "--json" in arguments:
-        _complain(error.format_message(), "", USAGE, arguments)
+        _print_error(error.format_message(), "", USAGE, arguments)
         return
-    with contextlib.redirect_stderr(io.StringIO()) as told:
+    with contextlib.redirect_stderr(io.StringIO()) as captured:
         error.show()
     with contextlib.suppress(OSError):  # as in _complain
-        click.echo(printable(told.getvalue()), err=True, nl=False)
+        click.echo(printable(captured.getvalue()), err=True, nl=False)
 
 
 def _system_error(error: OSError, arguments: list[str]) -> int:
@@ -203,31 +203,31 @@ def _system_error(error: OSError, arguments: list[str]) -> int:
 
     Without a file it is no mistake of the caller's.
     """
-    lacking = _lacking(error)
+    lacking = _exhausted_resource(error)
     if lacking:
-        _complain(lacking, "Free some, or raise the limit (ulimit -a).", ENVIRONMENT, arguments)
+        _print_error(lacking, "Free some, or raise the limit (ulimit -a).", ENVIRONMENT, arguments)
         return ENVIRONMENT
     if error.filename is None:
-        _own_fault(error, arguments)
+        _internal_error(error, arguments)
         return FAULT
-    _complain(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
+    _print_error(f"{error.filename}: {error.strerror}", "Check the path.", UNREADABLE, arguments)
     return UNREADABLE
 
 
-class _Ended:
+class _Signal:
     """The signal that ends this call; 0 if there is none."""
 
     by = 0
 
 
-def _end(number: int, _: object) -> None:
-    _Ended.by = number
-    if number == signal.SIGINT:
+def _on_signal(signal_number: int, _: object) -> None:
+    _Signal.by = signal_number
+    if signal_number == signal.SIGINT:
         raise KeyboardInterrupt
-    sys.exit(128 + number)
+    sys.exit(128 + signal_number)
 
 
-def _lacking(error: OSError) -> str:
+def _exhausted_resource(error: OSError) -> str:
     """Return the resource that this machine or process has exhausted; empty for other errors."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))  # if this fails, so does every file operation
@@ -238,8 +238,8 @@ def _lacking(error: OSError) -> str:
     except FileNotFoundError:
         if error.errno not in EXHAUSTED:
             return "no folder for temporary files can be written to: neither TMPDIR nor /tmp"
-    place = "" if error.filename is None else f"{error.filename}: "
-    return f"{place}{error.strerror}" if error.errno in EXHAUSTED else ""
+    prefix = "" if error.filename is None else f"{error.filename}: "
+    return f"{prefix}{error.strerror}" if error.errno in EXHAUSTED else ""
 
 
 def _open_streams() -> None:
@@ -259,34 +259,34 @@ def _flush_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _own_fault(error: Exception, arguments: list[str]) -> None:
+def _internal_error(error: Exception, arguments: list[str]) -> None:
     """Report an unexpected exception, which is our defect, in one line; with --traceback in full."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(PACKAGE)), frames[-1])
-    place = f"{Path(ours.filename).name}:{ours.lineno}"
+    location = f"{Path(ours.filename).name}:{ours.lineno}"
     words = " ".join(f"{error}".split())
-    shown = "--traceback" in arguments
-    if shown:
+    with_traceback = "--traceback" in arguments
+    if with_traceback:
         from onnxfuse.cli.base.report_files import environment
 
         click.echo(printable("".join(traceback.format_exception(error))), err=True)
         click.echo("".join(f"{k} {v}\n" for k, v in environment().items()), err=True, nl=False)
-    again = "Send what stands above" if shown else "Run it again with --traceback, and send what it prints"
-    _complain(
-        f"onnxfuse failed, and should not: {type(error).__name__}{f': {words[:WORDS]}' if words else ''} ({place})",
-        f"{again}, with the model if you may: SECURITY.md says where to. No output was written.",
+    advice = "Send the output above" if with_traceback else "Run it again with --traceback, and send the output"
+    _print_error(
+        f"onnxfuse failed, and should not: {type(error).__name__}{f': {words[:WORDS]}' if words else ''} ({location})",
+        f"{advice}, with the model if you may: SECURITY.md says where to. No output was written.",
         FAULT,
         arguments,
     )
 
 
-def _complain(message: str, hint: str, code: int, arguments: list[str]) -> None:
+def _print_error(message: str, hint: str, code: int, arguments: list[str]) -> None:
     """Print an error: on standard error for people, as JSON on standard output for scripts that requested JSON.
 
     If standard output cannot be written the error goes to standard error; if that fails too, only the exit code reports
     it.
     """
-    message, hint = as_called(message), as_called(hint)
+    message, hint = with_callers_names(message), with_callers_names(hint)
     if "--json" in arguments:
         command = next((a for a in arguments if a in COMMANDS), "")
         with contextlib.suppress(OSError):

@@ -55,8 +55,8 @@ class Requirement:
     @classmethod
     def of(cls, rule: str, text: str) -> "Requirement | None":
         """Parse a relation and an integer, such as `>=3`; None for other text."""
-        found = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", text)
-        return None if found is None else cls(rule, found[1], int(found[2]))
+        match = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*", text)
+        return None if match is None else cls(rule, match[1], int(match[2]))
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Contract:
 
 def nearest() -> Path:
     """Return the onnxfuse.toml of the current folder, or of the nearest parent that has one."""
-    here = Path.cwd()
-    above = next((n for n, folder in enumerate((here, *here.parents)) if (folder / NAME).is_file()), 0)
+    current = Path.cwd()
+    above = next((n for n, folder in enumerate((current, *current.parents)) if (folder / NAME).is_file()), 0)
     return Path(*[".."] * above, NAME)
 
 
@@ -146,7 +146,7 @@ class _ConfigReader:
         self.lines = text.splitlines()
 
     def model(self, table: Mapping[str, Any], shared: tuple[Path, ...], line: int) -> ModelEntry:
-        known = {
+        valid_keys = {
             "name",
             "path",
             "output",
@@ -165,7 +165,7 @@ class _ConfigReader:
             "tolerance",
             "keep_fp32",
         }
-        self.keys(table, known, "[[model]]", line)
+        self.keys(table, valid_keys, "[[model]]", line)
         if "path" not in table:
             raise self.wrong("[[model]] wants the key path", line)
         source = self.get(table, "path", str, "", line)
@@ -190,10 +190,10 @@ class _ConfigReader:
             also=tuple(self.list(table, "also", str, line)),
             freeze_initializers=self.get(table, "freeze_initializers", bool, False, line),
             require=tuple(
-                self.requirement(rule, given, line)
-                for rule, given in self.get(table, "require", dict, {}, line).items()
+                self.requirement(rule, value, line)
+                for rule, value in self.get(table, "require", dict, {}, line).items()
             ),
-            shapes={name: self.sizes(name, given, line) for name, given in
+            shapes={name: self.sizes(name, value, line) for name, value in
                     self.get(table, "shapes", dict, {}, line).items()},
             precision=self.one_of(table, "precision", PRECISIONS, line),
             io_precision=self.one_of(table, "io_precision", tuple(TYPES), line),
@@ -201,7 +201,7 @@ class _ConfigReader:
             keep_fp32=tuple(self.list(table, "keep_fp32", str, line)),
             provider=provider,
             inputs=self.paths(checks, "inputs", line),
-            seeds=self.integer(checks, "seeds", line, least=1, most=MOST_SEEDS) or 1,
+            seeds=self.integer(checks, "seeds", line, low=1, high=MOST_SEEDS) or 1,
             verify=not off,
             nodes=self.integer(budget, "nodes", line),
             megabytes=self.number(budget, "megabytes", line),
@@ -209,11 +209,11 @@ class _ConfigReader:
             min_speedup=self.number(bench, "min_speedup", line),
         )  # fmt: skip
 
-    def one_of(self, table: Mapping[str, Any], key: str, known: Sequence[str], line: int) -> str | None:
+    def one_of(self, table: Mapping[str, Any], key: str, words: Sequence[str], line: int) -> str | None:
         """Return the word under a key; None if there is none."""
         word: str | None = self.get(table, key, str, None, line)
-        if word is not None and word not in known:
-            raise self.wrong(f"{key} is {shown(word)}, expected {', '.join(known)}", line)
+        if word is not None and word not in words:
+            raise self.wrong(f"{key} is {shown(word)}, expected {', '.join(words)}", line)
         return word
 
     def inside(self, output: str, line: int) -> Path:
@@ -225,26 +225,26 @@ class _ConfigReader:
 
     def outputs_apart(self, models: Sequence[ModelEntry]) -> None:
         """Raise UsageError for an output that would replace a model, another output, or our own files."""
-        taken = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
+        used_files = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
         for model in models:
             if model.output is None:
                 continue
-            if any(same_file(model.output, other) for other in taken):
+            if any(same_file(model.output, other) for other in used_files):
                 raise self.wrong(f"output is {shown(str(model.output))}, which is another file's place", model.line)
-            taken.append(model.output)
+            used_files.append(model.output)
 
-    def requirement(self, rule: str, given: object, line: int) -> Requirement:
-        if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-            return Requirement(rule, ">=", given)
-        found = Requirement.of(rule, given) if isinstance(given, str) else None
-        if found is None:
-            raise self.wrong(f'require: {rule} is {shown(given)}, expected a number or a text such as "==24"', line)
-        return found
+    def requirement(self, rule: str, value: object, line: int) -> Requirement:
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return Requirement(rule, ">=", value)
+        parsed = Requirement.of(rule, value) if isinstance(value, str) else None
+        if parsed is None:
+            raise self.wrong(f'require: {rule} is {shown(value)}, expected a number or a string such as "==24"', line)
+        return parsed
 
-    def sizes(self, name: str, given: object, line: int) -> tuple[int, ...]:
-        sizes = given if isinstance(given, list) else [given]
+    def sizes(self, name: str, value: object, line: int) -> tuple[int, ...]:
+        sizes = value if isinstance(value, list) else [value]
         if not sizes or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes):
-            raise self.wrong(f"shapes: {name} is {shown(given)}, expected a number or a list of numbers", line)
+            raise self.wrong(f"shapes: {name} is {shown(value)}, expected a number or a list of numbers", line)
         return tuple(sizes)
 
     def number(self, table: Mapping[str, Any], key: str, line: int) -> float | None:
@@ -255,17 +255,17 @@ class _ConfigReader:
         raise self.wrong(f"{key} is {shown(value)}, expected a number of at least 0", line)
 
     def integer(
-        self, table: Mapping[str, Any], key: str, line: int, least: int = 0, most: int = MOST_COUNT
+        self, table: Mapping[str, Any], key: str, line: int, low: int = 0, high: int = MOST_COUNT
     ) -> int | None:
         try:
-            return None if key not in table else as_integer(table[key], key, least, most)
+            return None if key not in table else as_integer(table[key], key, low, high)
         except ValueError as error:
             raise self.wrong(f"{error}", line) from None
 
-    def table(self, table: Mapping[str, Any], key: str, known: set[str], line: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.get(table, key, dict, {}, line)
-        self.keys(found, known, key, line)
-        return found
+    def table(self, table: Mapping[str, Any], key: str, valid_keys: set[str], line: int) -> dict[str, Any]:
+        inner: dict[str, Any] = self.get(table, key, dict, {}, line)
+        self.keys(inner, valid_keys, key, line)
+        return inner
 
     def paths(self, table: Mapping[str, Any], key: str, line: int) -> tuple[Path, ...]:
         return tuple(self.path.parent / p for p in self.list(table, key, str, line))
@@ -283,18 +283,18 @@ class _ConfigReader:
             self.kind(f"{key} is", value, kind, line)
         return value
 
-    def kind(self, what: str, value: object, kind: type, line: int) -> None:
+    def kind(self, subject: str, value: object, kind: type, line: int) -> None:
         if not isinstance(value, kind):
-            raise self.wrong(f"{what} {shown(value)}, expected {KINDS[kind]}", line)
+            raise self.wrong(f"{subject} {shown(value)}, expected {KINDS[kind]}", line)
         if isinstance(value, str) and "\0" in value:
-            raise self.wrong(f"{what} {shown(value)}, which holds a NUL character", line)
+            raise self.wrong(f"{subject} {shown(value)}, which holds a NUL character", line)
 
-    def keys(self, table: Mapping[str, Any], known: set[str], what: str, line: int) -> None:
+    def keys(self, table: Mapping[str, Any], valid_keys: set[str], subject: str, line: int) -> None:
         for key in table:
-            if key not in known:
-                near = did_you_mean(key, known) or f" It may have: {', '.join(sorted(known))}."
+            if key not in valid_keys:
+                suggestion = did_you_mean(key, valid_keys) or f" It may have: {', '.join(sorted(valid_keys))}."
                 at = next((n for n, text in enumerate(self.lines[line - 1 :], line) if key in text), line)
-                raise self.wrong(f"'{key}' is not a key of {what}.{near}", at)
+                raise self.wrong(f"'{key}' is not a key of {subject}.{suggestion}", at)
 
     def wrong(self, fact: str, line: int) -> UsageError:
         return UsageError(f"{self.path}:{line}: {fact}", SEE)

@@ -17,7 +17,7 @@ from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
-from onnxfuse.support.json_fields import Facts, as_integer, as_list, as_number, as_text
+from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
 
 SCHEMA = 1
 Kept = TypeVar("Kept")
@@ -98,16 +98,16 @@ def lock_model(
         if math.isfinite(bound):
             tolerances[row["output"]] = float(f"{bound:.3g}")
     provider = str((verified or {}).get("provider", ""))
-    places: dict[str, list[str]] = {}
+    nodes_by_rule: dict[str, list[str]] = {}
     for applied in report.applied:
-        places.setdefault(applied.rule, []).append(applied.nodes[0])
+        nodes_by_rule.setdefault(applied.rule, []).append(applied.nodes[0])
     return ModelLock(
         fusions=_sorted(report.by_rule()),
         exported=_sorted(report.before),
         operators=_sorted(plain),
         provider=provider,
         tolerances=_sorted(tolerances),
-        places=_sorted(places),
+        places=_sorted(nodes_by_rule),
         precision="" if lowered is None else lowered.precision,
         kept={} if lowered is None else _sorted({f"{k.op} {k.node}": k.reason for k in lowered.kept}),
     )
@@ -130,60 +130,60 @@ def read_lock(path: Path) -> Lock | None:
             )
         models = data.object("models")
         packs = _table(data.object("packs"), as_text) if "packs" in data else {}
-        known = {name: _model(models.object(name)) for name in models.all}
-        return Lock(_table(data.object("rules"), as_text), known, packs)
+        models_by_name = {name: _model(models.object(name)) for name in models.all}
+        return Lock(_table(data.object("rules"), as_text), models_by_name, packs)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: is no lock file of onnxfuse ({error})", AGAIN) from None
 
 
-def _model(known: Facts) -> ModelLock:
-    known.only(*(f.name for f in fields(ModelLock)))
+def _model(entry: JsonObject) -> ModelLock:
+    entry.only(*(f.name for f in fields(ModelLock)))
 
     def counts(key: str) -> dict[str, int]:
-        return _table(known.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
+        return _table(entry.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
 
     return ModelLock(
         fusions=counts("fusions"),
         exported=counts("exported"),
         operators=counts("operators"),
-        provider=known.text("provider") if "provider" in known else "",
-        tolerances=_table(known.object("tolerances"), as_number) if "tolerances" in known else {},
-        places=_table(known.object("places"), _texts) if "places" in known else {},
-        precision=known.text("precision") if "precision" in known else "",
-        kept=_table(known.object("kept"), as_text) if "kept" in known else {},
+        provider=entry.text("provider") if "provider" in entry else "",
+        tolerances=_table(entry.object("tolerances"), as_number) if "tolerances" in entry else {},
+        places=_table(entry.object("places"), _texts) if "places" in entry else {},
+        precision=entry.text("precision") if "precision" in entry else "",
+        kept=_table(entry.object("kept"), as_text) if "kept" in entry else {},
     )
 
 
-def _texts(value: object, place: str) -> list[str]:
-    return [as_text(*one) for one in as_list(value, place)]
+def _texts(value: object, location: str) -> list[str]:
+    return [as_text(*one) for one in as_list(value, location)]
 
 
-def _table(known: Facts, read: Callable[[object, str], Kept]) -> dict[str, Kept]:
-    return {key: read(*known.at(key)) for key in known.all}
+def _table(entry: JsonObject, read: Callable[[object, str], Kept]) -> dict[str, Kept]:
+    return {key: read(*entry.at(key)) for key in entry.all}
 
 
 def write_lock(lock: Lock, path: Path) -> None:
     """Write `lock` atomically; equal facts produce equal bytes. Raises ModelError."""
     packs = {"packs": _sorted(lock.packs)} if lock.packs else {}
     models = {n: asdict(m) for n, m in sorted(lock.models.items())}
-    known = {"schema": SCHEMA, **packs, "rules": lock.rules, "models": models}
-    io.write_text(path, json.dumps(known, indent=2) + "\n")
+    document = {"schema": SCHEMA, **packs, "rules": lock.rules, "models": models}
+    io.write_text(path, json.dumps(document, indent=2) + "\n")
 
 
-def compare(was: Lock, now: Lock) -> tuple[Change, ...]:
+def compare(old_lock: Lock, new_lock: Lock) -> tuple[Change, ...]:
     """Return every difference, those of the rules first, then model by model."""
     changes = [
-        Change("", f"rule {name}", was.rules.get(name, "none")[:12], now.rules.get(name, "none")[:12], False)
-        for name in sorted({*was.rules, *now.rules})
-        if was.rules.get(name) != now.rules.get(name)
+        Change("", f"rule {name}", old_lock.rules.get(name, "none")[:12], new_lock.rules.get(name, "none")[:12], False)
+        for name in sorted({*old_lock.rules, *new_lock.rules})
+        if old_lock.rules.get(name) != new_lock.rules.get(name)
     ]
     changes += [
-        Change("", f"rule pack {name}", was.packs.get(name, "none"), now.packs.get(name, "none"), False)
-        for name in sorted({*was.packs, *now.packs})
-        if was.packs.get(name) != now.packs.get(name)
+        Change("", f"rule pack {name}", old_lock.packs.get(name, "none"), new_lock.packs.get(name, "none"), False)
+        for name in sorted({*old_lock.packs, *new_lock.packs})
+        if old_lock.packs.get(name) != new_lock.packs.get(name)
     ]
-    for name in sorted({*was.models, *now.models}):
-        old, new = was.models.get(name), now.models.get(name)
+    for name in sorted({*old_lock.models, *new_lock.models}):
+        old, new = old_lock.models.get(name), new_lock.models.get(name)
         if old is None or new is None:
             words = ("not locked", "new") if old is None else ("locked", "no longer checked")
             changes.append(Change(name, "model", *words, False))
@@ -192,40 +192,42 @@ def compare(was: Lock, now: Lock) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _compare_models(name: str, was: ModelLock, now: ModelLock) -> list[Change]:
+def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> list[Change]:
     changes = [
         Change(name, f"fusions by {rule}", str(old), str(new), new < old)
-        for rule, old, new in _differences(was.fusions, now.fusions)
+        for rule, old, new in _differences(old_model.fusions, new_model.fusions)
     ]
-    if was.precision != now.precision:
-        words = (was.precision or "as exported", now.precision or "as exported")
-        changes.append(Change(name, "precision", *words, not now.precision))
-    for node in sorted(now.kept.keys() - was.kept.keys() if was.precision == now.precision else ()):
-        changes.append(Change(name, f"{node} of lower precision", "converted", f"kept: {now.kept[node]}", True))
-    nodes = sum(was.operators.values()), sum(now.operators.values())
+    if old_model.precision != new_model.precision:
+        words = (old_model.precision or "as exported", new_model.precision or "as exported")
+        changes.append(Change(name, "precision", *words, not new_model.precision))
+    for node in sorted(
+        new_model.kept.keys() - old_model.kept.keys() if old_model.precision == new_model.precision else ()
+    ):
+        changes.append(Change(name, f"{node} of lower precision", "converted", f"kept: {new_model.kept[node]}", True))
+    nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
         changes.append(Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), nodes[1] > nodes[0]))
-    for what, old_counts, new_counts in (
-        ("exported", was.exported, now.exported),
-        ("left", was.operators, now.operators),
+    for title, old_counts, new_counts in (
+        ("exported", old_model.exported, new_model.exported),
+        ("left", old_model.operators, new_model.operators),
     ):
         for op, old, new in _differences(old_counts, new_counts):
-            changes.append(Change(name, f"{what} {op}", str(old), str(new), False))
+            changes.append(Change(name, f"{title} {op}", str(old), str(new), False))
     return changes
 
 
-def _differences(was: Mapping[str, int], now: Mapping[str, int]) -> list[tuple[str, int, int]]:
-    pairs = [(key, was.get(key, 0), now.get(key, 0)) for key in sorted({*was, *now})]
+def _differences(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    pairs = [(key, before.get(key, 0), after.get(key, 0)) for key in sorted({*before, *after})]
     return [(key, old, new) for key, old, new in pairs if old != new]
 
 
-def beyond_tolerance(was: ModelLock, verified: Mapping[str, Any], name: str) -> tuple[Change, ...]:
+def beyond_tolerance(old_model: ModelLock, verified: Mapping[str, Any], name: str) -> tuple[Change, ...]:
     """Return the outputs that differ from the original by more than the lock allows, on the provider of the lock."""
-    if verified["provider"] != was.provider:
+    if verified["provider"] != old_model.provider:
         return ()
     return tuple(
-        Change(name, f"difference of output {row['output']}", f"at most {was.tolerances[row['output']]:g}",
+        Change(name, f"difference of output {row['output']}", f"at most {old_model.tolerances[row['output']]:g}",
                f"{float(row['max_abs']):g}", True)
         for row in verified["outputs"]
-        if row["output"] in was.tolerances and not float(row["max_abs"]) <= was.tolerances[row["output"]]
+        if row["output"] in old_model.tolerances and not float(row["max_abs"]) <= old_model.tolerances[row["output"]]
     )  # fmt: skip

@@ -57,12 +57,12 @@ def check_no_links(path: Path, folder: Path) -> None:
     A path named by the user may be a link, and its target is written. Entries inside a folder or next to a named file
     were created by whoever made the folder: a link there leads to a file that nobody named.
     """
-    for place in (path, *path.parents):
-        if place == folder:
+    for component in (path, *path.parents):
+        if component == folder:
             return
-        if place.is_symlink():
+        if component.is_symlink():
             raise ModelError(
-                f"{path}: is not written: {place} is a link, to {os.readlink(place)}",
+                f"{path}: is not written: {component} is a link, to {os.readlink(component)}",
                 "Remove the link, or give another name or folder.",
             )
 
@@ -80,20 +80,20 @@ def replacing(path: Path, *, at_once: bool = False) -> Iterator[BinaryIO]:
         return
     path = real(path)
     collect(path)
-    with contextlib.ExitStack() as own:
-        file, name = own.enter_context(temporary(path))
+    with contextlib.ExitStack() as stack:
+        file, name = stack.enter_context(temporary(path))
         yield file
         file.flush()
         pending = None if at_once else _pending.get()
         if pending is None:
             replace_file(name, path)
         else:
-            pending.enter_context(_put_later(own.pop_all(), name, path))
+            pending.enter_context(_put_later(stack.pop_all(), name, path))
 
 
 @contextlib.contextmanager
-def _put_later(own: contextlib.ExitStack, name: Path, path: Path) -> Iterator[None]:
-    with own:
+def _put_later(stack: contextlib.ExitStack, name: Path, path: Path) -> Iterator[None]:
+    with stack:
         yield
         with as_model_error(path):
             replace_file(name, path)
@@ -111,14 +111,14 @@ def together() -> Iterator[None]:
     a pipe cannot be undone. A nested block is deferred to the end of the outer one.
     """
     outer = _pending.get()
-    with contextlib.ExitStack() as own:
-        token = _pending.set(own)
+    with contextlib.ExitStack() as stack:
+        token = _pending.set(stack)
         try:
             yield
         finally:
             _pending.reset(token)
         if outer is not None:
-            outer.push(own.pop_all())
+            outer.push(stack.pop_all())
 
 
 def at_failure(undo: Callable[[], None]) -> None:
@@ -139,30 +139,30 @@ def filling(folder: Path) -> Iterator[None]:
 
     Also if the enclosing block of `together` fails. Raises ModelError if it cannot be created.
     """
-    missing = [p for p in (folder, *folder.parents) if not os.path.exists(p)]
+    new_folders = [p for p in (folder, *folder.parents) if not os.path.exists(p)]
     try:
         with as_model_error(folder):
             folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:  # also on a signal
-        if missing:
-            shutil.rmtree(missing[-1], ignore_errors=True)
+        if new_folders:
+            shutil.rmtree(new_folders[-1], ignore_errors=True)
         raise
-    if missing:
-        at_failure(partial(shutil.rmtree, missing[-1], ignore_errors=True))
+    if new_folders:
+        at_failure(partial(shutil.rmtree, new_folders[-1], ignore_errors=True))
 
 
 @contextlib.contextmanager
 def room_for(files: int) -> Iterator[None]:
     """Raise this process's limit of open files by this number within the block, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = soft + files
+    limit = soft + files
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft == resource.RLIM_INFINITY or wanted <= soft:
+        limit = min(limit, hard)
+    if soft == resource.RLIM_INFINITY or limit <= soft:
         yield
         return
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         yield
     finally:
@@ -176,9 +176,9 @@ def add(path: Path, data: bytes) -> None:
         start = None if is_through(path) else file.seek(0, os.SEEK_END)
         undo = partial(_cut, path, start, len(data), new=new)
         try:
-            left = memoryview(data)
-            while left:
-                left = left[file.write(left) :]
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
         except OSError:
             undo()
             raise

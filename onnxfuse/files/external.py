@@ -82,15 +82,15 @@ def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
     With `small` only weights that may be a Reshape target, axes and the like, where available. Raises ModelError if
     weights are missing, truncated, or outside the model's folder.
     """
-    wanted = (t for t in tensors(model) if is_external(t) and (not small or belongs_inside(t)))
-    read(wanted, path, as_far_as_there=small)
+    selected = (t for t in tensors(model) if is_external(t) and (not small or belongs_inside(t)))
+    read(selected, path, as_far_as_there=small)
 
 
-def read(wanted: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = False) -> None:
+def read(selected: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = False) -> None:
     """Load these external tensors of the model in the file `path`, like `fetch`."""
     opened: dict[str, BinaryIO] = {}
     with contextlib.ExitStack() as files:
-        for tensor in wanted:
+        for tensor in selected:
             location = _fact(tensor, "location")
             if location not in opened:
                 try:
@@ -118,8 +118,8 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
     file = path.parent / location
     folder = Path(os.path.realpath(path.parent))
     where = Path(os.path.realpath(file))
-    own = location == path.name  # the user named that file and trusts it, wherever it links to
-    if not own and not where.is_relative_to(folder) and not follows_links():
+    is_model_itself = location == path.name  # the user named that file and trusts it, wherever it links to
+    if not is_model_itself and not where.is_relative_to(folder) and not follows_links():
         raise ModelError(
             f"its data file {location} is a link to {where}, outside the model's folder",
             "Where you trust it, as in the cache of a model hub, say --follow-links; else copy the file there.",
@@ -137,22 +137,22 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
 def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
     offset, length = _number(tensor, "offset") or 0, _number(tensor, "length")
     check_tensor(tensor)
-    wanted = bytes_of(tensor)
-    if length is not None and length != wanted:
+    expected = bytes_of(tensor)
+    if length is not None and length != expected:
         raise ModelError(
-            f"weight '{tensor.name}' has {plural(length, 'byte')} of {location}, and its shape wants {wanted}",
+            f"weight '{tensor.name}' has {plural(length, 'byte')} of {location}, and its shape wants {expected}",
             "Export it again.",
         )
-    length = wanted
+    length = expected
     available = os.fstat(file.fileno()).st_size
     if offset + length > available:
         file.seek(0)
-        known = formats.of(file.read(formats.HEAD))
-        it_is = f", and is {known.what}" if known else ""
+        other_format = formats.of(file.read(formats.HEAD))
+        it_is = f", and is {other_format.what}" if other_format else ""
         raise ModelError(
             f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}"
             f"{it_is}",
-            known.hint if known else "The data file is cut, or another model's: copy or export it again.",
+            other_format.hint if other_format else "The data file is cut, or another model's: copy or export it again.",
         )
     file.seek(offset)
     tensor.raw_data = file.read(length)

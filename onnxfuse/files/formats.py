@@ -41,8 +41,8 @@ _NODE_DEF = re.compile(rb"\x0a[\x80-\xff]*[\x00-\x7f]\x0a([\x01-\x7f])([ -~]+?)\
 
 
 def _graph_def(head: bytes) -> bool:
-    found = _NODE_DEF.match(head)
-    return found is not None and len(found[2]) == found[1][0] and len(found[4]) >= found[3][0]
+    match = _NODE_DEF.match(head)
+    return match is not None and len(match[2]) == match[1][0] and len(match[4]) >= match[3][0]
 
 
 _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]*[\x00-\x7f]\x0a")
@@ -97,7 +97,7 @@ def recognized(data: bytes) -> Format | None:
 
 def of(head: bytes) -> Format | None:
     """Return the format identified by magic bytes. Text is not quoted: a model may name any file."""
-    return next((known for fits, known in KNOWN if fits(head)), None)
+    return next((other_format for matches, other_format in KNOWN if matches(head)), None)
 
 
 def _text(head: bytes) -> Format | None:
@@ -109,8 +109,8 @@ def _text(head: bytes) -> Format | None:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if not first or not all(letter.isprintable() or letter.isspace() for letter in text):
         return None
-    told = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
+    quoted = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
     return Format(
-        f"a text that begins with '{printable(told)}'",
+        f"a text that begins with '{printable(quoted)}'",
         "Is it what a server answered in place of the file? Download or export it again.",
     )

@@ -93,17 +93,17 @@ def _data(path: Path) -> bytes:
             f"{path}: is a directory", "Give the .onnx file inside it; optimize takes all of a folder with -o DIR."
         )
     try:
-        known = path.stat()
-        if stat.S_ISCHR(known.st_mode) or stat.S_ISBLK(known.st_mode):
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
             raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
-        if known.st_size >= PROTOBUF_READS:
+        if status.st_size >= PROTOBUF_READS:
             with path.open("rb") as file:
                 _refuse_known(file.read(formats.HEAD), str(path))
             raise ModelError(
-                f"{path}: has {known.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
+                f"{path}: has {status.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
                 "Is it the file with the weights? Give the model beside it.",
             )
-        return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(known.st_mode) else path.read_bytes()
+        return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(status.st_mode) else path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file", "Check the path.") from None
     except OSError as error:
@@ -127,17 +127,17 @@ def check(model: onnx.ModelProto) -> None:
 
 def parse(data: bytes, name: str) -> onnx.ModelProto:
     """Return the model in `data`; `name` is used in the messages of the ModelError raised for anything else."""
-    again = "Is it a complete .onnx file? Copy or export it again."
+    hint = "Is it a complete .onnx file? Copy or export it again."
     if not data:
-        raise ModelError(f"{name}: is empty", again)
+        raise ModelError(f"{name}: is empty", hint)
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
         _refuse_known(data, name)
-        raise ModelError(f"{name}: is not an ONNX model, or is truncated ({plural(data, 'byte')})", again) from None
+        raise ModelError(f"{name}: is not an ONNX model, or is truncated ({plural(data, 'byte')})", hint) from None
     if not model.HasField("graph") or not model.opset_import:
         _refuse_known(data, name)
-        raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", again)
+        raise ModelError(f"{name}: is not an ONNX model: it has no graph or no operator set", hint)
     try:
         check(model)
     except ModelError as error:
@@ -147,9 +147,9 @@ def parse(data: bytes, name: str) -> onnx.ModelProto:
 
 def _refuse_known(data: bytes, name: str) -> None:
     """Raise ModelError that names the format of `data`, if it is another known one."""
-    known = formats.recognized(data)
-    if known is not None:
-        raise ModelError(f"{name}: is not an ONNX model, but {known.what}", known.hint) from None
+    other_format = formats.recognized(data)
+    if other_format is not None:
+        raise ModelError(f"{name}: is not an ONNX model, but {other_format.what}", other_format.hint) from None
 
 
 def save(model: onnx.ModelProto, path: str | Path) -> None:
@@ -165,20 +165,20 @@ def save(model: onnx.ModelProto, path: str | Path) -> None:
 
 @contextlib.contextmanager
 def saving(
-    model: onnx.ModelProto, path: str | Path, *, beside: bool = False, opens: Opens | None = None
+    model: onnx.ModelProto, path: str | Path, *, external_data: bool = False, opens: Opens | None = None
 ) -> Iterator[list[Path]]:
     """Write `model`, and move it to `path` when the block succeeds; otherwise delete it.
 
-    `beside`: weights become external data, whatever their size, except those that shape inference reads. `opens` loads
-    the written model before the block, with its data. Yields the replaced model's data files that will be deleted,
-    those that no other file refers to (`orphans`), at the end those that were. If `path` is a device or a pipe, it is
-    written before the block. Otherwise like `save`.
+    `external_data`: weights become external data, whatever their size, except those that shape inference reads. `opens`
+    loads the written model before the block, with its data. Yields the replaced model's data files that will be
+    deleted, those that no other file refers to (`orphans`), at the end those that were. If `path` is a device or a
+    pipe, it is written before the block. Otherwise like `save`.
     """
     named = Path(path)
     with as_model_error(named):
         through = is_through(named)
         large = size(model) > PROTOBUF_LIMIT
-        beside = large or (beside and not through)
+        external_data = large or (external_data and not through)
         if through and large:
             raise ModelError(
                 f"{named}: is no file, and a model over 2 GB keeps its weights in one beside it",
@@ -191,7 +191,7 @@ def saving(
         yield []
         return
     path = real(named)
-    if beside and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
+    if external_data and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
         raise ModelError(
             f"{named}: is a link into {path.parent}, and the model's weights are kept beside it",
             f"Name the file itself: {path}",
@@ -200,35 +200,35 @@ def saving(
         with as_model_error(named):
             collect(path)
             left_behind = orphaned_data.read_by(path)
-            data_name, placed, light = None, "", model
-            if beside:
+            data_name, data_location, light = None, "", model
+            if external_data:
                 data, written = open_files.enter_context(temporary(path))
-                moved = external.Moved(data)
-                light = without_weights(model, moved.move)
-                moved.move_of_bodies(light.graph)
-                if moved.length:
-                    data_name, placed = written, name_in_utf8(Path(moved.name(path)))
-                    external.name_data(light, placed)
+                writer = external.Moved(data)
+                light = without_weights(model, writer.move)
+                writer.move_of_bodies(light.graph)
+                if writer.length:
+                    data_name, data_location = written, name_in_utf8(Path(writer.name(path)))
+                    external.name_data(light, data_location)
                     data.flush()
             file, name = open_files.enter_context(temporary(path))
             _stream(light, file)
             file.flush()
             if opens is not None and data_name is not None:
-                opened_with_data(light, path, placed, data_name, opens)
+                opened_with_data(light, path, data_location, data_name, opens)
             elif opens is not None:
                 opened_whole(name, path, opens)
-        left_behind = tuple(file for file in left_behind if file.name != placed)
-        gone = orphaned_data.removable(left_behind, [path])
+        left_behind = tuple(file for file in left_behind if file.name != data_location)
+        removed = orphaned_data.removable(left_behind, [path])
         del model, light  # written: the pending model takes no memory
-        yield gone
+        yield removed
         with as_model_error(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model at `path` finds its own weights.
             if data_name is not None:
-                replace_file(data_name, path.with_name(placed))
+                replace_file(data_name, path.with_name(data_location))
             replace_file(name, path)
             if alone:
-                external.remove_stale(path, placed)
-            gone[:] = orphaned_data.remove(left_behind) if alone else []
+                external.remove_stale(path, data_location)
+            removed[:] = orphaned_data.remove(left_behind) if alone else []
 
 
 @contextlib.contextmanager
@@ -266,8 +266,8 @@ def data_files(path: Path) -> tuple[str, ...]:
         model = onnx.ModelProto.FromString(light)
     except DecodeError:
         return ()
-    places = dict.fromkeys(external.location(t) for t in tensors(model) if external.is_external(t))
-    return tuple(name for name in places if name != path.name)
+    locations = dict.fromkeys(external.location(t) for t in tensors(model) if external.is_external(t))
+    return tuple(name for name in locations if name != path.name)
 
 
 def write_text(path: Path, text: str, *, at_once: bool = False) -> None:
@@ -356,10 +356,10 @@ def _shell(tensor: TensorProto) -> TensorProto:
 
 def _check_room(path: Path, needed: int) -> None:
     """Raise DeviceError if weights do not fit the available memory: the process would be killed silently."""
-    left = memory_left()
-    if left is not None and needed > left:
+    available = memory_left()
+    if available is not None and needed > available:
         raise DeviceError(
-            f"{path}: its weights take {needed / 1e9:.1f} GB, and {left / 1e9:.1f} GB of memory are left",
+            f"{path}: its weights take {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB of memory are left",
             "Close what uses memory, or take a machine with more: optimize holds the weights once, verify three times.",
         )
 
@@ -370,5 +370,5 @@ def memory_left() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:  # no Linux, or a sandbox without /proc: nothing is checked
         return None
-    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return None if found is None else int(found) * 1024
+    available = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if available is None else int(available) * 1024

@@ -42,8 +42,8 @@ def read_by(path: Path) -> tuple[Path, ...]:
             ends[name] = max(ends.get(name, 0), external.end_of(tensor))
     except ModelError:
         return ()
-    beside = ((path.with_name(n), end) for n, end in sorted(ends.items()) if n == Path(n).name and n != path.name)
-    return tuple(file for file, end in beside if _is_plain(file) and file.stat().st_size == end)
+    siblings = ((path.with_name(n), end) for n, end in sorted(ends.items()) if n == Path(n).name and n != path.name)
+    return tuple(file for file, end in siblings if _is_plain(file) and file.stat().st_size == end)
 
 
 def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path]:
@@ -61,12 +61,12 @@ def removable(files: Sequence[Path], replaced: Sequence[Path] = ()) -> list[Path
 
 def remove(files: Sequence[Path]) -> list[Path]:
     """Delete the data files that are `removable`; return them."""
-    gone = []
+    removed = []
     for file in removable(files):
         with contextlib.suppress(OSError):  # another user's folder: keep it
             file.unlink()
-            gone.append(file)
-    return gone
+            removed.append(file)
+    return removed
 
 
 def _is_plain(file: Path) -> bool:
@@ -88,8 +88,8 @@ def _holds(other: Path, name: bytes) -> bool:
         size = other.stat().st_size
         if not other.is_file() or not size or size > LARGEST:
             return False
-        with other.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as held:
-            return held.find(name) >= 0
+        with other.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as contents:
+            return contents.find(name) >= 0
     except FileNotFoundError:
         return False
     except OSError:

@@ -84,8 +84,8 @@ def _weight(file: BinaryIO, weight: _Field, name: str) -> bytes | None:
     if len(raw) != 1 or raw[0].end - raw[0].at <= SMALL or any(f.number in _PLACED for f in fields):
         return None
     (data,) = raw
-    others = b"".join(_bytes(file, f.start, f.end) for f in fields if f is not data)
-    tensor: TensorProto = TensorProto.FromString(others)
+    other_fields = b"".join(_bytes(file, f.start, f.end) for f in fields if f is not data)
+    tensor: TensorProto = TensorProto.FromString(other_fields)
     locate(tensor, name, data.at, data.end - data.at)
     try:
         check_tensor(tensor)
@@ -120,14 +120,14 @@ def _fields(file: BinaryIO, at: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(file: BinaryIO) -> int:
-    found = 0
+    value = 0
     for shift in range(0, 70, 7):
         byte = file.read(1)
         if not byte:
             raise _StrangeError
-        found |= (byte[0] & 0x7F) << shift
+        value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
-            return found
+            return value
     raise _StrangeError
 
 

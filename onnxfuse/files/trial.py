@@ -40,16 +40,16 @@ def opened_whole(written: Path, path: Path, opens: Opens) -> None:
         opens(name)
 
 
-def opened_with_data(light: onnx.ModelProto, path: Path, placed: str, data: Path, opens: Opens) -> None:
-    """Run `opens` on the model for `path`, whose data file is called `data` until it is `placed`."""
-    external.name_data(light, data.name, placed)
+def opened_with_data(light: onnx.ModelProto, path: Path, location: str, data: Path, opens: Opens) -> None:
+    """Run `opens` on the model for `path`, whose data file is called `data` until it is `location`."""
+    external.name_data(light, data.name, location)
     try:
         with temporary(path) as (file, name):
             file.write(light.SerializeToString(deterministic=True))
             file.flush()
             opens(name)
     finally:
-        external.name_data(light, placed, data.name)
+        external.name_data(light, location, data.name)
 
 
 @contextlib.contextmanager

@@ -48,9 +48,9 @@ def overfull(function: FunctionProto) -> str | None:
     if sum(n.op_type != ops.Constant for n in function.node) > MOST_NODES:
         return f"{plural(function.node, 'node')}, expected at most {MOST_NODES}"
     for of, one in (("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)):
-        for what, names in (("inputs", one.input), ("outputs", one.output)):
+        for kind, names in (("inputs", one.input), ("outputs", one.output)):
             if len(names) > MOST_NAMES:
-                return f"{len(names)} {what}{of}, expected at most {MOST_NAMES}"
+                return f"{len(names)} {kind}{of}, expected at most {MOST_NAMES}"
     return None
 
 
@@ -73,26 +73,28 @@ def _check(data: bytes) -> None:
         raise ValueError("it has attributes")
     if (fact := overfull(function)) is not None:
         raise ValueError(fact)
-    known = set(function.input)
-    if len(known) < len(function.input) or "" in known:
+    defined = set(function.input)
+    if len(defined) < len(function.input) or "" in defined:
         raise ValueError("two inputs of one name, or one without")
     for node in function.node:
-        _check_names(node, known)
+        _check_names(node, defined)
         _check_node(node, opsets)
-    missing = [o for o in function.output if o not in known]
-    if missing or not function.output or len(set(function.output)) < len(function.output):
-        raise ValueError(f"no node makes its output '{shown(missing[0])}'" if missing else "no outputs, or one twice")
+    undefined = [o for o in function.output if o not in defined]
+    if undefined or not function.output or len(set(function.output)) < len(function.output):
+        raise ValueError(
+            f"no node makes its output '{shown(undefined[0])}'" if undefined else "no outputs, or one twice"
+        )
 
 
-def _check_names(node: NodeProto, known: set[str]) -> None:
+def _check_names(node: NodeProto, defined: set[str]) -> None:
     """Add the outputs of `node` to the defined values; it may read only defined values, and redefine none."""
-    unknown = [i for i in node.input if i and i not in known]
+    unknown = [i for i in node.input if i and i not in defined]
     if unknown:
         raise ValueError(f"{shown(node.op_type)} reads '{shown(unknown[0])}', which nothing before it makes")
-    made = [o for o in node.output if o]
-    if not made or len(set(made)) < len(made) or known & set(made):
+    outputs = [o for o in node.output if o]
+    if not outputs or len(set(outputs)) < len(outputs) or defined & set(outputs):
         raise ValueError(f"{shown(node.op_type)} makes a value that is there, or none")
-    known.update(made)
+    defined.update(outputs)
 
 
 def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
@@ -113,11 +115,11 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
         _check_schema(node, opsets.get("", 1))
     facts: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type in CHECKED}
     for name, value in facts.items():
-        numbers = [value] if isinstance(value, int) else list(value)
-        least, most = _RANGES.get(name, (-(2**62), 2**62)) if node.op_type != ops.Constant else (-(2**63), 2**63)
-        wrong = [n for n in numbers if not least <= n <= most]
+        values = [value] if isinstance(value, int) else list(value)
+        low, high = _RANGES.get(name, (-(2**62), 2**62)) if node.op_type != ops.Constant else (-(2**63), 2**63)
+        wrong = [n for n in values if not low <= n <= high]
         if wrong:
-            raise ValueError(f"{op} with {name} {wrong[0]}, expected {least} to {most}")
+            raise ValueError(f"{op} with {name} {wrong[0]}, expected {low} to {high}")
         if isinstance(value, list) and node.op_type != ops.Constant and len(value) > 2 * MOST_AXES:
             raise ValueError(f"{op} with {plural(value, 'number')} of {name}")
     if node.op_type in _RULES:
@@ -128,8 +130,8 @@ def _check_schema(node: NodeProto, opset: int) -> None:
     """Check inputs, outputs and the types of attributes. An op newer than the opset is checked by its first version:
     ONNX Runtime supports some of them in every opset.
     """
-    found = schema.find(node.op_type, "", opset)
-    if found is None:
+    op_schema = schema.find(node.op_type, "", opset)
+    if op_schema is None:
         newest = schema.find(node.op_type, "", onnx.defs.onnx_opset_version())
         if newest is None:
             return  # an ONNX Runtime operator; kernels that support it check their inputs

@@ -29,24 +29,24 @@ _libraries: ContextVar[tuple[Path, ...]] = ContextVar("custom_ops", default=())
 
 
 @contextlib.contextmanager
-def using(given: Sequence[str | Path]) -> Iterator[None]:
+def using(paths: Sequence[str | Path]) -> Iterator[None]:
     """Load these libraries into sessions within the `with` block. Raises UsageError for a path that is not a file."""
-    token = _libraries.set(tuple(dict.fromkeys((*_libraries.get(), *library_paths(given)))))
+    token = _libraries.set(tuple(dict.fromkeys((*_libraries.get(), *library_paths(paths)))))
     try:
         yield
     finally:
         _libraries.reset(token)
 
 
-def library_paths(given: Sequence[str | Path]) -> tuple[Path, ...]:
+def library_paths(paths: Sequence[str | Path]) -> tuple[Path, ...]:
     """Return the absolute paths of libraries; the loader would search for a bare name elsewhere.
 
     Raises UsageError for a path that is not a file.
     """
-    for library in given:
+    for library in paths:
         if not Path(library).is_file():
             raise UsageError(f"--custom-ops {library}: no such file", HINT)
-    return tuple(Path(os.path.abspath(library)) for library in given)
+    return tuple(Path(os.path.abspath(library)) for library in paths)
 
 
 def libraries() -> tuple[Path, ...]:
@@ -54,7 +54,7 @@ def libraries() -> tuple[Path, ...]:
     return _libraries.get()
 
 
-def again() -> str:
+def custom_ops_arguments() -> str:
     """Return the command-line arguments that load the same libraries."""
     return "".join(f" --custom-ops {os.path.relpath(library)}" for library in libraries())
 

@@ -9,15 +9,15 @@ MOVES = named(Trait.KEEPS_ELEMENTS, Trait.CASTS)
 """Operators that say little about what a body computes."""
 
 
-def short(operators: Sequence[str], most: int = 4) -> str:
+def short(operators: Sequence[str], limit: int = 4) -> str:
     """Return operators as a title: equal adjacent ones counted; if too many, computing operators come first."""
     words = [_word(op, n) for op, n in _runs(operators)]
-    if len(words) <= most:
+    if len(words) <= limit:
         return " + ".join(words)
     telling = [op for op in operators if op not in MOVES] or list(operators)
-    shown = list(itertools.islice(_runs(telling), most - 1))
-    left = len(operators) - sum(n for _, n in shown)
-    return " + ".join([*(_word(op, n) for op, n in shown), f"{left} more"])
+    runs = list(itertools.islice(_runs(telling), limit - 1))
+    remaining = len(operators) - sum(n for _, n in runs)
+    return " + ".join([*(_word(op, n) for op, n in runs), f"{remaining} more"])
 
 
 def _runs(operators: Iterable[str]) -> Iterator[tuple[str, int]]:

@@ -21,12 +21,12 @@ Attributes = Mapping[str, AttributeProto]
 
 def key_of(function: FunctionProto) -> Key:
     """Return the key by which calls refer to a function."""
-    return _short(function.domain), function.name, function.overload
+    return short_domain(function.domain), function.name, function.overload
 
 
 def called(node: NodeProto) -> Key:
     """Return the key of the function that a node calls, if the model has one of that key."""
-    return _short(node.domain), node.op_type, node.overload
+    return short_domain(node.domain), node.op_type, node.overload
 
 
 def functions_of(model: ModelProto) -> dict[Key, FunctionProto]:
@@ -58,18 +58,18 @@ class _Binding:
     def bind(self, model: ModelProto) -> None:
         """Make the graph call specializations, and keep only these and the fused ops in the model."""
         self._nodes(model.graph.node, {})
-        kept = [f for f in model.functions if f.domain == DOMAIN]
+        fused = [f for f in model.functions if f.domain == DOMAIN]
         del model.functions[:]
-        model.functions.extend([*kept, *self.copies.values()])
+        model.functions.extend([*fused, *self.copies.values()])
 
-    def _nodes(self, nodes: Iterable[NodeProto], given: Attributes) -> None:
+    def _nodes(self, nodes: Iterable[NodeProto], attributes: Attributes) -> None:
         """Bind the attributes of nodes, of their nested bodies, and of the functions that they call."""
         for node in nodes:
-            own = list(_bound(node.attribute, given))
+            bound = list(_bound(node.attribute, attributes))
             del node.attribute[:]
-            node.attribute.extend(own)
+            node.attribute.extend(bound)
             for body in bodies(node):
-                self._nodes(body.node, given)
+                self._nodes(body.node, attributes)
             function = self.functions.get(called(node))
             if function is not None and function.domain != DOMAIN:
                 node.op_type = self._copy(function, node).name
@@ -79,8 +79,8 @@ class _Binding:
     def _copy(self, function: FunctionProto, node: NodeProto) -> FunctionProto:
         """Return the specialization of a function to the call `node`."""
         key = key_of(function)
-        given = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
-        form = key, tuple(given[name].SerializeToString(deterministic=True) for name in sorted(given))
+        attributes = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
+        form = key, tuple(attributes[name].SerializeToString(deterministic=True) for name in sorted(attributes))
         if form in self.copies:
             return self.copies[form]
         if key in self.open:
@@ -93,7 +93,7 @@ class _Binding:
         for field in ("attribute", "attribute_proto", "overload"):
             copy.ClearField(field)
         copy.name = self._name(key)
-        self._nodes(copy.node, given)
+        self._nodes(copy.node, attributes)
         self.open.pop()
         self.copies[form] = copy
         return copy
@@ -107,17 +107,18 @@ class _Binding:
         return name
 
 
-def _bound(attributes: Iterable[AttributeProto], given: Attributes) -> Iterator[AttributeProto]:
+def _bound(attributes: Iterable[AttributeProto], values: Attributes) -> Iterator[AttributeProto]:
     """Yield attributes with references to the function's attributes substituted; dropped if there is no value."""
     for attribute in attributes:
         if not attribute.ref_attr_name:
             yield attribute
-        elif attribute.ref_attr_name in given:
+        elif attribute.ref_attr_name in values:
             bound = AttributeProto()
-            bound.CopyFrom(given[attribute.ref_attr_name])
+            bound.CopyFrom(values[attribute.ref_attr_name])
             bound.name = attribute.name
             yield bound
 
 
-def _short(domain: str) -> str:
+def short_domain(domain: str) -> str:
+    """Return the domain of an operator; the default one is empty, also where a file spells it out."""
     return "" if domain == "ai.onnx" else domain

@@ -91,12 +91,12 @@ def _weights(model: onnx.ModelProto) -> dict[str, frozenset[int]]:
     inner = [body for node in model.graph.node for body in graphs_in(node)]
     names = {t.name for graph in (model.graph, *inner) for t in graph.initializer}
     names -= {i.name for i in model.graph.input}
-    found: dict[str, frozenset[int]] = {}
+    indices: dict[str, frozenset[int]] = {}
     for node in nodes_of(model.graph):
         if node.domain == DOMAIN:
             mine = frozenset(i for i, name in enumerate(node.input) if name in names)
-            found[node.op_type] = found.get(node.op_type, mine) & mine
-    return found
+            indices[node.op_type] = indices.get(node.op_type, mine) & mine
+    return indices
 
 
 def replaced_nodes(node: onnx.NodeProto, op: FusedOp) -> tuple[str, ...]:
@@ -133,10 +133,10 @@ def write(op: FusedOp) -> onnx.FunctionProto:
 
 def _read(function: onnx.FunctionProto, tf32: bool, constants: frozenset[int]) -> FusedOp:
     facts = {p.key.removeprefix(f"{DOMAIN}."): p.value for p in function.metadata_props}
-    missing = {"rule", "template", "inputs", "outputs"} - set(facts)
-    if missing:
+    lacking = {"rule", "template", "inputs", "outputs"} - set(facts)
+    if lacking:
         raise ModelError(
-            f"the function {DOMAIN}.{function.name} lacks its metadata ({', '.join(sorted(missing))})",
+            f"the function {DOMAIN}.{function.name} lacks its metadata ({', '.join(sorted(lacking))})",
             "A tool that rewrote the file dropped it; optimize the original model again.",
         )
     bodies.check(function)

@@ -36,31 +36,31 @@ HALF = frozenset({
 
 
 def leaves_on_host(
-    op: str, domain: str, inputs: Sequence[str], on_host: Collection[str], near: Callable[[str], bool],
+    op: str, domain: str, inputs: Sequence[str], on_host: Collection[str], is_near: Callable[[str], bool],
     dtype: Callable[[str], int],
 ) -> bool:  # fmt: skip
     """Return whether a node's outputs are on the CPU, given which of its inputs are.
 
     They are if it reads a shape, or if it reads a CPU value and each of its other inputs is one too, a graph input or a
     small constant; not if an input has a half type, or is one that the node's CUDA kernel itself reads on the CPU.
-    `near` returns whether a value is a graph input or a small constant, `dtype` its `onnx.TensorProto.DataType`, 0 if
-    unknown.
+    `is_near` returns whether a value is a graph input or a small constant, `dtype` its `onnx.TensorProto.DataType`, 0
+    if unknown.
     """
     if domain == "" and op in SHAPE_READERS:
         return True
     read_there = READ_ON_HOST.get(op, ()) if domain == "" else ()
     values = [(i, v) for i, v in enumerate(inputs) if v]
     return any(v in on_host for _, v in values) and all(
-        dtype(v) not in HALF and (near(v) or (v in on_host and i not in read_there)) for i, v in values
+        dtype(v) not in HALF and (is_near(v) or (v in on_host and i not in read_there)) for i, v in values
     )
 
 
 def computed_on_host(
-    nodes: Iterable[NodeProto], near: Callable[[str], bool], dtype: Callable[[str], int]
+    nodes: Iterable[NodeProto], is_near: Callable[[str], bool], dtype: Callable[[str], int]
 ) -> frozenset[str]:
-    """Return the values that a sequence of nodes leaves on the CPU; `near` and `dtype` as in `leaves_on_host`."""
-    found: set[str] = set()
+    """Return the values that a sequence of nodes leaves on the CPU; `is_near` and `dtype` as in `leaves_on_host`."""
+    on_host: set[str] = set()
     for node in nodes:
-        if leaves_on_host(node.op_type, node.domain, node.input, found, near, dtype):
-            found.update(node.output)
-    return frozenset(found)
+        if leaves_on_host(node.op_type, node.domain, node.input, on_host, is_near, dtype):
+            on_host.update(node.output)
+    return frozenset(on_host)

@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxfuse import ops
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.metadata import entry, set_entry
 from onnxfuse.model.nested import bodies
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
@@ -76,13 +77,13 @@ class Undone:
             many = "all " * (self.nodes > 1)
             return f"{many}{plural(self.nodes, 'node')} of the original {agreeing(self.nodes, 'is', 'are')} back"
         rules = ", ".join(f"{rule} {n}" for rule, n in self.rewrites.items())
-        left, made = self.nodes - self.back, self.after - self.back
+        missing, added = self.nodes - self.back, self.after - self.back
         why = "; ".join((*([f"rewrites stay ({rules})"] if rules else []), *self.made))
         return (
             f"{self.back} of the original's {plural(self.nodes, 'node')} "
             f"{agreeing(self.back, 'is back as it was', 'are back as they were', of=self.nodes)}, "
-            f"{left} {agreeing(left, 'is', 'are')} not, and {made} {agreeing(made, 'is', 'are')} in their place: "
-            + (why or "constants were folded, equal nodes shared, or steps beside the rules rewrote them")
+            f"{missing} {agreeing(missing, 'is', 'are')} not, and {added} {agreeing(added, 'is', 'are')} in their "
+            f"place: {why or 'constants were folded, equal nodes shared, or built-in passes rewrote them'}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,9 +100,9 @@ class Undone:
 
 def of(model: ModelProto) -> Ledger | None:
     """Return the ledger of a model before it is optimized: its own if it has one, None if that was lost."""
-    known = read(model)
-    if known is not None:
-        return known
+    recorded = read(model)
+    if recorded is not None:
+        return recorded
     nodes = list(_nodes(model.graph))
     if any(n.domain == DOMAIN for n in nodes):
         return None
@@ -110,25 +111,23 @@ def of(model: ModelProto) -> Ledger | None:
 
 def write(model: ModelProto, ledger: Ledger) -> None:
     """Write the ledger into the metadata of `model`."""
-    remove(model)
     facts = {
         "operators": dict(ledger.operators),
         "nodes": "".join(ledger.nodes),
         "rewrites": dict(sorted(ledger.rewrites.items())),
         "made": list(ledger.made),
     }
-    model.metadata_props.add(key=METADATA, value=json.dumps(facts))
+    set_entry(model, METADATA, json.dumps(facts))
 
 
 def remove(model: ModelProto) -> None:
     """Remove the ledger from `model`."""
-    for known in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(known)
+    set_entry(model, METADATA, None)
 
 
 def read(model: ModelProto) -> Ledger | None:
     """Return the ledger in `model`, None if there is none. Raises ModelError for invalid metadata."""
-    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    text = entry(model, METADATA)
     if text is None:
         return None
     try:
@@ -179,11 +178,11 @@ def _counted(nodes: Iterable[NodeProto]) -> Counter[str]:
 
 def _hash(node: NodeProto) -> str:
     """Return a hash of a node's contents except its documentation; nested bodies have nodes of their own."""
-    said = NodeProto(op_type=node.op_type, domain=node.domain.removeprefix("ai.onnx"), name=node.name)
-    said.input.extend(node.input)
-    said.output.extend(node.output)
-    said.attribute.extend(sorted((a for a in node.attribute if not a.HasField("g")), key=lambda a: a.name))
-    for attribute in said.attribute:
+    content = NodeProto(op_type=node.op_type, domain=node.domain.removeprefix("ai.onnx"), name=node.name)
+    content.input.extend(node.input)
+    content.output.extend(node.output)
+    content.attribute.extend(sorted((a for a in node.attribute if not a.HasField("g")), key=lambda a: a.name))
+    for attribute in content.attribute:
         attribute.doc_string = ""
-    digest = hashlib.sha256(said.SerializeToString(deterministic=True)).digest()
+    digest = hashlib.sha256(content.SerializeToString(deterministic=True)).digest()
     return base64.b64encode(digest[:BYTES]).decode()

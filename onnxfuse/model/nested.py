@@ -55,13 +55,13 @@ def every_name(graph: GraphProto) -> set[str]:
 
 def captured(node: NodeProto) -> list[str]:
     """Return the outer values that the node's subgraphs capture, each once, in order."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for body in bodies(node):
         inner = {i.name for i in body.input} | {t.name for t in body.initializer}
         inner |= {t.values.name for t in body.sparse_initializer} | {o for n in body.node for o in n.output}
         read = [v for n in body.node for v in (*n.input, *captured(n))] + [o.name for o in body.output]
-        found.update(dict.fromkeys(v for v in read if v and v not in inner))
-    return list(found)
+        names.update(dict.fromkeys(v for v in read if v and v not in inner))
+    return list(names)
 
 
 def in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
@@ -78,12 +78,12 @@ def in_order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
         for j in need:
             readers[j].append(i)
     ready = [i for i, need in enumerate(needs) if not need]
-    found = []
+    order = []
     while ready:
         i = heapq.heappop(ready)
-        found.append(i)
+        order.append(i)
         for reader in readers[i]:
             needs[reader].discard(i)
             if not needs[reader]:
                 heapq.heappush(ready, reader)
-    return [nodes[i] for i in (*found, *sorted({*range(len(nodes))} - {*found}))]
+    return [nodes[i] for i in (*order, *sorted({*range(len(nodes))} - {*order}))]

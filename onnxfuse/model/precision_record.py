@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto
 
+from onnxfuse.model.metadata import entry, set_entry
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing, plural
@@ -87,10 +88,10 @@ class PrecisionRecord:
                 f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
                 f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
             )
-        kept = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
+        kept_text = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
-            f"{self.inputs}{kept}"
+            f"{self.inputs}{kept_text}"
         )
 
     @property
@@ -123,14 +124,12 @@ def tolerance_of(precision: str) -> float:
 
 def write(model: ModelProto, lowered: PrecisionRecord) -> None:
     """Write the record into the metadata of `model`."""
-    for known in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(known)
-    model.metadata_props.add(key=METADATA, value=json.dumps(asdict(lowered), sort_keys=True))
+    set_entry(model, METADATA, json.dumps(asdict(lowered), sort_keys=True))
 
 
 def read(model: ModelProto) -> PrecisionRecord | None:
     """Return the record in `model`, None if it was not converted. Raises ModelError for invalid metadata."""
-    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    text = entry(model, METADATA)
     if text is None:
         return None
     try:

@@ -2,6 +2,7 @@
 
 from onnx import NodeProto
 
+from onnxfuse.model.metadata import entry
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
 
@@ -13,16 +14,16 @@ def names(node: NodeProto, key: str) -> list[str] | None:
 
     Raises ModelError for anything but a list of names.
     """
-    text = next((p.value for p in node.metadata_props if p.key == f"{DOMAIN}.{key}"), None)
+    text = entry(node, f"{DOMAIN}.{key}")
     if text is None:
         return None
     try:
-        found = read_json(text)
+        value = read_json(text)
     except ValueError as error:
         raise _wrong(node, key, str(error)) from None
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise _wrong(node, key, "no list of names")
-    return found
+    return value
 
 
 def _wrong(node: NodeProto, key: str, fact: str) -> ModelError:

@@ -36,8 +36,8 @@ def is_random(node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None]
 @cache
 def is_function(op: str, domain: str, opset: int) -> bool:
     """Return whether ONNX defines an operator by a function of others, as SequenceMap by a Loop."""
-    found: Any = find(op, domain, opset)  # the function body is not in the stubs
-    return found is not None and bool(found.has_function or found.has_context_dependent_function)
+    schema: Any = find(op, domain, opset)  # the function body is not in the stubs
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 @cache
@@ -73,10 +73,10 @@ def input_index(op: str, domain: str, opset: int, name: str) -> int | None:
     >>> input_index("Unsqueeze", "", 12, "axes"), input_index("Unsqueeze", "", 13, "axes")
     (None, 1)
     """
-    found = find(op, domain, opset)
-    if found is None or name in found.attributes:
+    schema = find(op, domain, opset)
+    if schema is None or name in schema.attributes:
         return None
-    return [p.name for p in found.inputs].index(name)
+    return [p.name for p in schema.inputs].index(name)
 
 
 @cache
@@ -95,8 +95,8 @@ def is_deprecated(op: str, domain: str, opset: int) -> bool:
     >>> is_deprecated("GroupNormalization", "", 18), is_deprecated("GroupNormalization", "", 21)
     (True, False)
     """
-    found = find(op, domain, opset)
-    return found is not None and bool(found.deprecated)
+    schema = find(op, domain, opset)
+    return schema is not None and bool(schema.deprecated)
 
 
 @cache
@@ -108,13 +108,13 @@ def type_variables(
     >>> type_variables("Pow", "", 15, 2, 1)
     (('T', 'T1'), ('T',))
     """
-    found = find(op, domain, opset)
+    schema = find(op, domain, opset)
 
     def of(formals: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> tuple[str, ...]:
         names = [p.type_str if p.is_homogeneous else "" for p in formals]
         return tuple(names[min(i, len(names) - 1)] if names else "" for i in range(count))
 
-    return (of(found.inputs, inputs), of(found.outputs, outputs)) if found else (("",) * inputs, ("",) * outputs)
+    return (of(schema.inputs, inputs), of(schema.outputs, outputs)) if schema else (("",) * inputs, ("",) * outputs)
 
 
 def as_constant(value: AttributeValue) -> np.ndarray:

@@ -2,18 +2,17 @@
 
 from onnx import ModelProto
 
+from onnxfuse.model.metadata import entry, set_entry
+
 METADATA = "onnxfuse.use_tf32"
 """Key in `metadata_props`, named after ONNX Runtime's CUDA option; 0 in files made with `--strict-fp32`."""
 
 
 def is_strict_fp32(model: ModelProto) -> bool:
     """Return whether CUDA sessions of `model` use `use_tf32` 0 by default."""
-    return any(p.key == METADATA and p.value == "0" for p in model.metadata_props)
+    return entry(model, METADATA) == "0"
 
 
 def set_strict_fp32(model: ModelProto, *, strict: bool = True) -> None:
     """Set or clear the model's request for unrounded float32 products."""
-    for known in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(known)
-    if strict:
-        model.metadata_props.add(key=METADATA, value="0")
+    set_entry(model, METADATA, "0" if strict else None)

@@ -17,7 +17,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from onnxfuse import ops
 from onnxfuse.model import schema
-from onnxfuse.model.functions import Key, called, key_of
+from onnxfuse.model.functions import Key, called, key_of, short_domain
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
@@ -74,13 +74,13 @@ def validate(model: ModelProto) -> None:
     functions = _functions(model)
     for tensor in tensors(model):
         check_tensor(tensor)
-    opsets = {_domain(o.domain): o.version for o in model.opset_import}
+    opsets = {short_domain(o.domain): o.version for o in model.opset_import}
     _graph(model.graph, opsets, functions, "")
     for function in model.functions:
-        own = {_domain(o.domain): o.version for o in function.opset_import}
-        place = f"in function {function.domain}.{function.name}: "
-        _named_once(function.input, f"{place}input")
-        _nodes(function.node, own, functions, place, inside=True)
+        function_opsets = {short_domain(o.domain): o.version for o in function.opset_import}
+        prefix = f"in function {function.domain}.{function.name}: "
+        _named_once(function.input, f"{prefix}input")
+        _nodes(function.node, function_opsets, functions, prefix, inside=True)
 
 
 def _texts(message: Message) -> None:
@@ -126,31 +126,31 @@ def check_tensor(tensor: TensorProto) -> None:
 
     For external data only type and shape are checked.
     """
-    place = f"weight '{tensor.name}'" if tensor.name else "a tensor without a name"
+    label = f"weight '{tensor.name}'" if tensor.name else "a tensor without a name"
     if tensor.data_type not in _TYPES:
-        raise ModelError(f"{place} is of the element type {tensor.data_type}, which ONNX does not have", AGAIN)
+        raise ModelError(f"{label} is of the element type {tensor.data_type}, which ONNX does not have", AGAIN)
     if len(tensor.dims) > MOST_AXES:
-        raise ModelError(f"{place} has {len(tensor.dims)} axes, at most {MOST_AXES} are taken", FEWER_AXES)
+        raise ModelError(f"{label} has {len(tensor.dims)} axes, at most {MOST_AXES} are taken", FEWER_AXES)
     elements = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or elements > MOST_ELEMENTS:
-        raise ModelError(f"{place} has the shape {_shown(tensor.dims)}, which no tensor has", AGAIN)
+        raise ModelError(f"{label} has the shape {_shown(tensor.dims)}, which no tensor has", AGAIN)
     if tensor.data_location == TensorProto.EXTERNAL:
         return
-    wanted = math.ceil(elements * bits(tensor.data_type) / 8)
+    expected = math.ceil(elements * bits(tensor.data_type) / 8)
     if tensor.HasField("raw_data"):
-        found = len(tensor.raw_data)
-        if found == wanted and tensor.data_type != TensorProto.STRING:
+        actual = len(tensor.raw_data)
+        if actual == expected and tensor.data_type != TensorProto.STRING:
             return
         unit = "bytes"
     else:
         field = _FIELDS.get(tensor.data_type, "int32_data")
-        found, unit = len(getattr(tensor, field)), f"values in {field}"
+        actual, unit = len(getattr(tensor, field)), f"values in {field}"
         halves = tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
         packed = bits(tensor.data_type) if bits(tensor.data_type) < 8 else 8
-        wanted = elements * 2 if halves else math.ceil(elements * packed / 8)
-        if found == wanted:
+        expected = elements * 2 if halves else math.ceil(elements * packed / 8)
+        if actual == expected:
             return
-    raise ModelError(f"{place} holds {found} {unit}, its shape {_shown(tensor.dims)} wants {wanted}", AGAIN)
+    raise ModelError(f"{label} holds {actual} {unit}, its shape {_shown(tensor.dims)} wants {expected}", AGAIN)
 
 
 def bits(dtype: int) -> int:
@@ -168,38 +168,34 @@ def _shown(dims: Sequence[int]) -> str:
     return str(list(dims)) if len(dims) <= 16 else f"[{', '.join(map(str, dims[:16]))}, ...]"
 
 
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else name
-
-
 # ---- versions and functions
 
 
 def _versions(model: ModelProto) -> None:
     if not 1 <= model.ir_version <= 2**31 - 1:
         raise ModelError(f"its IR version is {model.ir_version}, which is none", AGAIN)
-    for holder, place in ((model, ""), *((f, f"function {f.domain}.{f.name}: ") for f in model.functions)):
+    for holder, prefix in ((model, ""), *((f, f"function {f.domain}.{f.name}: ") for f in model.functions)):
         for opset in holder.opset_import:
             if not 1 <= opset.version <= 2**31 - 1:
                 name = opset.domain or "ai.onnx"
-                raise ModelError(f"{place}version {opset.version} of the operator set {name} is none", AGAIN)
+                raise ModelError(f"{prefix}version {opset.version} of the operator set {name} is none", AGAIN)
 
 
 def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
     """Return the model's functions by key; raises ModelError if they are recursive, or inline to too many nodes."""
-    found: dict[Key, FunctionProto] = {}
+    by_key: dict[Key, FunctionProto] = {}
     for function in model.functions:
         key = key_of(function)
-        if key in found:
+        if key in by_key:
             raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
         if function.domain == DOMAIN and function.overload:  # kernels are registered by name, with one body each
             raise ModelError(f"the function {function.domain}.{function.name} has an overload", AGAIN)
-        found[key] = function
+        by_key[key] = function
     sizes = dict[Key, int]()
     depths = dict[Key, int]()
     nested = dict[Key, int]()
-    for key in found:
-        _opened(key, found, sizes, depths, nested)
+    for key in by_key:
+        _opened(key, by_key, sizes, depths, nested)
     bodies = _nesting(model.graph.node, nested)
     if bodies > MOST_BODIES:
         raise ModelError(
@@ -222,7 +218,7 @@ def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
             f"its functions open to {total:.3g} nodes, at most {min(copies, MOST_NODES)} are taken",
             "Functions that call functions multiply: export the model with fewer of them.",
         )
-    return found
+    return by_key
 
 
 def _opened(
@@ -241,8 +237,8 @@ def _opened(
             waiting.pop()
             continue
         calls = {called(n) for n in _every_node(functions[top].node)} & functions.keys()
-        missing = [c for c in calls if c not in sizes]
-        if not missing:
+        pending = [c for c in calls if c not in sizes]
+        if not pending:
             sizes[top] = _count(functions[top].node, sizes)
             depths[top] = 1 + max((depths[c] for c in calls), default=0)
             nested[top] = _nesting(functions[top].node, nested)
@@ -254,7 +250,7 @@ def _opened(
             )
         else:
             on_the_way.add(top)
-            waiting += missing
+            waiting += pending
 
 
 def _count(nodes: Sequence[NodeProto], sizes: dict[Key, int]) -> int:
@@ -294,42 +290,42 @@ _Functions = dict[Key, FunctionProto]
 
 
 def _graph(
-    graph: GraphProto, opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool = False
+    graph: GraphProto, opsets: dict[str, int], functions: _Functions, prefix: str, *, inside: bool = False
 ) -> None:
-    _named_once([i.name for i in graph.input], f"{place}input")
+    _named_once([i.name for i in graph.input], f"{prefix}input")
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.HasField("tensor_type"):
             element = value.type.tensor_type.elem_type
             if element not in _TYPES and element != TensorProto.UNDEFINED:
                 raise ModelError(
-                    f"{place}'{value.name}' is of the element type {element}, which ONNX does not have", AGAIN
+                    f"{prefix}'{value.name}' is of the element type {element}, which ONNX does not have", AGAIN
                 )
             axes = len(value.type.tensor_type.shape.dim)
             if axes > MOST_AXES:
-                raise ModelError(f"{place}'{value.name}' has {axes} axes, at most {MOST_AXES} are taken", FEWER_AXES)
+                raise ModelError(f"{prefix}'{value.name}' has {axes} axes, at most {MOST_AXES} are taken", FEWER_AXES)
             longest = max((len(d.dim_param) for d in value.type.tensor_type.shape.dim), default=0)
             if longest > LONGEST_NAME:
                 raise ModelError(
-                    f"{place}'{value.name}' names an extent by {plural(longest, 'letter')}, at "
+                    f"{prefix}'{value.name}' names an extent by {plural(longest, 'letter')}, at "
                     f"most {LONGEST_NAME} are taken",
                     "Export it with short names.",
                 )
-    _nodes(graph.node, opsets, functions, place, inside=inside)
+    _nodes(graph.node, opsets, functions, prefix, inside=inside)
 
 
-def _named_once(names: Sequence[str], what: str) -> None:
+def _named_once(names: Sequence[str], subject: str) -> None:
     if len(set(names)) < len(names):
         twice, _ = Counter(names).most_common(1)[0]
-        raise ModelError(f"{what} '{twice}' is there twice", AGAIN)
+        raise ModelError(f"{subject} '{twice}' is there twice", AGAIN)
 
 
 def _nodes(
-    nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, place: str, *, inside: bool
+    nodes: Sequence[NodeProto], opsets: dict[str, int], functions: _Functions, prefix: str, *, inside: bool
 ) -> None:
     """Check nodes; `inside` a function, an attribute may refer to the call's, else to its default."""
     for node in nodes:
-        where = f"{place}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
-        domain = _domain(node.domain)
+        where = f"{prefix}{node.op_type} '{node.name or next((o for o in node.output if o), '')}'"
+        domain = short_domain(node.domain)
         function = functions.get(called(node))
         if function is not None:
             _arity(node, (0, len(function.input)), (0, len(function.output)), where)
@@ -363,25 +359,25 @@ class _Signature:
 @cache
 def _form(op: str, domain: str, version: int) -> _Signature | None:
     """Return an operator's signature, None for one that ONNX does not define: its owner checks it."""
-    found = schema.find(op, domain, version)
-    if found is None:
+    op_schema = schema.find(op, domain, version)
+    if op_schema is None:
         return None
     return _Signature(
-        (found.min_input, found.max_input),
-        (found.min_output, found.max_output),
+        (op_schema.min_input, op_schema.max_input),
+        (op_schema.min_output, op_schema.max_output),
         {
             name: int(a.type.value)  # type: ignore[attr-defined]  # an enumeration of the binding, which its stubs do not know
-            for name, a in found.attributes.items()
+            for name, a in op_schema.attributes.items()
         },
-        tuple(name for name, a in found.attributes.items() if a.required),
+        tuple(name for name, a in op_schema.attributes.items() if a.required),
     )
 
 
 def _arity(node: NodeProto, inputs: tuple[int, int], outputs: tuple[int, int], where: str) -> None:
-    for what, given, (least, most) in (("input", node.input, inputs), ("output", node.output, outputs)):
-        if not least <= len(given) <= most:
-            wanted = f"{least}" if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"
-            raise ModelError(f"{where} has {plural(given, what)}, it takes {wanted}", AGAIN)
+    for kind, names, (low, high) in (("input", node.input, inputs), ("output", node.output, outputs)):
+        if not low <= len(names) <= high:
+            expected = f"{low}" if low == high else f"{low} to {high}" if high < 2**31 - 1 else f"{low} or more"
+            raise ModelError(f"{where} has {plural(names, kind)}, it takes {expected}", AGAIN)
 
 
 _KINDS = frozenset(AttributeProto.AttributeType.values()) - {AttributeProto.UNDEFINED}
@@ -407,15 +403,17 @@ def _attributes(node: NodeProto, form: _Signature | None, where: str, *, inside:
             )
         if kind in _HELD and not attribute.ref_attr_name and not attribute.HasField(_HELD[kind]):
             raise ModelError(f"{where}: attribute '{attribute.name}' is empty", AGAIN)
-        known = None if form is None else form.attributes.get(attribute.name)
-        if known is not None and known != kind:
-            given, wanted = (AttributeProto.AttributeType.Name(k) for k in (kind, known))
-            raise ModelError(f"{where}: attribute '{attribute.name}' is of the type {given}, it takes {wanted}", AGAIN)
+        declared = None if form is None else form.attributes.get(attribute.name)
+        if declared is not None and declared != kind:
+            actual, expected = (AttributeProto.AttributeType.Name(k) for k in (kind, declared))
+            raise ModelError(
+                f"{where}: attribute '{attribute.name}' is of the type {actual}, it takes {expected}", AGAIN
+            )
     if form is None:
         return
     names = {a.name for a in node.attribute}
-    missing = next((name for name in form.required if name not in names), None)
-    if missing is not None:
-        raise ModelError(f"{where} lacks its attribute '{missing}'", AGAIN)
+    lacking = next((name for name in form.required if name not in names), None)
+    if lacking is not None:
+        raise ModelError(f"{where} lacks its attribute '{lacking}'", AGAIN)
     if node.op_type == ops.Constant and len(names & form.attributes.keys()) != 1:
         raise ModelError(f"{where} holds {plural(names, 'value')}, it takes one", AGAIN)

@@ -2,8 +2,8 @@
 
 `convert` is the whole procedure. ONNX's schemas determine what can be converted (`plan`); the effect on each node is
 measured against the reference (`measure`); nodes whose values exceed the range stay float32, and as few as possible of
-those that lose precision (`suspects`, `choose`), tested on the whole model (`trial`); then weights are converted and
-Casts inserted at type boundaries (`write`).
+those that lose precision (`sensitive_nodes`, `choose`), tested on the whole model (`trial`); then weights are converted
+and Casts inserted at type boundaries (`write`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onnxfuse.files.io import without_weights
 from onnxfuse.graph.randomness import random_node
 from onnxfuse.model import precision_record
 from onnxfuse.model.precision_record import TYPES, HighPrecisionNode, PrecisionRecord
-from onnxfuse.precision import masks, plan, wishes
+from onnxfuse.precision import mask_constants, plan, user_pins
 from onnxfuse.precision.choose import PrecisionChoice, choose
 from onnxfuse.precision.measure import NodeStatistics, measure
 from onnxfuse.precision.plan import FLOAT, FloatNode
@@ -30,6 +30,7 @@ from onnxfuse.precision.trial import Trial
 from onnxfuse.precision.write import constants_as_tensors
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.progress import Steps, silent
 from onnxfuse.verification.cases.default_cases import default_cases
 from onnxfuse.verification.cases.planning import RealInputs
 from onnxfuse.verification.inputs.inputs import Case
@@ -38,7 +39,6 @@ from onnxfuse.verification.reference.reference import OutOfTime
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.tolerance.lower_precision import Judged, relative_rms
 
-Progress = Callable[[str], None]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 SECONDS = 300.0
@@ -81,9 +81,9 @@ class Lowering:
 
 def convert(
     model: ModelProto,
-    asked: Lowering,
-    progress: Progress = lambda _: None,
-    finished: Callable[[ModelProto], ModelProto] = lambda made: made,
+    request: Lowering,
+    progress: Steps = silent,
+    finished: Callable[[ModelProto], ModelProto] = lambda lowered: lowered,
 ) -> PrecisionRecord:
     """Convert a normalized model without fused ops, in place; return its precision record, which the model then
     carries.
@@ -92,47 +92,47 @@ def convert(
     ModelError, which names the output, if no selection does; UsageError if the model runs on none of the generated
     inputs.
     """
-    known = precision_record.read(model)
-    if known is not None:
-        return known
+    previous = precision_record.read(model)
+    if previous is not None:
+        return previous
     _check(model)
-    began = time.perf_counter()
+    start = time.perf_counter()
     constants_as_tensors(model, [s.proto for s in every(scopes_of(model))])
-    words = asked.keep_fp32
-    wanted = wishes.of(plan.float_nodes(scopes_of(model), plan.opsets_of(model)), words) if words else {}
-    low = TYPES["float16" if asked.precision == "mixed" else asked.precision]
-    tolerance = precision_record.tolerance_of(asked.precision) if asked.tolerance is None else asked.tolerance
+    words = request.keep_fp32
+    pinned = user_pins.of(plan.float_nodes(scopes_of(model), plan.opsets_of(model)), words) if words else {}
+    low = TYPES["float16" if request.precision == "mixed" else request.precision]
+    tolerance = precision_record.tolerance_of(request.precision) if request.tolerance is None else request.tolerance
     progress("inputs")
-    cases = default_cases(model, asked.inputs or None, [sessions.CPU], "--precision", half=True)
+    cases = default_cases(model, request.inputs or None, [sessions.CPU], "--precision", half=True)
     feeds = [case.make() for case in cases]
-    clamped, places, seen, truth = _measured(model, asked, low, feeds, progress)
-    until = max(began, time.perf_counter()) + asked.seconds
-    trial = Trial(model, low, tolerance, feeds, seen.outputs, until, progress)
-    named = {name: why for name, why in wanted.items() if places[name].types}
+    clamped, float_nodes, observed, reference = _measured(model, request, low, feeds, progress)
+    until = max(start, time.perf_counter()) + request.seconds
+    trial = Trial(model, low, tolerance, feeds, observed.outputs, until, progress)
+    named = {name: why for name, why in pinned.items() if float_nodes[name].types}
     for _ in range(ROUNDS):
-        choice = choose(trial, places, seen.met, named, mixed=asked.precision == "mixed")
-        _require(choice, places, tolerance, asked, cut=trial.cut)
-        whole = trial.whole(finished(trial.converted(choice.kept)[0]))
-        if whole.ok or trial.over:
+        choice = choose(trial, float_nodes, observed.observed, named, mixed=request.precision == "mixed")
+        _require(choice, float_nodes, tolerance, request, out_of_time=trial.cut)
+        complete = trial.whole(finished(trial.converted(choice.kept)[0]))
+        if complete.ok or trial.over:
             break
-        trial.stricter(whole)
-    made, doubled = trial.converted(choice.kept, TYPES[asked.io])
-    choice = replace(choice, tried=max(choice.tried, whole, key=lambda tried: tried.judged.severity))
-    _require(choice, places, tolerance, asked, cut=trial.cut)
+        trial.stricter(complete)
+    lowered, doubled = trial.converted(choice.kept, TYPES[request.io])
+    choice = replace(choice, tried=max(choice.tried, complete, key=lambda tried: tried.judged.severity))
+    _require(choice, float_nodes, tolerance, request, out_of_time=trial.cut)
     facts = PrecisionRecord(
-        precision=asked.precision,
+        precision=request.precision,
         tolerance=tolerance,
-        inputs=_told(cases[: len(seen.outputs)], seen.note),
-        truth=truth,
-        nodes=sum(bool(p.types) for p in places.values()),
+        inputs=_told(cases[: len(observed.outputs)], observed.note),
+        truth=reference,
+        nodes=sum(bool(p.types) for p in float_nodes.values()),
         kept=tuple(
             HighPrecisionNode(
-                called(places[n].node), places[n].node.op_type, precision_record.NAMES[t], choice.reasons[n]
+                called(float_nodes[n].node), float_nodes[n].node.op_type, precision_record.NAMES[t], choice.reasons[n]
             )
             for n, t in choice.kept.items()
         ),
         fixed=tuple(
-            HighPrecisionNode(called(p.node), p.node.op_type, "float32", p.why) for p in places.values() if p.why
+            HighPrecisionNode(called(p.node), p.node.op_type, "float32", p.why) for p in float_nodes.values() if p.why
         ),
         clamped=tuple(clamped),
         doubled=tuple(doubled),
@@ -140,7 +140,7 @@ def convert(
         out_of_time=trial.cut,
         plain_error=0.0 if choice.plain is choice.tried else _above(choice.plain.judged),
     )
-    model.CopyFrom(made)
+    model.CopyFrom(lowered)
     precision_record.write(model, facts)
     return facts
 
@@ -153,58 +153,65 @@ def _check(model: ModelProto) -> None:
             f"{random.op_type} '{called(random)}' draws random numbers: what lower precision does cannot be told",
             "Export the model for inference, or cut it before that node.",
         )
-    places = plan.float_nodes(scopes_of(model), plan.opsets_of(model))
-    if not any(p.types for p in places.values()):
+    float_nodes = plan.float_nodes(scopes_of(model), plan.opsets_of(model))
+    if not any(p.types for p in float_nodes.values()):
         raise UsageError("no node of the model can be converted: none computes with float32", "Leave out --precision.")
 
 
 def _measured(
-    model: ModelProto, asked: Lowering, low: int, feeds: Sequence[Arrays], progress: Progress
+    model: ModelProto, request: Lowering, low: int, feeds: Sequence[Arrays], progress: Steps
 ) -> tuple[list[str], dict[str, FloatNode], NodeStatistics, str]:
     """Return the mask constants clamped in `model`, its nodes, their statistics, and the type of the reference."""
-    types = [low] if asked.precision != "mixed" else [low, TensorProto.BFLOAT16]
-    truth = TensorProto.DOUBLE if parameters(model) <= FLOAT64_PARAMETERS else FLOAT
+    types = [low] if request.precision != "mixed" else [low, TensorProto.BFLOAT16]
+    reference_type = TensorProto.DOUBLE if parameters(model) <= FLOAT64_PARAMETERS else FLOAT
 
     def look(at: ModelProto, types: Sequence[int]) -> tuple[dict[str, FloatNode], NodeStatistics]:
         main = scopes_of(at)
-        places = plan.float_nodes(main, plan.opsets_of(at))
+        float_nodes = plan.float_nodes(main, plan.opsets_of(at))
         try:
-            return places, measure(at, places, types, feeds, asked.seconds, progress, truth)
+            return float_nodes, measure(at, float_nodes, types, feeds, request.seconds, progress, reference_type)
         except OutOfTime as error:
             raise UsageError(f"--precision: {error}", "Give smaller inputs with --inputs, or more --time.") from None
         except REFERENCE_GAPS as error:
             raise UsageError(f"--precision: the truth is {no_float64(error)}", "Leave out --precision.") from error
 
     hidden = without_weights(model, lambda weight: weight)
-    clamped = masks.clamp(scopes_of(hidden))
-    places, seen = look(hidden, types)
+    clamped = mask_constants.clamp(scopes_of(hidden))
+    float_nodes, observed = look(hidden, types)
     if clamped:
         progress("masks")
         as_it_is = look(model, [])[1]
-        pairs = zip(as_it_is.outputs, seen.outputs, strict=False)
+        pairs = zip(as_it_is.outputs, observed.outputs, strict=False)
         if not all(relative_rms(b[n], a[n])[0] <= NOTHING for a, b in pairs for n in a if np.asarray(a[n]).size):
             clamped = []
-            places, seen = look(model, types)
+            float_nodes, observed = look(model, types)
         else:
             model.CopyFrom(hidden)
-    return clamped, places, seen, "float64" if truth == TensorProto.DOUBLE else "float32"
+    return clamped, float_nodes, observed, "float64" if reference_type == TensorProto.DOUBLE else "float32"
 
 
 def _require(
-    choice: PrecisionChoice, places: Mapping[str, FloatNode], tolerance: float, asked: Lowering, *, cut: bool
+    choice: PrecisionChoice,
+    float_nodes: Mapping[str, FloatNode],
+    tolerance: float,
+    request: Lowering,
+    *,
+    out_of_time: bool,
 ) -> None:
     """Raise ModelError if the contract is not met, with the output and the node where accuracy is lost."""
     if choice.tried.ok:
         return
     first = next(iter(choice.kept), None)
-    worst = f"; the worst node is {places[first].node.op_type} '{called(places[first].node)}'" if first else ""
-    more = (
+    worst = (
+        f"; the worst node is {float_nodes[first].node.op_type} '{called(float_nodes[first].node)}'" if first else ""
+    )
+    advice = (
         f"Allow more than {tolerance:.2g} with --tolerance, try another precision, or give real inputs with --inputs."
     )
     raise ModelError(
-        f"--precision {asked.precision}: output '{choice.tried.output}' does not hold the contract: "
+        f"--precision {request.precision}: output '{choice.tried.output}' does not hold the contract: "
         f"{choice.tried.judged.fault}, with {plural(choice.kept, 'node')} kept in float32{worst}",
-        "The time was up before a choice that holds it was found: give more with --time." if cut else more,
+        "The time was up before a choice that holds it was found: give more with --time." if out_of_time else advice,
     )
 
 
@@ -219,8 +226,8 @@ def _above(judged: Judged) -> float:
 def _told(cases: Sequence[Case], note: str) -> str:
     """Describe what was run, in words."""
     names = ", ".join(dict.fromkeys(c.name for c in cases))
-    made = "made-up" if cases and cases[0].generated else "given"
-    return f"{plural(cases, 'case')} of {made} inputs ({names})" + f", {note}" * bool(note)
+    origin = "made-up" if cases and cases[0].generated else "given"
+    return f"{plural(cases, 'case')} of {origin} inputs ({names})" + f", {note}" * bool(note)
 
 
 __all__ = ["Lowering", "convert"]

@@ -12,10 +12,9 @@ from heapq import heappop, heappush
 
 from onnx import TensorProto
 
-from onnxfuse.precision import suspects
-from onnxfuse.precision.measure import Met
+from onnxfuse.precision.measure import ObservedNode
 from onnxfuse.precision.plan import FLOAT, FloatNode
-from onnxfuse.precision.suspects import NodeGroup
+from onnxfuse.precision.sensitive_nodes import NodeGroup, beyond_range, never_observed, sensitive, singletons, types_of
 from onnxfuse.precision.trial import Kinds, Trial, Tried, fewest
 
 REACH = 4.0
@@ -35,64 +34,72 @@ class PrecisionChoice:
 
 
 def choose(
-    trial: Trial, places: Mapping[str, FloatNode], met: Mapping[str, Met], named: Mapping[str, str], *, mixed: bool
+    trial: Trial,
+    float_nodes: Mapping[str, FloatNode],
+    statistics: Mapping[str, ObservedNode],
+    named: Mapping[str, str],
+    *,
+    mixed: bool,
 ) -> PrecisionChoice:
     """Return the selection with which every output meets the contract, or the one that came nearest.
 
     `named` are the nodes that the user pins to float32, with the patterns that name them.
     """
     low = trial.low
-    beyond, unknown = suspects.beyond_range(places, met, low), suspects.never_met(places, met)
-    asked = [NodeGroup(0.0, dict(named))] if named else []
+    beyond, unknown = (
+        beyond_range(float_nodes, statistics, low),
+        never_observed(float_nodes, statistics),
+    )
+    pinned = [NodeGroup(0.0, dict(named))] if named else []
     wide = TensorProto.BFLOAT16 if mixed else FLOAT
-    stay = [suspects.types_of(g, places, FLOAT) for g in (*asked, *unknown)]
-    every = [*stay, *(suspects.types_of(g, places, wide) for g in beyond)]
-    tried = trial.run(_merged(every))
-    if not tried.ok and mixed and beyond:
-        every = [*stay, *(suspects.types_of(g, places, FLOAT) for g in beyond)]
-        tried = trial.run(_merged(every))
-    reasons = _reasons([*asked, *beyond, *unknown])
-    plain = tried
-    if not tried.ok:
-        found = _enough(trial, places, every, suspects.sensitive(places, met, low))
-        every += _needed(trial, every, [suspects.types_of(g, places, FLOAT) for g in found])
-        reasons = {**_reasons(found), **reasons}
-        tried = plain = trial.run(_merged(every))
-    if not tried.ok and not trial.over:
-        rest = [g for g in suspects.singletons(places, met, low) if not g.reasons.keys() & _merged(every).keys()]
-        found = _without_room(trial, places, every, rest)
-        every += [suspects.types_of(g, places, FLOAT) for g in found]
-        reasons = {**_reasons(found), **reasons}
-        tried = trial.run(_merged(every))
-    kept = _merged(every)
-    return PrecisionChoice(kept, {n: reasons[n] for n in places if n in kept}, tried, plain)
+    stay = [types_of(g, float_nodes, FLOAT) for g in (*pinned, *unknown)]
+    every = [*stay, *(types_of(g, float_nodes, wide) for g in beyond)]
+    trial_result = trial.run(_merged(every))
+    if not trial_result.ok and mixed and beyond:
+        every = [*stay, *(types_of(g, float_nodes, FLOAT) for g in beyond)]
+        trial_result = trial.run(_merged(every))
+    reasons = _reasons([*pinned, *beyond, *unknown])
+    plain = trial_result
+    if not trial_result.ok:
+        needed = _enough(trial, float_nodes, every, sensitive(float_nodes, statistics, low))
+        every += _needed(trial, every, [types_of(g, float_nodes, FLOAT) for g in needed])
+        reasons = {**_reasons(needed), **reasons}
+        trial_result = plain = trial.run(_merged(every))
+    if not trial_result.ok and not trial.over:
+        rest = [g for g in singletons(float_nodes, statistics, low) if not g.reasons.keys() & _merged(every).keys()]
+        needed = _without_room(trial, float_nodes, every, rest)
+        every += [types_of(g, float_nodes, FLOAT) for g in needed]
+        reasons = {**_reasons(needed), **reasons}
+        trial_result = trial.run(_merged(every))
+    pinned_types = _merged(every)
+    return PrecisionChoice(pinned_types, {n: reasons[n] for n in float_nodes if n in pinned_types}, trial_result, plain)
 
 
 def _enough(
-    trial: Trial, places: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
+    trial: Trial, float_nodes: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
     """Return the fewest groups with which the contract is met; all of them if it never is."""
 
     def holds(chosen: Sequence[NodeGroup]) -> bool:
-        return trial.run(_merged([*every, *(suspects.types_of(g, places, FLOAT) for g in chosen)])).ok
+        return trial.run(_merged([*every, *(types_of(g, float_nodes, FLOAT) for g in chosen)])).ok
 
     count = 1
     while count < len(groups) and not trial.over and not holds(groups[:count]):
         count *= 2
-    found = list(groups[:count])
-    return fewest(found, holds, lambda: trial.over) if count < len(groups) or holds(found) else found
+    selected = list(groups[:count])
+    return fewest(selected, holds, lambda: trial.over) if count < len(groups) or holds(selected) else selected
 
 
-def _needed(trial: Trial, every: list[Kinds], found: list[Kinds]) -> list[Kinds]:
+def _needed(trial: Trial, every: list[Kinds], candidates: list[Kinds]) -> list[Kinds]:
     """Return the necessary nodes of the groups, one by one: a group extends back as far as it may have to."""
-    alone: list[Kinds] = [{name: type_} for kinds in found for name, type_ in kinds.items()]
+    alone: list[Kinds] = [{name: type_} for kinds in candidates for name, type_ in kinds.items()]
     if not trial.run(_merged([*every, *alone])).ok:
         return alone
     return fewest(alone, lambda chosen: trial.run(_merged([*every, *chosen])).ok, lambda: trial.over)
 
 
 def _without_room(
-    trial: Trial, places: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
+    trial: Trial, float_nodes: Mapping[str, FloatNode], every: list[Kinds], groups: Sequence[NodeGroup]
 ) -> list[NodeGroup]:
     """Return groups of one node each, in file order, that stay float32 if no single node stands out.
 
@@ -106,11 +113,11 @@ def _without_room(
     waiting = [(0.0, 0, len(groups))]
     while waiting and fruitless and waiting[0][0] <= REACH * (1 - used) and not trial.over:
         _, start, end = heappop(waiting)
-        left = {n: group for n, group in stay.items() if not start <= n < end}
-        tried = trial.run(_merged([*every, *(suspects.types_of(g, places, FLOAT) for g in left.values())]))
-        uses = tried.judged.severity**2
-        if tried.ok:
-            stay, used, fruitless = left, uses, patience
+        fewer = {n: group for n, group in stay.items() if not start <= n < end}
+        trial_result = trial.run(_merged([*every, *(types_of(g, float_nodes, FLOAT) for g in fewer.values())]))
+        uses = trial_result.judged.severity**2
+        if trial_result.ok:
+            stay, used, fruitless = fewer, uses, patience
             continue
         fruitless -= 1
         middle = (start + end) // 2

@@ -19,7 +19,7 @@ import onnx
 from onnx import NodeProto, TensorProto
 from threadpoolctl import ThreadpoolController
 
-from onnxfuse.precision import numbers
+from onnxfuse.precision import rounding
 from onnxfuse.precision.plan import FloatNode
 from onnxfuse.precision.scopes import key
 from onnxfuse.support.plurals import plural
@@ -43,7 +43,7 @@ FIRST_SHARE = 4.0
 
 
 @dataclass
-class Met:
+class ObservedNode:
     """Statistics of one node over all cases."""
 
     largest: float = 0.0
@@ -63,7 +63,7 @@ class Met:
 class NodeStatistics:
     """Statistics of a model."""
 
-    met: dict[str, Met]
+    observed: dict[str, ObservedNode]
     """By the first output of a node."""
     outputs: list[dict[str, Array]]
     """The reference outputs of each case that was run."""
@@ -74,58 +74,63 @@ class NodeStatistics:
 class Meter(OrtReference):
     """The witness that measures."""
 
-    def __init__(self, places: Mapping[str, FloatNode], types: Sequence[int]) -> None:
+    def __init__(self, float_nodes: Mapping[str, FloatNode], types: Sequence[int]) -> None:
         super().__init__()
-        self.places, self.types = places, types
-        self.met: dict[str, Met] = {}
+        self.places, self.types = float_nodes, types
+        self.observed: dict[str, ObservedNode] = {}
         self._weights: dict[tuple[int, int], tuple[Any, Array, bool]] = {}
         """Weights in the lower type by the identity of the original array, and whether they are unchanged by
         rounding."""
 
-    def believed(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
+    def trusted(self, node: Any, attributes: Mapping[str, Any] | None, inputs: Sequence[Any], ours: Any) -> Any:
         """Record the outputs and return them unchanged."""
-        outputs = super().believed(node, attributes, inputs, ours)
+        outputs = super().trusted(node, attributes, inputs, ours)
         proto: NodeProto = node.onnx_node
-        place = self.places.get(key(proto))
-        if place is not None and place.node.op_type == proto.op_type:
-            self._look(node, attributes, place, inputs, outputs)
+        float_node = self.places.get(key(proto))
+        if float_node is not None and float_node.node.op_type == proto.op_type:
+            self._look(node, attributes, float_node, inputs, outputs)
         return outputs
 
     def _look(
-        self, node: Any, attributes: Mapping[str, Any] | None, place: FloatNode, inputs: Sequence[Any], outputs: Any
+        self,
+        node: Any,
+        attributes: Mapping[str, Any] | None,
+        float_node: FloatNode,
+        inputs: Sequence[Any],
+        outputs: Any,
     ) -> None:
-        met = self.met.setdefault(key(place.node), Met())
+        statistics = self.observed.setdefault(key(float_node.node), ObservedNode())
         for x in outputs:
             if isinstance(x, np.ndarray | np.generic) and np.asarray(x).dtype.kind == "f" and np.size(x):
-                met.largest = max(met.largest, largest(np.asarray(x)))
-                met.infinite |= not bool(np.isfinite(x).all())
-        if node.need_context() or any(a.HasField("g") for a in place.node.attribute):
+                statistics.largest = max(statistics.largest, largest(np.asarray(x)))
+                statistics.infinite |= not bool(np.isfinite(x).all())
+        if node.need_context() or any(a.HasField("g") for a in float_node.node.attribute):
             return
-        how = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
+        options = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
         for type_ in self.types:
             reads = [n for n, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype in WIDE]
             low, exact = {}, set()
             for n in reads:
-                low[n], same = self._low(inputs[n], type_, constant=self._is_constant(place, n))
+                low[n], same = self._low(inputs[n], type_, constant=self._is_constant(float_node, n))
                 exact |= {n} if same else set()
-            inexact = met.inexact.setdefault(type_, {})
+            inexact = statistics.inexact.setdefault(type_, {})
             for n in set(reads) - exact:
                 inexact[n] = max(inexact.get(n, 0.0), relative_rms(low[n], inputs[n])[0])
             if len(exact) == len(reads):
-                met.error.setdefault(type_, 0.0)
+                statistics.error.setdefault(type_, 0.0)
                 continue
-            error = _error(node, how, inputs, low, outputs)
-            met.error[type_] = max(met.error.get(type_, 0.0), error)
-            if error > SENSITIVE * numbers.facts(type_).eps / 2 and len(reads) > 1:
-                blamed = met.blamed.setdefault(type_, {})
+            error = _error(node, options, inputs, low, outputs)
+            statistics.error[type_] = max(statistics.error.get(type_, 0.0), error)
+            if error > SENSITIVE * rounding.facts(type_).eps / 2 and len(reads) > 1:
+                blamed = statistics.blamed.setdefault(type_, {})
                 for n in set(reads) - exact:
                     blamed[n] = max(
-                        blamed.get(n, 0.0), _error(node, how, inputs, {n: low[n].astype(inputs[n].dtype)}, outputs)
+                        blamed.get(n, 0.0), _error(node, options, inputs, {n: low[n].astype(inputs[n].dtype)}, outputs)
                     )
 
-    def _is_constant(self, place: FloatNode, position: int) -> bool:
-        names = place.node.input
-        return position < len(names) and place.scope.constant(names[position]) is not None
+    def _is_constant(self, float_node: FloatNode, position: int) -> bool:
+        names = float_node.node.input
+        return position < len(names) and float_node.scope.constant(names[position]) is not None
 
     def _low(self, x: Array, type_: int, *, constant: bool) -> tuple[Array, bool]:
         """Return the array rounded to the lower type, and whether rounding changed nothing.
@@ -133,26 +138,28 @@ class Meter(OrtReference):
         In float32, as kernels compute with them: its own rounding is less than a thousandth of the type's.
         """
         if not constant:
-            low = numbers.rounded(x, type_)
+            low = rounding.rounded(x, type_)
             return low, bool(np.array_equal(low, x, equal_nan=True))
         if (id(x), type_) not in self._weights:  # Retain the array: its id may be reused after it is freed.
-            low = numbers.constant(x, type_)
+            low = rounding.constant(x, type_)
             self._weights[id(x), type_] = (x, low, bool(np.array_equal(low.astype(x.dtype), x, equal_nan=True)))
         _, low, same = self._weights[id(x), type_]
         return low.astype(np.float32), same
 
 
-def _error(node: Any, how: Mapping[str, Any], inputs: Sequence[Any], low: Mapping[int, Array], truth: Any) -> float:
+def _error(
+    node: Any, options: Mapping[str, Any], inputs: Sequence[Any], low: Mapping[int, Array], reference: Any
+) -> float:
     with np.errstate(all="ignore"):
-        got = node.run(*(low.get(n, x) for n, x in enumerate(inputs)), **how)
-    return max((difference(a, b) for a, b in zip(got, truth, strict=True)), default=0.0)
+        actual = node.run(*(low.get(n, x) for n, x in enumerate(inputs)), **options)
+    return max((difference(a, b) for a, b in zip(actual, reference, strict=True)), default=0.0)
 
 
-def difference(got: Any, truth: Any) -> float:
+def difference(actual: Any, reference: Any) -> float:
     """Return the error against the reference: relative RMS of floats, else the share of elements that differ."""
-    if not isinstance(got, np.ndarray | np.generic) or not isinstance(truth, np.ndarray | np.generic):
+    if not isinstance(actual, np.ndarray | np.generic) or not isinstance(reference, np.ndarray | np.generic):
         return 0.0
-    a, b = np.asarray(got), np.asarray(truth)
+    a, b = np.asarray(actual), np.asarray(reference)
     if a.shape != b.shape:
         return math.inf
     if not b.size:
@@ -173,25 +180,26 @@ def largest(x: Array) -> float:
 
 def measure(
     model: onnx.ModelProto,
-    places: Mapping[str, FloatNode],
+    float_nodes: Mapping[str, FloatNode],
     types: Sequence[int],
     feeds: Sequence[Mapping[str, Array]],
     seconds: float,
     progress: Callable[[str], None],
-    truth: int = TensorProto.DOUBLE,
+    reference_type: int = TensorProto.DOUBLE,
 ) -> NodeStatistics:
-    """Measure the nodes of `model` on `feeds`, on the first one at least; `truth` is the type of the reference.
+    """Measure the nodes of `model` on `feeds`, on the first one at least; `reference_type` is the type of the
+    reference.
 
     Raises the error of onnx's reference for a missing operator, OutOfTime if even the first case takes too long.
     """
-    meter, pools = Meter(places, types), ThreadpoolController()
-    evaluator: Float64 = float64_evaluator(model, witness=meter, to=truth, stand_in=True)
+    meter, pools = Meter(float_nodes, types), ThreadpoolController()
+    evaluator: Float64 = float64_evaluator(model, cross_check=meter, to=reference_type, stand_in=True)
     names = [o.name for o in model.graph.output]
     optional = [o.name for o in model.graph.output if o.type.HasField("optional_type")]
-    dtype = np.float64 if truth == TensorProto.DOUBLE else np.float32
-    began, note = time.perf_counter(), ""
+    dtype = np.float64 if reference_type == TensorProto.DOUBLE else np.float32
+    start, note = time.perf_counter(), ""
     outputs: list[dict[str, Array]] = []
-    type(evaluator).until = began + FIRST_SHARE * seconds
+    type(evaluator).until = start + FIRST_SHARE * seconds
     for n, feed in enumerate(feeds):
         progress(f"measure {n + 1} of {len(feeds)}")
         shapes = {name: x.shape for name, x in feed.items()}
@@ -205,5 +213,5 @@ def measure(
             note = f"{len(outputs)} of {plural(feeds, 'case')} in {seconds:g} s"
             break
         outputs.append(tensors_of(dict(zip(names, values, strict=True)), optional))
-        type(evaluator).until = began + seconds
-    return NodeStatistics(meter.met, outputs, note)
+        type(evaluator).until = start + seconds
+    return NodeStatistics(meter.observed, outputs, note)

@@ -59,12 +59,12 @@ class FloatNode:
 def float_nodes(main: Scope, opsets: dict[str, int]) -> dict[str, FloatNode]:
     """Return every node with float32 values by its first output, in file order."""
     deciding = _deciding(main)
-    found: dict[str, FloatNode] = {}
+    nodes_by_name: dict[str, FloatNode] = {}
     for scope in every(main):
         for node in scope.proto.node:
             if _has_floats(scope, node):
-                found[key(node)] = _place(scope, node, opsets, deciding=id(node) in deciding)
-    return found
+                nodes_by_name[key(node)] = _place(scope, node, opsets, deciding=id(node) in deciding)
+    return nodes_by_name
 
 
 def _has_floats(scope: Scope, node: NodeProto) -> bool:
@@ -86,13 +86,13 @@ def _place(scope: Scope, node: NodeProto, opsets: dict[str, int], *, deciding: b
             n for n, v in enumerate(node.input)
             if v and scope.type(v).dtype == FLOAT and n not in stay and not is_typeless(node, n)
         ]  # fmt: skip
-        gives = [n for n, v in enumerate(node.output) if v and scope.type(v).dtype == FLOAT]
+        float_outputs = [n for n, v in enumerate(node.output) if v and scope.type(v).dtype == FLOAT]
         for low in LOW:
             slots = (
                 tuple(n for n in reads if TEXT[low] in inputs[n]),
-                tuple(n for n in gives if TEXT[low] in outputs[n]),
+                tuple(n for n in float_outputs if TEXT[low] in outputs[n]),
             )
-            if slots[1] or (slots[0] and not gives):
+            if slots[1] or (slots[0] and not float_outputs):
                 types[low] = slots
         why = "" if types else "has no form for lower precision"
     return FloatNode(scope, node, types, why)
@@ -129,37 +129,37 @@ def _deciding(main: Scope) -> set[int]:
 
     They retain full precision.
     """
-    found: set[int] = set()
+    indices: set[int] = set()
     for scope in every(main):
         waiting: list[tuple[Scope, str]] = []
         for node in scope.proto.node:
             entry = ops.operator(node.op_type, node.domain)
-            asked = entry.positions(*NUMBERS_OF_THINGS) if entry is not None else ()
-            waiting += [(scope, node.input[n]) for n in asked if n < len(node.input) and node.input[n]]
+            count_positions = entry.positions(*NUMBERS_OF_THINGS) if entry is not None else ()
+            waiting += [(scope, node.input[n]) for n in count_positions if n < len(node.input) and node.input[n]]
         while waiting:
             where, name = waiting.pop()
-            made = where.producer(name)
-            if made is None or id(made[1]) in found or not _is_small(where, name):
+            producer = where.producer(name)
+            if producer is None or id(producer[1]) in indices or not _is_small(where, name):
                 continue
-            found.add(id(made[1]))
-            if made[1].op_type not in SHAPE_READERS:
-                waiting += [(made[0], v) for v in made[1].input if v]
-    return found
+            indices.add(id(producer[1]))
+            if producer[1].op_type not in SHAPE_READERS:
+                waiting += [(producer[0], v) for v in producer[1].input if v]
+    return indices
 
 
 def _is_small(scope: Scope, name: str) -> bool:
     shape = scope.type(name).shape
-    known = [d for d in shape or () if isinstance(d, int)]
-    return shape is not None and len(known) == len(shape) and math.prod(known) <= ON_HOST
+    fixed = [d for d in shape or () if isinstance(d, int)]
+    return shape is not None and len(fixed) == len(shape) and math.prod(fixed) <= ON_HOST
 
 
-def converted(every_place: Mapping[str, FloatNode], kept: Mapping[str, int], low: int) -> dict[str, int]:
-    """Return the type in which each node computes: as given by `kept`, else `low` where possible."""
+def converted(every_place: Mapping[str, FloatNode], pinned: Mapping[str, int], low: int) -> dict[str, int]:
+    """Return the type in which each node computes: as given by `pinned`, else `low` where possible."""
     return {
-        name: kept.get(name, low if low in place.types else FLOAT)
-        if kept.get(name, low) in place.types
+        name: pinned.get(name, low if low in float_node.types else FLOAT)
+        if pinned.get(name, low) in float_node.types
         else FLOAT
-        for name, place in every_place.items()
+        for name, float_node in every_place.items()
     }  # fmt: skip
 
 
@@ -168,6 +168,6 @@ def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
     return {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
 
 
-def float_values(place: FloatNode) -> Iterable[str]:
+def float_values(float_node: FloatNode) -> Iterable[str]:
     """Yield the float32 outputs of a node."""
-    return (v for v in place.node.output if v and place.scope.type(v).dtype == FLOAT)
+    return (v for v in float_node.node.output if v and float_node.scope.type(v).dtype == FLOAT)

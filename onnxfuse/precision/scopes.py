@@ -40,24 +40,24 @@ class Scope:
 
     def type(self, name: str) -> ValueType:
         """Return the known type of the value called `name` here."""
-        home = self.home(name)
-        return UNKNOWN if home is None else home.types.get(name, UNKNOWN)
+        owner = self.home(name)
+        return UNKNOWN if owner is None else owner.types.get(name, UNKNOWN)
 
     def constant(self, name: str) -> TensorProto | None:
         """Return the tensor behind a constant; None if it is not constant."""
-        home = self.home(name)
-        return None if home is None else home.constants.get(name)
+        owner = self.home(name)
+        return None if owner is None else owner.constants.get(name)
 
     def producer(self, name: str) -> tuple[Scope, NodeProto] | None:
         """Return the node that computes a value, and its graph."""
-        home = self.home(name)
-        node = None if home is None else home.producers.get(name)
-        return None if home is None or node is None else (home, node)
+        owner = self.home(name)
+        node = None if owner is None else owner.producers.get(name)
+        return None if owner is None or node is None else (owner, node)
 
     def uses(self, name: str) -> list[tuple[Scope, NodeProto]]:
         """Return the readers of a value, in file order."""
-        home = self.home(name)
-        return [] if home is None else home.readers.get(name, [])
+        owner = self.home(name)
+        return [] if owner is None else owner.readers.get(name, [])
 
 
 def scopes_of(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -> Scope:
@@ -69,9 +69,9 @@ def scopes_of(model: onnx.ModelProto, inferred: onnx.ModelProto | None = None) -
     for scope in every(main):
         for node in scope.proto.node:
             for name in dict.fromkeys(n for n in node.input if n):
-                home = scope.home(name)
-                if home is not None:
-                    home.readers.setdefault(name, []).append((scope, node))
+                owner = scope.home(name)
+                if owner is not None:
+                    owner.readers.setdefault(name, []).append((scope, node))
     return main
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from onnxfuse.files.io import without_weights
-from onnxfuse.precision import numbers
+from onnxfuse.precision import rounding
 from onnxfuse.precision.plan import FLOAT, converted, float_nodes, opsets_of
 from onnxfuse.precision.scopes import scopes_of
 from onnxfuse.precision.write import PrecisionWriter
@@ -92,45 +92,45 @@ class Trial:
         self.cut = self.cut or time.perf_counter() > self.until
         return self.cut
 
-    def converted(self, kept: Kinds, io_type: int = FLOAT) -> tuple[ModelProto, list[str]]:
+    def converted(self, pinned: Kinds, io_type: int = FLOAT) -> tuple[ModelProto, list[str]]:
         """Return the model converted except for these nodes, and the weights that it then holds in two types."""
-        made = without_weights(self.model, lambda weight: weight)
-        main = scopes_of(made, self.inferred)
-        every = float_nodes(main, opsets_of(made))
-        writer = PrecisionWriter(made, main, every, converted(every, kept, self.low))
+        converted_model = without_weights(self.model, lambda weight: weight)
+        main = scopes_of(converted_model, self.inferred)
+        every = float_nodes(main, opsets_of(converted_model))
+        writer = PrecisionWriter(converted_model, main, every, converted(every, pinned, self.low))
         writer.run(io_type)
-        return made, writer.doubled
+        return converted_model, writer.doubled
 
-    def run(self, kept: Kinds) -> Tried:
+    def run(self, pinned: Kinds) -> Tried:
         """Return the worst output over all cases with these nodes in float32."""
-        key = frozenset(kept.items())
+        key = frozenset(pinned.items())
         if key in self.known:
             return self.known[key]
         self.count += 1
-        self.progress(f"try {self.count}: {plural(kept, 'node')} kept")
-        self.known[key] = self._worst(as_half(self.converted(kept)[0]), self.share * self.tolerance)
+        self.progress(f"try {self.count}: {plural(pinned, 'node')} kept")
+        self.known[key] = self._worst(as_half(self.converted(pinned)[0]), self.share * self.tolerance)
         return self.known[key]
 
-    def whole(self, made: ModelProto) -> Tried:
+    def whole(self, converted_model: ModelProto) -> Tried:
         """Return the worst output of the finished model, as ONNX Runtime runs it on the CPU."""
         self.progress("the whole")
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-            run, _ = lower_run(made, [sessions.CPU], folder)
+            run, _ = lower_run(converted_model, [sessions.CPU], folder)
             return self._worst(run, self.tolerance)
 
-    def stricter(self, tried: Tried) -> None:
+    def stricter(self, result: Tried) -> None:
         """Tighten the tolerance of later selections by the factor by which this one exceeded it."""
-        self.share *= LESS / tried.judged.severity if math.isfinite(tried.judged.severity) else LESS / BROKEN
+        self.share *= LESS / result.judged.severity if math.isfinite(result.judged.severity) else LESS / BROKEN
         self.known.clear()
 
     def _worst(self, run: Callable[[dict[str, Array]], Arrays], tolerance: float) -> Tried:
-        tiny = numbers.facts(self.low).tiny
+        tiny = rounding.facts(self.low).tiny
         worst: Tried | None = None
-        for feed, truth, own in zip(self.feeds, self.truth, self.own, strict=False):
+        for feed, reference, original_outputs in zip(self.feeds, self.truth, self.own, strict=False):
             with np.errstate(all="ignore"):
-                given = run(dict(feed))
-            for name, true in truth.items():
-                got_one, own_one = given.get(name, MISSING), own.get(name, MISSING)
+                outputs = run(dict(feed))
+            for name, true in reference.items():
+                got_one, own_one = outputs.get(name, MISSING), original_outputs.get(name, MISSING)
                 judged = judge(got_one, own_one, true, tolerance, tiny=tiny, scores=name in self.scores)
                 if worst is None or judged.severity > worst.judged.severity:
                     worst = Tried(name, judged)
@@ -144,13 +144,13 @@ def fewest(every: list[T], holds: Callable[[Sequence[T]], bool], over: Callable[
 
     After the deadline, the current subset.
     """
-    kept, size = every, -(-len(every) // 2)
+    needed, size = every, -(-len(every) // 2)
     while size:
-        start = len(kept) - size
-        while start > -size and kept and not over():
-            without = kept[: max(start, 0)] + kept[start + size :]
+        start = len(needed) - size
+        while start > -size and needed and not over():
+            without = needed[: max(start, 0)] + needed[start + size :]
             if holds(without):
-                kept = without
+                needed = without
             start -= size
         size = size // 2 if size > 1 else 0
-    return kept
+    return needed

@@ -15,7 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from onnxfuse import ops
 from onnxfuse.model.nested import every_name
 from onnxfuse.model.precision_record import NAMES
-from onnxfuse.precision import numbers
+from onnxfuse.precision import rounding
 from onnxfuse.precision.plan import FLOAT, FloatNode, is_typeless
 from onnxfuse.precision.scopes import Scope, every, key
 
@@ -37,9 +37,9 @@ class PrecisionWriter:
     """Writes one model once; `main` is its graph, `chosen` the type of each node by its first output."""
 
     def __init__(
-        self, model: ModelProto, main: Scope, places: Mapping[str, FloatNode], chosen: Mapping[str, int]
+        self, model: ModelProto, main: Scope, float_nodes: Mapping[str, FloatNode], chosen: Mapping[str, int]
     ) -> None:
-        self.model, self.main, self.places, self.chosen = model, main, places, chosen
+        self.model, self.main, self.places, self.chosen = model, main, float_nodes, chosen
         self.taken = every_name(model.graph)
         self.values: dict[tuple[int, str], _Value] = {}
         self.doubled: list[str] = []
@@ -83,14 +83,14 @@ class PrecisionWriter:
             if not name or scope.type(name).dtype != FLOAT:
                 continue
             value = self._value(scope, name)
-            wanted = type_ if n in slots[0] else FLOAT
+            needed_type = type_ if n in slots[0] else FLOAT
             if is_typeless(node, n):
-                wanted = value.home
-            node.input[n] = self._form(scope, name, wanted)
+                needed_type = value.home
+            node.input[n] = self._form(scope, name, needed_type)
         for n, name in enumerate(node.output):
-            known = self.values.get((id(scope), name))
-            if known is not None and name not in scope.constants:
-                node.output[n] = known.forms[known.home]
+            registered = self.values.get((id(scope), name))
+            if registered is not None and name not in scope.constants:
+                node.output[n] = registered.forms[registered.home]
         if type_ != FLOAT:
             _retype(node, type_)
 
@@ -121,44 +121,44 @@ class PrecisionWriter:
         value = self.values.get((id(scope), node.output[0]))
         if value is None:
             return [node]
-        made = []
+        tensors = []
         for type_, name in value.forms.items():
             one = _copy(node)
             one.output[0] = name
             if type_ != FLOAT:
-                one.attribute[0].t.CopyFrom(numbers.tensor(node.attribute[0].t, type_, ""))
+                one.attribute[0].t.CopyFrom(rounding.tensor(node.attribute[0].t, type_, ""))
                 one.name += f".{NAMES[type_]}" * bool(one.name)
-            made.append(one)
-        return made
+            tensors.append(one)
+        return tensors
 
     def _weights(self, scope: Scope) -> None:
         """Convert the weights of a graph, and add those that are read in two types."""
-        more = []
+        copies = []
         for tensor in scope.proto.initializer:
             value = self.values.get((id(scope), tensor.name))
             if value is None or tensor.name not in scope.constants:
                 continue
-            forms = dict(value.forms)
-            if len(forms) > 1:
+            names_by_type = dict(value.forms)
+            if len(names_by_type) > 1:
                 self.doubled.append(tensor.name)
-            more += [_in_type(tensor, t, name) for t, name in forms.items() if name != tensor.name]
-            own = next((t for t, name in forms.items() if name == tensor.name), FLOAT)
-            if own != FLOAT:
-                tensor.CopyFrom(numbers.tensor(tensor, own, tensor.name))
-        scope.proto.initializer.extend(more)
+            copies += [_in_type(tensor, t, name) for t, name in names_by_type.items() if name != tensor.name]
+            current = next((t for t, name in names_by_type.items() if name == tensor.name), FLOAT)
+            if current != FLOAT:
+                tensor.CopyFrom(rounding.tensor(tensor, current, tensor.name))
+        scope.proto.initializer.extend(copies)
 
-    def _add(self, scope: Scope, name: str, home: int) -> _Value:
-        value = _Value(home, {home: name})
+    def _add(self, scope: Scope, name: str, owner: int) -> _Value:
+        value = _Value(owner, {owner: name})
         self.values[id(scope), name] = value
         return value
 
     def _value(self, scope: Scope, name: str) -> _Value:
-        home = scope.home(name)
-        assert home is not None
-        known = self.values.get((id(home), name))
-        if known is None:  # a constant, or a sparse weight: float32 until it is read in another type
-            known = self.values[id(home), name] = _Value(FLOAT, {} if name in home.constants else {FLOAT: name})
-        return known
+        owner = scope.home(name)
+        assert owner is not None
+        value = self.values.get((id(owner), name))
+        if value is None:  # a constant, or a sparse weight: float32 until it is read in another type
+            value = self.values[id(owner), name] = _Value(FLOAT, {} if name in owner.constants else {FLOAT: name})
+        return value
 
     def _form(self, scope: Scope, name: str, type_: int) -> str:
         """Return the name of a value in `type_`, creating that form if necessary."""
@@ -169,18 +169,18 @@ class PrecisionWriter:
         return value.forms[type_]
 
     def _chosen(self, node: NodeProto) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-        place = self.places.get(key(node))
+        float_node = self.places.get(key(node))
         type_ = self.chosen.get(key(node), FLOAT)
-        if place is None or (place.node is not node and place.node.op_type != node.op_type):
+        if float_node is None or (float_node.node is not node and float_node.node.op_type != node.op_type):
             return FLOAT, ((), ())
-        return (type_, place.types[type_]) if type_ in place.types else (FLOAT, ((), ()))
+        return (type_, float_node.types[type_]) if type_ in float_node.types else (FLOAT, ((), ()))
 
     def _fresh(self, name: str, type_: int) -> str:
-        made = f"{name}.{NAMES[type_]}"
-        while made in self.taken:
-            made += "_"
-        self.taken.add(made)
-        return made
+        candidate = f"{name}.{NAMES[type_]}"
+        while candidate in self.taken:
+            candidate += "_"
+        self.taken.add(candidate)
+        return candidate
 
 
 def _square(scope: Scope, node: NodeProto) -> None:
@@ -198,10 +198,10 @@ def _square(scope: Scope, node: NodeProto) -> None:
 def _retype(node: NodeProto, type_: int) -> None:
     """Set the type attribute of a node that holds its output type to `type_`."""
     if node.op_type == ops.ConstantOfShape and not node.domain:
-        given = next((a.t for a in node.attribute if a.name == "value"), None)
-        array = np.zeros(1, np.float32) if given is None else numpy_helper.to_array(given)
+        tensor = next((a.t for a in node.attribute if a.name == "value"), None)
+        array = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
         del node.attribute[:]
-        low = numpy_helper.from_array(np.asarray(numbers.constant(array, type_)))
+        low = numpy_helper.from_array(np.asarray(rounding.constant(array, type_)))
         node.attribute.append(helper.make_attribute("value", low))
     for attribute in node.attribute:
         if attribute.name in TYPED and attribute.i == FLOAT:
@@ -213,8 +213,8 @@ def _declare(graph: GraphProto, values: Mapping[str, _Value]) -> None:
     for info in (*graph.value_info, *graph.input, *graph.output):
         value = values.get(info.name)
         if value is not None and info.type.tensor_type.elem_type == FLOAT:
-            forms = (t for t, name in value.forms.items() if name == info.name)
-            info.type.tensor_type.elem_type = next(forms, FLOAT)
+            types = (t for t, name in value.forms.items() if name == info.name)
+            info.type.tensor_type.elem_type = next(types, FLOAT)
 
 
 def _cast(source: str, target: str, type_: int) -> NodeProto:
@@ -223,17 +223,17 @@ def _cast(source: str, target: str, type_: int) -> NodeProto:
 
 def _in_type(tensor: TensorProto, type_: int, name: str) -> TensorProto:
     if type_ != FLOAT:
-        return numbers.tensor(tensor, type_, name)
-    made = TensorProto()
-    made.CopyFrom(tensor)
-    made.name = name
-    return made
+        return rounding.tensor(tensor, type_, name)
+    converted = TensorProto()
+    converted.CopyFrom(tensor)
+    converted.name = name
+    return converted
 
 
 def _copy(node: NodeProto) -> NodeProto:
-    made = NodeProto()
-    made.CopyFrom(node)
-    return made
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def constants_as_tensors(model: ModelProto, graphs: Collection[GraphProto]) -> None:

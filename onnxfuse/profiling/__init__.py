@@ -5,12 +5,13 @@
 'device memory per run: 616 MB -> 329 MB (53%); 11.2 GFLOP'
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
 from onnxfuse.profiling.report import KernelTime, KindTime, ModelProfile, Profile, RunTime
+from onnxfuse.support.progress import Steps, silent
 
 __all__ = ["KernelTime", "KindTime", "ModelProfile", "Profile", "RunTime", "profile"]
 
@@ -31,7 +32,7 @@ def profile(
     use_tf32: bool | None = None,
     runs: int = RUNS,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Steps | None = None,
 ) -> Profile:
     """Return how bytes, operations and time of one run of `model` are distributed, and those of `fused` for comparison.
 
@@ -48,9 +49,5 @@ def profile(
 
     return measure(
         model, fused, shapes or {}, providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
-        runs=runs, seed=seed, progress=progress or _silent,
+        runs=runs, seed=seed, progress=progress or silent,
     )  # fmt: skip
-
-
-def _silent(step: str) -> None:
-    """Report no progress."""

@@ -130,11 +130,11 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
             f"the {model} model does not run on {shapes}: {reason(error)}",
             "Say what its dynamic dimensions are: --shape name=8,32.",
         ) from error
-    found = dict(zip(names, binding.get_outputs(), strict=True))
-    for name, value in found.items():
+    by_name = dict(zip(names, binding.get_outputs(), strict=True))
+    for name, value in by_name.items():
         if not value.is_tensor():
             raise UsageError(f"output '{name}' is a {value.data_type()}: only tensors can be bound to a device")
-    return found
+    return by_name
 
 
 def profiled(

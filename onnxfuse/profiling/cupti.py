@@ -94,15 +94,15 @@ def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[Traced
 
 def split(records: Iterable[Record], begins: Sequence[int], zero: int) -> list[list[TracedKernel]]:
     """Assign kernels to runs by launch time, else by execution time; `zero` is by CUPTI's clock."""
-    kept = list(records)
-    launched = {r.correlation: r.begin for r in kept if r.kind in CALLS}
-    found: list[list[TracedKernel]] = [[] for _ in begins]
-    for record in sorted((r for r in kept if r.kind in ON_DEVICE), key=lambda r: r.begin):
+    remaining = list(records)
+    launched = {r.correlation: r.begin for r in remaining if r.kind in CALLS}
+    groups: list[list[TracedKernel]] = [[] for _ in begins]
+    for record in sorted((r for r in remaining if r.kind in ON_DEVICE), key=lambda r: r.begin):
         call = launched.get(record.correlation)
         at = int(np.searchsorted(begins, record.begin if call is None else call, "right")) - 1
         if at >= 0:
-            found[at].append(_kernel(record, call, zero))
-    return found
+            groups[at].append(_kernel(record, call, zero))
+    return groups
 
 
 def _kernel(record: Record, call: int | None, zero: int) -> TracedKernel:

@@ -39,7 +39,7 @@ def _card() -> dict[str, str]:
     import cupy
 
     version = cupy.cuda.runtime.driverGetVersion()
-    found = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
+    match = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
     cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    return {"device": name, "driver": f"{found[0]}, {cuda}" if found else cuda}
+    return {"device": name, "driver": f"{match[0]}, {cuda}" if match else cuda}

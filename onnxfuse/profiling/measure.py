@@ -43,7 +43,7 @@ def measure(
     progress: Callable[[str], None],
 ) -> Profile:
     """Return the profile of `onnxfuse.profiling.profile`, which documents the arguments."""
-    began = clock.perf_counter()
+    start = clock.perf_counter()
     progress("load")
     sources: dict[ModelName, Source] = {"original": model, **({} if fused is None else {"fused": fused})}
     models = {name: _without_data(source, f"the {name} model") for name, source in sources.items()}
@@ -65,16 +65,16 @@ def measure(
     for name in sources:
         progress(f"count: {name}")
         one = _named(models.pop(name))
-        work, ours = count(one, case.shapes), bool(fused_ops(one))
+        traffic, has_fused_ops = count(one, case.shapes), bool(fused_ops(one))
         del one
         if not chosen:
-            sides.append(ModelProfile(work))
+            sides.append(ModelProfile(traffic))
             continue
         progress(f"run: {name}")
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             file = _named_file(sources[name], name, folder)
             side, environment = _timed(
-                name, file, folder, work, case, chosen, setting, runs, ours=ours, graph=cuda_graph
+                name, file, folder, traffic, case, chosen, setting, runs, ours=has_fused_ops, graph=cuda_graph
             )
         sides.append(side)
     return Profile(
@@ -88,7 +88,7 @@ def measure(
         environment=environment,
         runs=runs if chosen else 0,
         untimed=untimed,
-        seconds=clock.perf_counter() - began,
+        seconds=clock.perf_counter() - start,
     )
 
 
@@ -154,7 +154,7 @@ def _timed(
     name: ModelName,
     file: Path,
     folder: str,
-    work: ModelTraffic,
+    traffic: ModelTraffic,
     case: Case,
     providers: Sequence[str],
     setting: Setting,
@@ -173,8 +173,8 @@ def _timed(
         # A crash from here on is attributed to this model at this setting.
         doing(model=name, setting="" if at.name == DEFAULT.name else at.name, case=case)
         try:
-            found = opened(file, at, providers, fused=ours, profile=profile)
-            return bind(found, inputs, outputs_of(found, inputs, name))
+            opened_session = opened(file, at, providers, fused=ours, profile=profile)
+            return bind(opened_session, inputs, outputs_of(opened_session, inputs, name))
         except REFUSALS as error:
             sessions.raise_if_lost(error)
             raise unregistered(error) or ModelError(
@@ -182,18 +182,20 @@ def _timed(
                 "Check that it runs there: onnxfuse verify.",
             ) from error
 
-    seen = {k: v for k, v in setting.options.items() if k not in CUDA_GRAPH.options}
-    profiled = session(DEFAULT.with_options(seen), f"{folder}/profile")
+    options = {k: v for k, v in setting.options.items() if k not in CUDA_GRAPH.options}
+    profiled = session(DEFAULT.with_options(options), f"{folder}/profile")
     environment = device.environment(profiled.session)
     if CUDA in providers:
-        return _on_cuda(work, profiled, session(setting), runs, graph=graph), environment
+        return _on_cuda(traffic, profiled, session(setting), runs, graph=graph), environment
     ran = profiled_runs(profiled, WARM_UP, runs)
     times = node_times(ran)
-    return ModelProfile(work, times, kinds(work, times), per_node(work, times), example=(ran[-1], ())), environment
+    return ModelProfile(
+        traffic, times, kinds(traffic, times), per_node(traffic, times), example=(ran[-1], ())
+    ), environment
 
 
 def _on_cuda(
-    work: ModelTraffic, profiled: DeviceBinding, plain: DeviceBinding, runs: int, *, graph: bool
+    traffic: ModelTraffic, profiled: DeviceBinding, plain: DeviceBinding, runs: int, *, graph: bool
 ) -> ModelProfile:
     """Profile one model on CUDA: node attribution from `profiled`, times from `plain`, which has no profiling
     overhead."""
@@ -203,17 +205,17 @@ def _on_cuda(
         plain.run()
     launched = cupti.traced(profiled.run, runs, zero)
     ran = finished(profiled.session)[-runs:]
-    known = [kernels_with_nodes(kernels, nodes) for kernels, nodes in zip(launched, ran, strict=True)]
-    same = [found for kernels in cupti.traced(plain.run, runs, zero) if (found := follow(kernels, known[-1]))]
-    kernels = same or known
+    with_nodes = [kernels_with_nodes(kernels, nodes) for kernels, nodes in zip(launched, ran, strict=True)]
+    same = [matched for kernels in cupti.traced(plain.run, runs, zero) if (matched := follow(kernels, with_nodes[-1]))]
+    kernels = same or with_nodes
     times = with_device_times(node_times(ran), kernels)
     return ModelProfile(
-        work,
+        traffic,
         times,
-        kinds(work, times),
-        per_node(work, times),
-        kernel_rows(work, kernels),
+        kinds(traffic, times),
+        per_node(traffic, times),
+        kernel_rows(traffic, kernels),
         run_time(kernels),
-        ((), kernels[-1]) if same and graph else (ran[-1], known[-1]),
+        ((), kernels[-1]) if same and graph else (ran[-1], with_nodes[-1]),
         "" if same else "the launches are others than those under ONNX Runtime's profiler, whose times these are",
     )

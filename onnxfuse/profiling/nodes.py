@@ -65,13 +65,13 @@ def node_times(runs: Sequence[Sequence[Ran]]) -> tuple[NodeTime, ...]:
         for ran in run:
             groups.setdefault((ran.name, ran.op), []).append(ran)
         per_run.append(groups)
-    found = []
+    times = []
     for key, members in per_run[0].items():
         sums = [sum(r.duration for r in groups[key]) for groups in per_run if key in groups]
         first = members[0]
         size = sum(r.bytes for r in members)
-        found.append(NodeTime(first.name, first.op, first.provider, float(np.median(sums)), size, len(members)))
-    return tuple(found)
+        times.append(NodeTime(first.name, first.op, first.provider, float(np.median(sums)), size, len(members)))
+    return tuple(times)
 
 
 def profiled_runs(bound: DeviceBinding, warm_up: int, runs: int) -> list[list[Ran]]:

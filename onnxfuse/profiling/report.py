@@ -181,8 +181,8 @@ class Profile(Tabled):
     def at(self) -> str:
         """The dimension sizes of the figures."""
         shapes = {n: "x".join(map(str, s)) or "scalar" for n, s in self.shapes.items()}
-        told = dict(self.dimensions) if self.dimensions or len(shapes) > INPUTS_TOLD else shapes
-        return " ".join(f"{k}={v}" for k, v in told.items())
+        sizes = dict(self.dimensions) if self.dimensions or len(shapes) > INPUTS_TOLD else shapes
+        return " ".join(f"{k}={v}" for k, v in sizes.items())
 
     @property
     def portable(self) -> str:
@@ -190,9 +190,9 @@ class Profile(Tabled):
         if not self.provider or self.provider.startswith("CUDA") or self.after is None:
             return ""
         before, after = self.before.us or 0.0, self.after.us or 0.0
-        how = f": its nodes take {after / before:.2f}x the time of the original's" if before else ""
+        ratio_text = f": its nodes take {after / before:.2f}x the time of the original's" if before else ""
         return (
-            f"no kernel runs on the CPU; after is the portable form, the bodies of the fused ops{how} "
+            f"no kernel runs on the CPU; after is the portable form, the bodies of the fused ops{ratio_text} "
             "(onnxfuse bench: whole runs, with their spread)"
         )
 
@@ -202,14 +202,14 @@ class Profile(Tabled):
         before = self.before.work
         left_out = ", ".join(dict.fromkeys(n.op for n in before.nodes if n.op in CONTROL))
         at = f" at {self.at}" if self.at else ""
-        what = f"device memory per run{at} without {left_out}" if left_out else f"device memory per run{at}"
+        title = f"device memory per run{at} without {left_out}" if left_out else f"device memory per run{at}"
         if self.after is None:
-            return f"{what}: {size_text(before.bytes)}; {flops_text(before.flops)}"
+            return f"{title}: {size_text(before.bytes)}; {flops_text(before.flops)}"
         after = self.after.work
         share = f" ({after.bytes / before.bytes:.0%})" if before.bytes else ""
         flops = flops_text(before.flops)
         changed = "" if flops_text(after.flops) == flops else f" -> {flops_text(after.flops)}"
-        return f"{what}: {size_text(before.bytes)} -> {size_text(after.bytes)}{share}; {flops}{changed}"
+        return f"{title}: {size_text(before.bytes)} -> {size_text(after.bytes)}{share}; {flops}{changed}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact for JSON; times are microseconds."""
@@ -242,13 +242,11 @@ def flops_text(count: float) -> str:
     return _in_units(count, "FLOP")
 
 
-def _in_units(number: float, unit: str) -> str:
+def _in_units(value: float, unit: str) -> str:
     """Format three digits and a prefix: 616 MB, 4.02 kFLOP, 236 B."""
     for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
+        if value >= size:
             return (
-                f"{number / size:.3g} {prefix}{unit}"
-                if number < 999.5 * size
-                else f"{number / size:.0f} {prefix}{unit}"
+                f"{value / size:.3g} {prefix}{unit}" if value < 999.5 * size else f"{value / size:.0f} {prefix}{unit}"
             )
-    return f"{number:.0f} {unit}"
+    return f"{value:.0f} {unit}"

@@ -29,9 +29,9 @@ class Setting:
     rules: tuple[str | Path, ...] = ()
     """Folders of rules with which a fused model was made, in addition to ours."""
 
-    def with_options(self, more: Mapping[str, str]) -> "Setting":
+    def with_options(self, extra: Mapping[str, str]) -> "Setting":
         """Return the setting with additional options of the CUDA provider."""
-        return replace(self, options={**self.options, **more})
+        return replace(self, options={**self.options, **extra})
 
 
 DEFAULT = Setting("default")

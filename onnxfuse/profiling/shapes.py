@@ -8,16 +8,16 @@ from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases, 
 
 def unsaid(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[str, ...]:
     """Return the dynamic dimensions that `shapes` fixes neither by name nor by an input's shape."""
-    said = {*shapes, *(name for s in specs if s.name in shapes for name, _ in dynamic(s))}
-    return tuple(dict.fromkeys(name for s in specs for name, _ in dynamic(s) if name not in said))
+    stated = {*shapes, *(name for s in specs if s.name in shapes for name, _ in dynamic(s))}
+    return tuple(dict.fromkeys(name for s in specs for name, _ in dynamic(s) if name not in stated))
 
 
-def check_bindable(specs: Sequence[InputSpec], what: str) -> None:
-    """Raise UsageError for an input that ONNX Runtime binds to no device; `what` is the command."""
+def check_bindable(specs: Sequence[InputSpec], purpose: str) -> None:
+    """Raise UsageError for an input that ONNX Runtime binds to no device; `purpose` is the command."""
     for spec in specs:
         if spec.sequence or spec.type_.startswith("map("):
             raise UsageError(
-                f"input '{spec.name}' is of type {spec.type_}: {what} binds its inputs, and only tensors can be bound",
+                f"input '{spec.name}' is of type {spec.type_}: {purpose} binds its inputs, which must be tensors",
                 "onnxfuse verify runs it.",
             )
 

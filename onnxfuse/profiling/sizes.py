@@ -74,22 +74,22 @@ def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
     light = infer(model, defaults=True)
     normalize(light)
     declared = value_types(light.graph)
-    numbers = _numbers(light.graph.input, shapes)
+    sizes = _numbers(light.graph.input, shapes)
     nodes = tuple(_placed(light))
     del light.graph.value_info[:], light.graph.node[:], light.functions[:]
-    light.graph.node.extend(n for placed in nodes for n in (placed.body or (placed.proto,)))
+    light.graph.node.extend(n for expanded in nodes for n in (expanded.body or (expanded.proto,)))
     for value in light.graph.input:
         if value.name in shapes:
             type_ = value.type.tensor_type.elem_type
             value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, type_, shapes[value.name]))
     for value in light.graph.output:
         value.type.tensor_type.ClearField("shape")
-    types = {name: _in_numbers(t, numbers) for name, t in declared.items()}
+    types = {name: _in_numbers(t, sizes) for name, t in declared.items()}
     inferred = infer(light)
     while _fold(light, inferred):
         inferred = infer(light)
     for name, t in value_types(inferred.graph).items():
-        types[name] = _in_numbers(t, numbers) if t.shape is not None else types.get(name, t)
+        types[name] = _in_numbers(t, sizes) if t.shape is not None else types.get(name, t)
     constants = weights | {
         v for n in nodes for p in (n.body or (n.proto,)) if p.op_type == ops.Constant for v in p.output
     }
@@ -123,33 +123,33 @@ def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
     types = value_types(inferred.graph)
     if all(t.shape is not None and all(isinstance(d, int) for d in t.shape) for t in types.values()):
         return False
-    here = (t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL)
-    held = [t for t in here if t.data_type != onnx.TensorProto.STRING]
-    known = {t.name: numpy_helper.to_array(t) for t in held if math.prod(t.dims) <= FOLD_LIMIT}
+    internal = (t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL)
+    tensors = [t for t in internal if t.data_type != onnx.TensorProto.STRING]
+    constants = {t.name: numpy_helper.to_array(t) for t in tensors if math.prod(t.dims) <= FOLD_LIMIT}
     opset = next((int(o.version) for o in model.opset_import if o.domain == ""), 1)
-    left = []
+    remaining = []
     for node in model.graph.node:
-        value = _value(node, known, types, opset)
+        value = _value(node, constants, types, opset)
         if value is None:
-            left.append(node)
+            remaining.append(node)
         else:
-            known[node.output[0]] = value
+            constants[node.output[0]] = value
             model.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
-    changed = len(left) < len(model.graph.node)
-    nodes = [NodeProto.FromString(n.SerializeToString()) for n in left]
+    changed = len(remaining) < len(model.graph.node)
+    nodes = [NodeProto.FromString(n.SerializeToString()) for n in remaining]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return changed
 
 
 def _value(
-    node: NodeProto, known: Mapping[str, np.ndarray], types: Mapping[str, ValueType], opset: int
+    node: NodeProto, constants: Mapping[str, np.ndarray], types: Mapping[str, ValueType], opset: int
 ) -> np.ndarray | None:
     """Return the integers or booleans that `node` computes; None if unknown or too many."""
     foldable = is_foldable(node.op_type, node.domain) or (node.op_type == ops.Constant and not node.domain)
     if len(node.output) != 1 or not foldable:
         return None
-    inputs = dict(known)
+    inputs = dict(constants)
     if node.op_type in (ops.Shape, ops.Size):
         shape = types.get(node.input[0], UNKNOWN).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
@@ -193,16 +193,16 @@ def _placed(model: onnx.ModelProto) -> Iterator[ExpandedNode]:
 
 def _numbers(inputs: Iterable[onnx.ValueInfoProto], shapes: Shapes) -> dict[str, int]:
     """Return the integer for each dimension name of the inputs."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         for dim, extent in zip(dims, shapes.get(value.name, ()), strict=False):
             if dim.dim_param:
-                found[dim.dim_param] = extent
-    return name_sizes(found)
+                sizes[dim.dim_param] = extent
+    return name_sizes(sizes)
 
 
-def _in_numbers(type_: ValueType, numbers: Mapping[str, int]) -> ValueType:
+def _in_numbers(type_: ValueType, sizes: Mapping[str, int]) -> ValueType:
     if type_.shape is None:
         return type_
-    return replace(type_, shape=tuple(at_sizes(d, numbers) for d in type_.shape))
+    return replace(type_, shape=tuple(at_sizes(d, sizes) for d in type_.shape))

@@ -17,28 +17,28 @@ def with_device_times(nodes: Sequence[NodeTime], runs: Runs) -> tuple[NodeTime, 
     """Return the nodes with the median microseconds per run of their kernels."""
     sums: dict[str, list[float]] = {}
     for run in runs:
-        own: dict[str, float] = {}
+        device_us: dict[str, float] = {}
         for kernel in run:
-            own[kernel.node] = own.get(kernel.node, 0.0) + kernel.duration
-        for name, us in own.items():
+            device_us[kernel.node] = device_us.get(kernel.node, 0.0) + kernel.duration
+        for name, us in device_us.items():
             sums.setdefault(name, []).append(us)
     return tuple(replace(n, device_us=float(np.median(sums.get(n.name, [0.0])))) for n in nodes)
 
 
-def kinds(work: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
+def kinds(traffic: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
     """Return the nodes summed by kind, by descending time."""
-    names = {n.op: n.kind for n in work.nodes}
-    return _summed(work, nodes, lambda n: names.get(n.op, n.op))
+    names = {n.op: n.kind for n in traffic.nodes}
+    return _summed(traffic, nodes, lambda n: names.get(n.op, n.op))
 
 
-def per_node(work: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
+def per_node(traffic: ModelTraffic, nodes: Sequence[NodeTime]) -> tuple[KindTime, ...]:
     """Return the single nodes by descending time, each by its name, with its kind."""
-    names = {n.op: n.kind for n in work.nodes}
-    return _summed(work, nodes, lambda n: f"{n.name} ({names.get(n.op, n.op)})")
+    names = {n.op: n.kind for n in traffic.nodes}
+    return _summed(traffic, nodes, lambda n: f"{n.name} ({names.get(n.op, n.op)})")
 
 
-def _summed(work: ModelTraffic, nodes: Sequence[NodeTime], key: Callable[[NodeTime], str]) -> tuple[KindTime, ...]:
-    counted = {n.name: n for n in work.nodes}
+def _summed(traffic: ModelTraffic, nodes: Sequence[NodeTime], key: Callable[[NodeTime], str]) -> tuple[KindTime, ...]:
+    counted = {n.name: n for n in traffic.nodes}
     groups: dict[str, list[NodeTime]] = {}
     for node in nodes:
         groups.setdefault(key(node), []).append(node)
@@ -54,30 +54,34 @@ def _summed(work: ModelTraffic, nodes: Sequence[NodeTime], key: Callable[[NodeTi
     return tuple(sorted(rows, key=lambda r: -r.us))
 
 
-def kernel_rows(work: ModelTraffic, runs: Runs) -> tuple[KernelTime, ...]:
+def kernel_rows(traffic: ModelTraffic, runs: Runs) -> tuple[KernelTime, ...]:
     """Return the kernels summed by name, by descending time; counts are those of the last run, times medians."""
     last = runs[-1]
-    counted = {n.name: n for n in work.nodes}
+    counted = {n.name: n for n in traffic.nodes}
     launched: dict[str, set[str]] = {}
     for kernel in last:
         launched.setdefault(kernel.node, set()).add(kernel.name)
     total = float(np.median([sum(k.duration for k in run) for run in runs])) or 1.0
     rows = []
     for name in dict.fromkeys(k.name for k in last):
-        own = [k for k in last if k.name == name]
-        nodes = tuple(dict.fromkeys(k.node for k in own if k.node))
+        same_name = [k for k in last if k.name == name]
+        nodes = tuple(dict.fromkeys(k.node for k in same_name if k.node))
         us = _median_sum(runs, [{n for n, k in enumerate(run) if k.name == name} for run in runs])
-        alone = bool(nodes) and all(launched[n] == {name} and n in counted for n in nodes) and all(k.node for k in own)
+        alone = (
+            bool(nodes)
+            and all(launched[n] == {name} and n in counted for n in nodes)
+            and all(k.node for k in same_name)
+        )
         rows.append(
             KernelTime(
                 name,
-                own[0].copy,
-                len(own),
+                same_name[0].copy,
+                len(same_name),
                 us,
                 us / total,
                 float(np.median([_gap_before(run, name) for run in runs])),
                 sum(counted[n].work.bytes for n in nodes) if alone else None,
-                tuple(dict.fromkeys(counted[n].kind if n in counted else k.op for k in own if (n := k.node))),
+                tuple(dict.fromkeys(counted[n].kind if n in counted else k.op for k in same_name if (n := k.node))),
                 nodes,
             )
         )
@@ -97,13 +101,13 @@ def run_time(runs: Runs) -> RunTime:
     )
 
 
-def _bytes(node: NodeTime, known: NodeTraffic | None) -> int:
+def _bytes(node: NodeTime, counted: NodeTraffic | None) -> int:
     """Return the counted bytes of a node that ran unchanged, else those from ONNX Runtime's recorded shapes."""
-    return known.work.bytes if known is not None and known.op == node.op and not known.work.note else node.bytes
+    return counted.work.bytes if counted is not None and counted.op == node.op and not counted.work.note else node.bytes
 
 
 def _median_sum(runs: Runs, chosen: Sequence[set[int]]) -> float:
-    return float(np.median([sum(run[n].duration for n in own) for run, own in zip(runs, chosen, strict=True)]))
+    return float(np.median([sum(run[n].duration for n in indices) for run, indices in zip(runs, chosen, strict=True)]))
 
 
 def _gap_before(run: Sequence[TracedKernel], name: str) -> float:

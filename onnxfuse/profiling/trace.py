@@ -38,18 +38,18 @@ def _events(pid: int, side: ModelProfile, nodes: Sequence[Ran], kernels: Sequenc
     zero = min([n.begin for n in nodes] + [k.begin for k in kernels], default=0.0)
     counted = {n.name: n for n in side.work.nodes}
     for node in nodes:
-        known = counted.get(node.name)
+        node_traffic = counted.get(node.name)
         facts: dict[str, Any] = {"op": node.op, "provider": node.provider, "bytes": node.bytes}
-        if known is not None and known.op == node.op:
-            facts |= {"kind": known.kind, "bytes": known.work.bytes, "flops": known.work.flops}
+        if node_traffic is not None and node_traffic.op == node.op:
+            facts |= {"kind": node_traffic.kind, "bytes": node_traffic.work.bytes, "flops": node_traffic.work.flops}
         yield _event(pid, HOST, node.name, node.begin - zero, node.duration, facts)
     for kernel in kernels:
         facts = {
             "node": kernel.node, "op": kernel.op, "grid": kernel.grid, "block": kernel.block,
             "registers per thread": kernel.registers, "shared memory": kernel.shared_bytes,
         }  # fmt: skip
-        told = {k: v for k, v in facts.items() if v not in (None, "", ())}
-        yield _event(pid, DEVICE, kernel.name, kernel.begin - zero, kernel.duration, told)
+        arguments = {k: v for k, v in facts.items() if v not in (None, "", ())}
+        yield _event(pid, DEVICE, kernel.name, kernel.begin - zero, kernel.duration, arguments)
 
 
 def _event(pid: int, tid: int, name: str, begin: float, duration: float, facts: Mapping[str, Any]) -> Event:
@@ -59,5 +59,5 @@ def _event(pid: int, tid: int, name: str, begin: float, duration: float, facts: 
     }  # fmt: skip
 
 
-def _meta(what: str, pid: int, tid: int, name: str) -> Event:
-    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": {"name": name}}
+def _meta(kind: str, pid: int, tid: int, name: str) -> Event:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": {"name": name}}

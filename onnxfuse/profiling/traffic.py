@@ -122,9 +122,9 @@ class Removed:
 
 def count(model: onnx.ModelProto, shapes: Shapes) -> ModelTraffic:
     """Return the traffic of one run of `model` on inputs of `shapes`. Raises ModelError."""
-    known = sized(model, shapes)
-    nodes = tuple(_node(n, known) for n in known.nodes)
-    return ModelTraffic(nodes, _intermediates(known))
+    sizes = sized(model, shapes)
+    nodes = tuple(_node(n, sizes) for n in sizes.nodes)
+    return ModelTraffic(nodes, _intermediates(sizes))
 
 
 def pairs(before: ModelTraffic, after: ModelTraffic) -> tuple[Pair, ...]:
@@ -132,27 +132,27 @@ def pairs(before: ModelTraffic, after: ModelTraffic) -> tuple[Pair, ...]:
     waiting: dict[str, deque[NodeTraffic]] = {}
     for node in before.nodes:
         waiting.setdefault(node.label, deque()).append(node)
-    found = []
+    paired = []
     for node in after.nodes:
         labels = node.nodes or (node.label,)
-        found.append(Pair(tuple(waiting[label].popleft() for label in labels if waiting.get(label)), node))
-    left = [node for queue in waiting.values() for node in queue]
-    return (*found, *(Pair((node,), None) for node in left))
+        paired.append(Pair(tuple(waiting[label].popleft() for label in labels if waiting.get(label)), node))
+    unpaired = [node for queue in waiting.values() for node in queue]
+    return (*paired, *(Pair((node,), None) for node in unpaired))
 
 
-def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[TrafficRow, ...]:
+def rows(node_pairs: Iterable[Pair], *, one_by_one: bool = False) -> tuple[TrafficRow, ...]:
     """Return the pairs summed by kind, by descending bytes before or after; pairs without traffic are omitted.
 
     `one_by_one`: a row for each node, by its name.
     """
     groups: dict[tuple[str, str], list[Pair]] = {}
-    for pair in found:
+    for pair in node_pairs:
         after = "" if pair.after is None else pair.after.kind
         before = short([n.kind for n in pair.before])
         same = before in (after, after.partition(": ")[2])
         named = f"{pair.after.name} ({after})" if one_by_one and pair.after is not None else after
         groups.setdefault((named, "" if same else before), []).append(pair)
-    made = [
+    table_rows = [
         TrafficRow(
             len(members),
             after,
@@ -163,43 +163,45 @@ def rows(found: Iterable[Pair], *, one_by_one: bool = False) -> tuple[TrafficRow
         )
         for (after, before), members in groups.items()
     ]
-    return tuple(sorted((r for r in made if r.bytes_before or r.bytes_after or r.flops), key=_weight))
+    return tuple(sorted((r for r in table_rows if r.bytes_before or r.bytes_after or r.flops), key=_weight))
 
 
 def removed(before: ModelTraffic, after: ModelTraffic) -> Removed:
     """Return the intermediate values of `before` that no node of `after` writes."""
-    gone = {v: size for v, size in before.intermediates.items() if v not in after.intermediates}
-    return Removed(len(gone), len(before.intermediates), sum(gone.values()))
+    eliminated = {v: size for v, size in before.intermediates.items() if v not in after.intermediates}
+    return Removed(len(eliminated), len(before.intermediates), sum(eliminated.values()))
 
 
 def _weight(row: TrafficRow) -> tuple[int, int, str]:
     return -max(row.bytes_before, row.bytes_after), -row.flops, row.after + row.before
 
 
-def _node(placed: ExpandedNode, model: Sized) -> NodeTraffic:
-    node, op = placed.proto, placed.op
+def _node(expanded: ExpandedNode, model: Sized) -> NodeTraffic:
+    node, op = expanded.proto, expanded.op
     name = node.name or next((v for v in node.output if v), node.op_type)
     if op is None:
         return NodeTraffic(
-            name, node.op_type, node.op_type, (), traffic_estimate(placed, model), product_type(placed, model)
+            name, node.op_type, node.op_type, (), traffic_estimate(expanded, model), product_type(expanded, model)
         )
     kind = f"{op.rule}: {short([n.op_type for n in op.body.node if n.op_type != ops.Constant])}"
     replaced = replaced_nodes(node, op)
-    return NodeTraffic(name, kind, node.op_type, replaced, traffic_estimate(placed, model), product_type(placed, model))
+    return NodeTraffic(
+        name, kind, node.op_type, replaced, traffic_estimate(expanded, model), product_type(expanded, model)
+    )
 
 
 def _intermediates(model: Sized) -> dict[str, int]:
     """Return the bytes of the values between nodes. Reading a view counts as reading its source."""
     source: dict[str, str] = {}
-    made: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     read: set[str] = set()
-    for placed in model.nodes:
-        node = placed.proto
+    for expanded in model.nodes:
+        node = expanded.proto
         if (node.op_type in ON_HOST and not node.domain) or model.on_host.issuperset(node.output):
             continue
         if node.op_type in VIEWS and not node.domain:
             source[node.output[0]] = source.get(node.input[0], node.input[0])
             continue
         read |= {source.get(v, v) for v in node.input if v}
-        made.update((v, model.bytes_of(v) or 0) for v in node.output if v and v not in model.outputs)
-    return {v: size for v, size in made.items() if v in read and size}
+        sizes.update((v, model.bytes_of(v) or 0) for v in node.output if v and v not in model.outputs)
+    return {v: size for v, size in sizes.items() if v in read and size}

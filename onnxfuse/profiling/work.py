@@ -73,7 +73,7 @@ def product_type(node: ExpandedNode, model: Sized) -> str:
 
 def _read(value: str, readers: Iterable[NodeProto], model: Sized, notes: list[str]) -> int:
     """Return the bytes of `value` that these nodes need: the elements selected by Gather and Slice, else all."""
-    whole = _bytes(value, model, notes)
+    complete = _bytes(value, model, notes)
     needed = 0
     for node in readers:
         for position, name in enumerate(node.input):
@@ -81,15 +81,15 @@ def _read(value: str, readers: Iterable[NodeProto], model: Sized, notes: list[st
                 continue
             entry = ops.operator(node.op_type, node.domain)
             picked = entry is not None and Trait.SELECTS in entry.traits and position == 0
-            needed += sum(_bytes(v, model, notes) for v in node.output if v) if picked else whole
-    return min(whole, needed)
+            needed += sum(_bytes(v, model, notes) for v in node.output if v) if picked else complete
+    return min(complete, needed)
 
 
 def _bytes(value: str, model: Sized, notes: list[str]) -> int:
-    found = model.bytes_of(value)
-    if found is None:
+    size = model.bytes_of(value)
+    if size is None:
         notes.append(f"the shape of '{value}' is not known ({model.types.get(value, 'nothing')})")
-    return found or 0
+    return size or 0
 
 
 def _flops(node: NodeProto, model: Sized, notes: list[str]) -> int:
@@ -98,10 +98,10 @@ def _flops(node: NodeProto, model: Sized, notes: list[str]) -> int:
     if entry is None or entry.flops is None:
         notes.append(f"the operations of {node.domain + '.' if node.domain else ''}{node.op_type} are not known")
         return 0
-    found = entry.flops(_Extents(node, model))
-    if found is None:
+    flops = entry.flops(_Extents(node, model))
+    if flops is None:
         notes.append(f"the shapes of {node.op_type} '{node.name or node.output[0]}' are not known")
-    return found or 0
+    return flops or 0
 
 
 class _Extents:
@@ -117,5 +117,5 @@ class _Extents:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def attribute(self, name: str, default: object) -> object:
-        found = self._attributes.get(name)
-        return default if found is None else onnx.helper.get_attribute_value(found)
+        value = self._attributes.get(name)
+        return default if value is None else onnx.helper.get_attribute_value(value)

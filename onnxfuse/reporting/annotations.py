@@ -12,15 +12,15 @@ def annotations(checks: Sequence[Check]) -> tuple[str, ...]:
     for check in checks:
         if check.ok:
             continue
-        place = {"file": check.file, "line": str(check.line or "")} if check.file else {}
-        facts = {**place, "title": f"onnxfuse {check.group}: {check.name}"}
+        location = {"file": check.file, "line": str(check.line or "")} if check.file else {}
+        facts = {**location, "title": f"onnxfuse {check.group}: {check.name}"}
         properties = ",".join(f"{k}={_escape(v, ',:')}" for k, v in facts.items() if v)
         lines.append(f"::error {properties}::{_escape(check.text)}")
     return tuple(lines)
 
 
-def _escape(text: str, more: str = "") -> str:
+def _escape(text: str, extra: str = "") -> str:
     """Return `text` with characters that would end a workflow command escaped as %XX."""
-    for character in f"%\r\n{more}":
+    for character in f"%\r\n{extra}":
         text = text.replace(character, f"%{ord(character):02X}")
     return controls_written_out(text)

@@ -30,20 +30,20 @@ class Bar:
 def bars(items: Sequence[Bar], limit: float | None = None) -> str:
     """Return horizontal bars; `limit` draws a line beyond which a value is wrong."""
     finite = [b.value for b in items if math.isfinite(b.value)]
-    most = max([*finite, limit or 0.0]) or 1.0
-    room = WIDTH - LABEL - max([150.0, *(len(b.text) * LETTER for b in items)])
+    largest = max([*finite, limit or 0.0]) or 1.0
+    bar_width = WIDTH - LABEL - max([150.0, *(len(b.text) * LETTER for b in items)])
     height = len(items) * BAR + 8
     parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img">']
     for row, bar in enumerate(items):
         y = row * BAR + 4
-        size = room * min(bar.value / most, 1.0) if math.isfinite(bar.value) else room
+        size = bar_width * min(bar.value / largest, 1.0) if math.isfinite(bar.value) else bar_width
         parts += [
             f'<text x="{LABEL - 8}" y="{y + 13}" class="end">{escape(_cut(bar.label))}</text>',
             f'<rect x="{LABEL}" y="{y + 2}" width="{max(size, 1):.1f}" height="{BAR - 6}" class="bar {bar.kind}"/>',
             f'<text x="{LABEL + max(size, 1) + 6:.1f}" y="{y + 13}">{escape(bar.text)}</text>',
         ]
     if limit is not None:
-        x = LABEL + room * limit / most
+        x = LABEL + bar_width * limit / largest
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}" class="limit"/>')
     return "".join([*parts, "</svg>"])
 
@@ -51,11 +51,11 @@ def bars(items: Sequence[Bar], limit: float | None = None) -> str:
 def histogram(counts: Sequence[tuple[str, int]]) -> str:
     """Return vertical bars, one per class, with logarithmic heights, so that a single element is visible."""
     width, height = max([60, *(round(len(label) * LETTER) + 6 for label, _ in counts)]), 130
-    most = max((math.log10(1 + n) for _, n in counts), default=0.0) or 1.0
-    whole = len(counts) * width + 10
-    parts = [f'<svg class="chart small" width="{whole}" viewBox="0 0 {whole} {height + 24}" role="img">']
+    largest = max((math.log10(1 + n) for _, n in counts), default=0.0) or 1.0
+    total_width = len(counts) * width + 10
+    parts = [f'<svg class="chart small" width="{total_width}" viewBox="0 0 {total_width} {height + 24}" role="img">']
     for column, (label, count) in enumerate(counts):
-        size = height * math.log10(1 + count) / most * 0.85
+        size = height * math.log10(1 + count) / largest * 0.85
         x = column * width + 5
         parts += [
             f'<rect x="{x + 6}" y="{height - size:.1f}" width="{width - 12}" height="{size:.1f}" class="bar"/>',
@@ -127,5 +127,5 @@ def _flops(rate: float) -> str:
     return f"{rate:.3g} FLOP/s"
 
 
-def _cut(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-most // 2 :]}"
+def _cut(text: str, length: int = 40) -> str:
+    return text if len(text) <= length else f"{text[: length // 2 - 1]}…{text[-length // 2 :]}"

@@ -56,7 +56,7 @@ def _optimize(facts: Facts) -> Iterator[Check]:
         yield Check("optimize", f"require {line.split(':')[0]}", False, line)
     if "guard" in facts:
         guard = facts["guard"]
-        text = f"{plural(guard['checked'], 'place')} checked, {len(guard['undone'])} taken back"
+        text = f"{plural(guard['checked'], 'window')} checked, {len(guard['undone'])} reverted"
         yield Check("optimize", "guard", True, "; ".join([text, *guard.get("unseen", ())]))
 
 
@@ -71,10 +71,10 @@ def _verify(facts: Facts) -> Iterator[Check]:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
         yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
         seconds = 0.0  # All outputs are examined together: report the time once, so that it adds up.
-    for number, line in enumerate(facts.get("original_broken", ()), 1):
-        yield Check("verify", f"original {number}", True, line)
-    for number, problem in enumerate(facts["problems"], 1):
-        yield Check("verify", f"problem {number}", False, problem)
+    for index, line in enumerate(facts.get("original_broken", ()), 1):
+        yield Check("verify", f"original {index}", True, line)
+    for index, problem in enumerate(facts["problems"], 1):
+        yield Check("verify", f"problem {index}", False, problem)
     if not facts["outputs"] and not facts["problems"]:
         yield Check("verify", "outputs", False, facts["summary"])
     if facts.get("bisection"):
@@ -83,13 +83,13 @@ def _verify(facts: Facts) -> Iterator[Check]:
 
 def _bench(facts: Facts) -> Iterator[Check]:
     missed = facts.get("not_met", [])
-    least, seconds = facts.get("min_speedup"), facts["seconds"] / len(facts["blocks"])
+    required, seconds = facts.get("min_speedup"), facts["seconds"] / len(facts["blocks"])
     for block in facts["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items()) or "fixed shapes"
         text = block.get("measured", block["verdict"])
-        ok = least is None or block["speedup"] >= least
-        yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {least:g}", seconds)
-    if missed and not any(least is not None and b["speedup"] < least for b in facts["blocks"]):
+        ok = required is None or block["speedup"] >= required
+        yield Check("bench", name, ok, text if ok else f"{text}; --min-speedup {required:g}", seconds)
+    if missed and not any(required is not None and b["speedup"] < required for b in facts["blocks"]):
         yield Check("bench", "min-speedup", False, "; ".join(missed))
 
 
@@ -101,28 +101,28 @@ def _profile(facts: Facts) -> Iterator[Check]:
 
 def _ci(facts: Facts) -> Iterator[Check]:
     for model in facts["models"]:
-        place = {"file": facts["config"], "line": model["line"]}
+        location = {"file": facts["config"], "line": model["line"]}
         name = model["name"]
         if model.get("error"):
-            yield Check(name, "model", False, model["error"], **place)
+            yield Check(name, "model", False, model["error"], **location)
             continue
         for key in ("optimize", "verify", "bench"):
             for check in checks(key, model[key]) if model.get(key) else ():
-                yield Check(name, f"{key}: {check.name}", check.ok, check.text, check.seconds, **place)
+                yield Check(name, f"{key}: {check.name}", check.ok, check.text, check.seconds, **location)
         for line in model["not_met"]:
-            yield Check(name, line.split(":")[0], False, line, **place)
+            yield Check(name, line.split(":")[0], False, line, **location)
         for line in model["lost"]:
-            yield Check(name, line.split(":")[0], False, f"{line} (against {facts['lock']})", **place)
+            yield Check(name, line.split(":")[0], False, f"{line} (against {facts['lock']})", **location)
         if not model["not_met"] and not model["lost"]:
             yield Check(name, "contract", True, "everything required is there")
 
 
 def worst_case(facts: Facts, row: Facts) -> str:
     """Return the worst case of an output, with the shapes of its inputs; empty if unknown."""
-    cases, place = facts.get("cases", ()), row.get("case", -1)
-    if not 0 <= place < len(cases):
+    cases, case_index = facts.get("cases", ()), row.get("case", -1)
+    if not 0 <= case_index < len(cases):
         return ""
-    case = cases[place]
+    case = cases[case_index]
     shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case["shapes"].items())
     return f"{case['name']} {shapes}".strip()
 
@@ -131,30 +131,32 @@ def notes(command: str, facts: Facts) -> list[str]:
     """Return notes on a command's figures: their origin, and what did not run."""
     if "error" in facts:
         return []
-    found = [facts["portable"]] if facts.get("portable") else []
+    texts = [facts["portable"]] if facts.get("portable") else []
     if command == "verify":
-        found += facts.get("original_broken", [])
+        texts += facts.get("original_broken", [])
         made_up = any(case.get("seed") is not None for case in facts.get("cases", ()))
         sizes = facts.get("sizes", {}) if made_up else {}
-        found += [f"sizes run: {', '.join(f'{n}={_listed(s)}' for n, s in sizes.items())}"] if sizes else []
-        found += [f"not run: {line}" for line in facts.get("not_run", [])]
+        texts += [f"sizes run: {', '.join(f'{n}={_listed(s)}' for n, s in sizes.items())}"] if sizes else []
+        texts += [f"not run: {line}" for line in facts.get("not_run", [])]
     if command == "optimize":
-        found += facts.get("notes", [])
+        texts += facts.get("notes", [])
     if command == "ci":
-        own = [(m["name"], note) for m in facts["models"] for note in m.get("notes", [])]
-        own += [(m["name"], note) for m in facts["models"] if m.get("verify") for note in notes("verify", m["verify"])]
-        return [f"{name}: {note}" for name, note in own]
+        model_notes = [(m["name"], note) for m in facts["models"] for note in m.get("notes", [])]
+        model_notes += [
+            (m["name"], note) for m in facts["models"] if m.get("verify") for note in notes("verify", m["verify"])
+        ]
+        return [f"{name}: {note}" for name, note in model_notes]
     if command in ("bench", "profile") and facts.get("assumed"):
-        found.append(f"assumed {' '.join(f'{name}=1' for name in facts['assumed'])}")
+        texts.append(f"assumed {' '.join(f'{name}=1' for name in facts['assumed'])}")
     if command == "bench" and "rounds" in facts:
-        found.append(
+        texts.append(
             f"us per run; medians of {facts['rounds']} x {plural(facts['runs'], 'run')}, 95% of it: where they lie"
         )
     if command == "profile" and facts.get("provider"):
-        found.append(f"times: medians of {plural(facts['runs'], 'run')} at {facts['setting']}")
+        texts.append(f"times: medians of {plural(facts['runs'], 'run')} at {facts['setting']}")
     if facts.get("environment"):
-        found.append("; ".join(f"{name} {value}" for name, value in facts["environment"].items()))
-    return found
+        texts.append("; ".join(f"{name} {value}" for name, value in facts["environment"].items()))
+    return texts
 
 
 KEPT = ("op", "node", "type", "because")
@@ -164,11 +166,11 @@ KEPT = ("op", "node", "type", "because")
 def precision_rows(lowered: Facts) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return how a model was converted to lower precision, in lines, and a row for each node that stayed float32."""
     lines = [line for line in (lowered["summary"], lowered["hint"]) if line]
-    for told, names in (
-        ("masks brought into its range, which changes nothing", lowered["clamped"]),
-        ("weights that are there in two types", lowered["doubled"]),
+    for title, names in (
+        ("mask constants clamped to its range, without effect on the result", lowered["clamped"]),
+        ("weights stored in two types", lowered["doubled"]),
     ):
-        lines += [f"{told}: {', '.join(names)}"] if names else []
+        lines += [f"{title}: {', '.join(names)}"] if names else []
     return lines, [(k["op"], k["node"], k["type"], k["reason"]) for k in lowered["kept"]]
 
 

@@ -45,8 +45,8 @@ def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, An
     for value in model.graph.input:
         if value.name not in weights:
             producers[value.name] = len(nodes)
-            shown = [f"{value.name}: {types[value.name]}"]
-            nodes.append({"op": "input", "name": value.name, "outputs": shown, "values": [value.name]})
+            lines = [f"{value.name}: {types[value.name]}"]
+            nodes.append({"op": "input", "name": value.name, "outputs": lines, "values": [value.name]})
     edges: list[tuple[int, int]] = []
     constants = weights | {v for n in model.graph.node if n.op_type == ops.Constant for v in n.output}
     for proto in model.graph.node:
@@ -67,7 +67,7 @@ def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, An
 
 
 def _node(proto: NodeProto, types: Mapping[str, ValueType], constants: Iterable[str] = ()) -> dict[str, Any]:
-    made = [v for v in proto.output if v]
+    outputs = [v for v in proto.output if v]
 
     def shown(value: str) -> str:
         constant = " constant" if value in constants else ""
@@ -75,16 +75,16 @@ def _node(proto: NodeProto, types: Mapping[str, ValueType], constants: Iterable[
 
     return {
         "op": proto.op_type,
-        "name": proto.name or (made[0] if made else proto.op_type),
+        "name": proto.name or (outputs[0] if outputs else proto.op_type),
         "domain": proto.domain,
         "inputs": [shown(v) for v in proto.input if v],
-        "outputs": [shown(v) for v in made],
+        "outputs": [shown(v) for v in outputs],
         "attributes": [f"{a.name} = {_attribute(a)}" for a in proto.attribute],
-        "values": made,
+        "values": outputs,
     }
 
 
-def _fused(proto: NodeProto, op: FusedOp, made: Sequence[str]) -> dict[str, Any]:
+def _fused(proto: NodeProto, op: FusedOp, outputs: Sequence[str]) -> dict[str, Any]:
     """Return the additional properties of a fused node: its rule, its body, and the original nodes."""
     body = [n.op_type for n in op.body.node if n.op_type != ops.Constant]
     return {
@@ -95,7 +95,7 @@ def _fused(proto: NodeProto, op: FusedOp, made: Sequence[str]) -> dict[str, Any]
         "nodes": provenance.names(proto, "nodes") or [],
         "members": [n.partition(" ")[2] for n in replaced_nodes(proto, op)],
         # The eliminated values: by them a user finds the original nodes in here.
-        "values": [*made, *(provenance.names(proto, "values") or [])],
+        "values": [*outputs, *(provenance.names(proto, "values") or [])],
     }
 
 
@@ -126,12 +126,12 @@ def _add(costs: Iterable[Cost], nodes: Sequence[dict[str, Any]]) -> None:
 
 def _laid_out(nodes: list[dict[str, Any]], edges: Sequence[tuple[int, int]]) -> dict[str, Any]:
     widths = [max(len(n["op"]), 4) * CHARACTER + 18 + (SIGN if "fused" in n else 0) for n in nodes]
-    drawn = layout(widths, edges)
-    for node, width, (x, y) in zip(nodes, widths, drawn.places, strict=True):
+    drawing = layout(widths, edges)
+    for node, width, (x, y) in zip(nodes, widths, drawing.places, strict=True):
         node |= {"x": round(x, 1), "y": round(y, 1), "w": width}
-    paths = [[[round(x, 1), round(y, 1)] for x, y in line] for line in drawn.lines]
-    return {"nodes": nodes, "edges": [list(e) for e in edges], "lines": paths, "width": drawn.width,
-            "height": drawn.height}  # fmt: skip
+    paths = [[[round(x, 1), round(y, 1)] for x, y in line] for line in drawing.lines]
+    return {"nodes": nodes, "edges": [list(e) for e in edges], "lines": paths, "width": drawing.width,
+            "height": drawing.height}  # fmt: skip
 
 
 def _attribute(attribute: AttributeProto) -> str:

@@ -63,11 +63,11 @@ def layout(widths: Sequence[float], edges: Sequence[tuple[int, int]]) -> Drawing
         rows[row].append(item)
     _order(rows, above, below)
     x = _positions(rows, sizes, above, below)
-    least = min(x[i] - sizes[i] / 2 for i in range(len(sizes)))
-    places = [(x[i] - least + GAP, level[i] * ROW + ROW / 2) for i in range(len(sizes))]
-    width = max(place[0] + sizes[i] / 2 for i, place in enumerate(places)) + GAP
-    lines = tuple(tuple(places[i] for i in route) for route in routes)
-    return Drawing(tuple(places[: len(widths)]), lines, width, len(rows) * ROW)
+    leftmost = min(x[i] - sizes[i] / 2 for i in range(len(sizes)))
+    positions = [(x[i] - leftmost + GAP, level[i] * ROW + ROW / 2) for i in range(len(sizes))]
+    width = max(position[0] + sizes[i] / 2 for i, position in enumerate(positions)) + GAP
+    lines = tuple(tuple(positions[i] for i in route) for route in routes)
+    return Drawing(tuple(positions[: len(widths)]), lines, width, len(rows) * ROW)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
@@ -86,18 +86,18 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 def _order(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> None:
     """Sort each row by the median position of the neighbors, alternately downwards and upwards."""
-    place: dict[int, float] = {}
+    position: dict[int, float] = {}
     for row in rows:
-        place.update((item, float(index)) for index, item in enumerate(row))
+        position.update((item, float(index)) for index, item in enumerate(row))
     for sweep in range(SWEEPS):
         neighbours = below if sweep % 2 else above
         for row in reversed(rows) if sweep % 2 else rows:
-            row.sort(key=_by_median(neighbours, place))
-            place.update((item, float(index)) for index, item in enumerate(row))
+            row.sort(key=_by_median(neighbours, position))
+            position.update((item, float(index)) for index, item in enumerate(row))
 
 
-def _by_median(neighbours: list[list[int]], place: dict[int, float]) -> Callable[[int], float]:
-    return lambda item: median(place[n] for n in neighbours[item]) if neighbours[item] else place[item]
+def _by_median(neighbours: list[list[int]], position: dict[int, float]) -> Callable[[int], float]:
+    return lambda item: median(position[n] for n in neighbours[item]) if neighbours[item] else position[item]
 
 
 def _positions(
@@ -110,21 +110,21 @@ def _positions(
     for sweep in range(2 * SWEEPS):
         neighbours = below if sweep % 2 else above
         for row in reversed(rows) if sweep % 2 else rows:
-            wanted = [sum(x[n] for n in neighbours[i]) / len(neighbours[i]) if neighbours[i] else x[i] for i in row]
-            _set_row(row, wanted, sizes, x)
+            targets = [sum(x[n] for n in neighbours[i]) / len(neighbours[i]) if neighbours[i] else x[i] for i in row]
+            _set_row(row, targets, sizes, x)
     return x
 
 
-def _set_row(row: list[int], wanted: list[float], sizes: list[float], x: list[float]) -> None:
-    """Place a row at least-squares distance from `wanted` without overlap, by pooling adjacent violators."""
+def _set_row(row: list[int], targets: list[float], sizes: list[float], x: list[float]) -> None:
+    """Place a row at least-squares distance from `targets` without overlap, by pooling adjacent violators."""
     offsets, offset = [], 0.0
     for index, item in enumerate(row):
         if index:
             offset += (sizes[row[index - 1]] + sizes[item]) / 2 + GAP
         offsets.append(offset)
     pools: list[tuple[float, int]] = []
-    for want, off in zip(wanted, offsets, strict=True):
-        mean, count = want - off, 1
+    for target, off in zip(targets, offsets, strict=True):
+        mean, count = target - off, 1
         while pools and pools[-1][0] > mean:
             other, members = pools.pop()
             mean, count = (other * members + mean * count) / (members + count), members + count

@@ -17,14 +17,14 @@ CELL = 300
 
 def markdown(command: str, facts: Mapping[str, Any]) -> str:
     """Return the report of a command as Markdown, below 1 MiB."""
-    found = checks(command, facts)
+    results = checks(command, facts)
     ok = bool(facts.get("ok", True))
     title = f"onnxfuse {command}: {word(facts)}"
     lines = [f"## {'✅' if ok else '❌'} {title}", ""]
     if facts.get("summary"):
         lines += [_cell(str(facts["summary"])), ""]
     lines += [line for note in notes(command, facts) for line in (_cell(note), "")]
-    broken = [(c.group, c.name, c.text) for c in found if not c.ok]
+    broken = [(c.group, c.name, c.text) for c in results if not c.ok]
     if broken:
         lines += ["### What is wrong", "", *_table(("where", "what", "found"), broken), ""]
     for heading, columns, rows in _sections(command, facts):
@@ -44,12 +44,14 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
         nodes = facts["nodes"]
         yield f"{prefix}Nodes", ("before", "after", "fused"), [(nodes["before"], nodes["after"], facts["fused_nodes"])]
         if "precision" in facts:
-            told, left = precision_rows(facts["precision"])
-            yield f"{prefix}Lower precision", ("",), [(line,) for line in told]
-            yield f"{prefix}Not converted", KEPT, list(left)
-        undone = (facts.get("guard") or {}).get("undone", [])
-        taken: list[tuple[object, ...]] = [(u["rule"], u["node"], u["op"] or "left out", u["fault"]) for u in undone]
-        yield f"{prefix}Taken back by --guard", ("rule", "at", "fused op", "what was wrong"), taken
+            summary, pinned = precision_rows(facts["precision"])
+            yield f"{prefix}Lower precision", ("",), [(line,) for line in summary]
+            yield f"{prefix}Not converted", KEPT, list(pinned)
+        reverted = (facts.get("guard") or {}).get("undone", [])
+        reverted_rows: list[tuple[object, ...]] = [
+            (u["rule"], u["node"], u["op"] or "left out", u["fault"]) for u in reverted
+        ]
+        yield f"{prefix}Taken back by --guard", ("rule", "at", "fused op", "what was wrong"), reverted_rows
     elif command == "verify":
         keys = ("error", "budget", "scale", "max_abs", "max_rel")
         rows: list[tuple[object, ...]] = [

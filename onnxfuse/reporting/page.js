@@ -254,7 +254,7 @@ class Work {
     else if (!served) place.textContent = `onnxfuse explain --at '${node.name}' says why`;
     else {
       place.textContent = "…";
-      ask("why", { node: node.name }).then((found) => { place.textContent = gone && found.why.startsWith("no rule") ? "folded or left out by a built-in step: onnxfuse rules lists them" : found.why; }, (error) => { place.textContent = error.message; });
+      ask("why", { node: node.name }).then((found) => { place.textContent = gone && found.why.startsWith("no rule") ? "folded or removed by a built-in pass: onnxfuse rules lists them" : found.why; }, (error) => { place.textContent = error.message; });
     }
   }
 

@@ -42,15 +42,16 @@ def page(
     ok = bool(facts.get("ok", True))
     view = command == "view"
     models: Sequence[Facts] = facts["models"] if command == "ci" else [{"name": "", command: facts}]
-    drawn: dict[str, Any] = {"graphs": {}, "near": {}}
+    drawings: dict[str, Any] = {"graphs": {}, "near": {}}
     if view:
         models = [{"name": "", "optimize": facts}]
-        drawn["served"] = facts["served"]
+        drawings["served"] = facts["served"]
     parts = [] if view else [_PageSection("Verdict", _verdict(command, facts))]
     for model in models:
         title = f"{model['name']}: " if model["name"] else ""
         parts += [
-            _PageSection(f"{title}{p.name}", p.html) for p in _model_parts(model, graphs.get(model["name"], {}), drawn)
+            _PageSection(f"{title}{p.name}", p.html)
+            for p in _model_parts(model, graphs.get(model["name"], {}), drawings)
         ]
     parts.append(_PageSection("Environment", _environment(command_line, facts, environment)))
     links = "".join(f'<a href="#s{i}">{escape(p.name)}</a>' for i, p in enumerate(parts))
@@ -58,7 +59,7 @@ def page(
     links, body = controls_written_out(links), controls_written_out(body)
     title = controls_written_out(f"{facts['name']}: onnxfuse view" if view else f"onnxfuse {command}: {word(facts)}")
     headline = controls_written_out(facts["summary"]) if view else title
-    data = json.dumps(_shown(drawn), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(_shown(drawings), separators=(",", ":")).replace("<", "\\u003c")
     icon = '<link rel="icon" href="data:,">' if view else ""  # browsers would request one from a server
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -103,14 +104,14 @@ def _asset(name: str) -> str:
 
 
 def _verdict(command: str, facts: Facts) -> str:
-    found = checks(command, facts)
-    broken = [c for c in found if not c.ok]
+    results = checks(command, facts)
+    broken = [c for c in results if not c.ok]
     summary = facts.get("summary") or _summary(command, facts)
-    rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in found if c.ok))]
-    held = f"{len(found) - len(broken)} of {plural(found, 'check')} held" if found else ""
+    rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in results if c.ok))]
+    passed = f"{len(results) - len(broken)} of {plural(results, 'check')} held" if results else ""
     lines = facts.get("notes", ()) if command == "optimize" else notes("verify", facts) if command == "verify" else ()
-    told = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
-    return f'<p class="summary">{escape(str(summary))}</p>{told}<p>{held}</p>' + table(
+    note_html = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
+    return f'<p class="summary">{escape(str(summary))}</p>{note_html}<p>{passed}</p>' + table(
         ("", "where", "what", "found"), rows
     )
 
@@ -122,30 +123,32 @@ def _summary(command: str, facts: Facts) -> str:
     return ""
 
 
-def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any]) -> Iterator[_PageSection]:
-    number = len(drawn["graphs"])
-    finding = (model.get("verify") or {}).get("bisection")
-    if finding:
-        yield _PageSection("At fault" if finding["fault"] else "Bisect", _at_fault(finding, number if graphs else None))
+def _model_parts(model: Facts, graphs: Mapping[str, Any], drawings: dict[str, Any]) -> Iterator[_PageSection]:
+    index = len(drawings["graphs"])
+    localization = (model.get("verify") or {}).get("bisection")
+    if localization:
+        yield _PageSection(
+            "At fault" if localization["fault"] else "Bisect", _at_fault(localization, index if graphs else None)
+        )
     optimized = model.get("optimize") or {}
     if optimized.get("precision"):
-        told, left = precision_rows(optimized["precision"])
-        lines = "".join(f"<p>{escape(line)}</p>" for line in told)
-        yield _PageSection("Lower precision", lines + table(KEPT, left))
-    undone = (optimized.get("guard") or {}).get("undone")
-    if undone:
-        yield _PageSection("Taken back by --guard", _taken_back(undone))
+        summary, pinned = precision_rows(optimized["precision"])
+        lines = "".join(f"<p>{escape(line)}</p>" for line in summary)
+        yield _PageSection("Lower precision", lines + table(KEPT, pinned))
+    reverted = (optimized.get("guard") or {}).get("undone")
+    if reverted:
+        yield _PageSection("Taken back by --guard", _taken_back(reverted))
     if graphs:
-        drawn["graphs"][str(number)] = graphs
-        drawn["near"][str(number)] = [
+        drawings["graphs"][str(index)] = graphs
+        drawings["near"][str(index)] = [
             {key: n[key] for key in ("rule", "root", "node", "reason", "hint")} for n in optimized.get("near", [])
         ]
-        yield _PageSection("Graph", graph_html(number, graphs))
+        yield _PageSection("Graph", graph_html(index, graphs))
     if graphs or model.get("optimize"):
         yield _PageSection("Fusions by rule", _fusions(optimized, graphs))
-    near = optimized.get("near", [])
-    if near:
-        yield _PageSection("Nearly fused", _near(near))
+    misses = optimized.get("near", [])
+    if misses:
+        yield _PageSection("Nearly fused", _near(misses))
     if model.get("lost") or model.get("changed"):
         changes = [("lost", line) for line in model["lost"]] + [("changed", line) for line in model["changed"]]
         yield _PageSection("Against the lock", table(("", "difference"), changes))
@@ -157,26 +160,26 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawn: dict[str, Any])
         yield _PageSection(name, html)
 
 
-def _at_fault(finding: Facts, graph: int | None) -> str:
+def _at_fault(localization: Facts, graph: int | None) -> str:
     """Return the result of `--bisect`; a button shows the location in the graph with this index."""
-    guilty = finding["guilty"]
+    guilty = localization["guilty"]
     rows = [("made of", ", ".join(guilty["nodes"]))] if guilty else []
-    rows += [("in the original", ", ".join(finding["replaced"])), ("because", finding["why"])]
-    rows = [(what, text) for what, text in rows if text]
-    if finding["folder"]:
-        folder = finding["folder"]
+    rows += [("in the original", ", ".join(localization["replaced"])), ("because", localization["why"])]
+    rows = [(title, text) for title, text in rows if text]
+    if localization["folder"]:
+        folder = localization["folder"]
         call = f"onnxfuse verify {folder}/original.onnx {folder}/model.onnx --inputs {folder}/test_data_set_0"
         rows.append(("shown by", call))
-    value = guilty["output"] if guilty else finding["output"]
+    value = guilty["output"] if guilty else localization["output"]
     button = f'<button data-show="{graph}" data-value="{escape(value)}">show it in the graph</button>'
-    shown = button if graph is not None and finding["fault"] else ""
-    return f'<p class="summary">{escape(finding["text"])}</p>{table(("", ""), rows)}{shown}'
+    button_html = button if graph is not None and localization["fault"] else ""
+    return f'<p class="summary">{escape(localization["text"])}</p>{table(("", ""), rows)}{button_html}'
 
 
-def _taken_back(undone: Sequence[Facts]) -> str:
+def _taken_back(reverted: Sequence[Facts]) -> str:
     rows = [
         (u["rule"], f"{u['op']} ({u['node']})" if u["op"] else "left out", u["fault"], ", ".join(u["nodes"]))
-        for u in undone
+        for u in reverted
     ]
     return table(("rule", "fused op", "what was wrong", "in the original"), rows)
 
@@ -200,14 +203,14 @@ def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
             kinds[key] = kinds.get(key, 0) + 1
     rows = [(n, rule, body) for (rule, body), n in sorted(kinds.items(), key=lambda item: -item[1])]
     kinds_table = table(("ops", "rule", "what is in one kernel"), rows, attribute="data-rule", key=1)
-    told = ", ".join(f"{rule}: {plural(replaced[rule], 'node')} in {plural(n, 'op')}" for rule, n in fused.items())
-    return f"{chart}<p>{escape(told)}</p>{kinds_table}"
+    texts = ", ".join(f"{rule}: {plural(replaced[rule], 'node')} in {plural(n, 'op')}" for rule, n in fused.items())
+    return f"{chart}<p>{escape(texts)}</p>{kinds_table}"
 
 
-def _near(near: Sequence[Facts]) -> str:
+def _near(misses: Sequence[Facts]) -> str:
     """Return the near misses that no other rule took, grouped if equal, with their counts."""
     kinds: dict[tuple[str, str, str], list[Facts]] = {}
-    for one in near:
+    for one in misses:
         if not one["fused_otherwise"] and one["telling"]:
             words = re.sub(r"'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", one["reason"])
             kinds.setdefault((one["rule"], one["root"].split()[0], words), []).append(one)
@@ -237,8 +240,8 @@ def _errors(verified: Facts) -> str:
         for r in outputs
     ]
     titles = {"budget": "allowed", "own": "original's", "max_abs": "max abs", "max_rel": "max rel"}
-    told = table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
-    return f"{chart}{told}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
+    table_html = table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
+    return f"{chart}{table_html}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
 
 
 def _times_over(share: float) -> str:
@@ -297,18 +300,18 @@ def _times(benched: Facts) -> str:
 
 
 def _spots(benched: Facts) -> Iterator[Spot]:
-    """Yield a point per block and model from `work`: the bytes and FLOPs of one run, counted from the graph."""
+    """Yield a point per block and model from `traffic`: the bytes and FLOPs of one run, counted from the graph."""
     for block in benched["blocks"]:
         name = " ".join(f"{k}={v}" for k, v in block["dimensions"].items())
-        for model, work in (block.get("work") or {}).items():
+        for model, traffic in (block.get("work") or {}).items():
             best = min(r["p50"] for r in block["rows"] if r["model"] == model)
-            if work["bytes"] and work["flops"]:
+            if traffic["bytes"] and traffic["flops"]:
                 kind = "good" if model == "fused" else ""
-                rate = work["flops"] / best * 1e6
-                yield Spot(f"{model} {name}".strip(), work["flops"] / work["bytes"], rate, kind)
+                rate = traffic["flops"] / best * 1e6
+                yield Spot(f"{model} {name}".strip(), traffic["flops"] / traffic["bytes"], rate, kind)
 
 
 def _environment(command_line: str, facts: Facts, environment: Facts) -> str:
-    known = {**environment, **(facts.get("environment") or {})}
+    versions = {**environment, **(facts.get("environment") or {})}
     prompt = "" if command_line.startswith("onnxfuse.") else "$ "
-    return f"<pre>{prompt}{escape(command_line)}</pre>" + table(("", ""), list(known.items()))
+    return f"<pre>{prompt}{escape(command_line)}</pre>" + table(("", ""), list(versions.items()))

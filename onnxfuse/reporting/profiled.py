@@ -66,13 +66,15 @@ def _traffic(profiled: Facts) -> str:
             items.append(Bar("", row["bytes_after"], f"{_mb(row['bytes_after'])} MB after", "good"))
         else:
             items.append(Bar(label, row["bytes_after"], f"{_mb(row['bytes_after'])} MB"))
-    gone = profiled["removed"]
-    told = (
-        f"<p>{gone['count']} of {plural(gone['of'], 'intermediate value')} no longer "
-        f"{agreeing(gone['count'], 'exists', 'exist', of=gone['of'])}: {_mb(gone['bytes'])} MB.</p>"
+    removed = profiled["removed"]
+    intro = (
+        f"<p>{removed['count']} of {plural(removed['of'], 'intermediate value')} no longer "
+        f"{agreeing(removed['count'], 'exists', 'exist', of=removed['of'])}: {_mb(removed['bytes'])} MB.</p>"
     )
-    what = "<p>Each node's inputs once and outputs once, from shapes; views and what stays on the host are free.</p>"
-    return f"{told if two else ''}{bars(items)}{what}{table(*traffic_rows(profiled))}"
+    explanation = (
+        "<p>Each node's inputs once and outputs once, from shapes; views and what stays on the host are free.</p>"
+    )
+    return f"{intro if two else ''}{bars(items)}{explanation}{table(*traffic_rows(profiled))}"
 
 
 def _times(name: str, side: Facts) -> str:
@@ -89,12 +91,12 @@ def _kernels(side: Facts) -> str:
         for k in side["kernels"]
     ]  # fmt: skip
     run = side["run"]
-    told = "" if run is None else (
+    intro = "" if run is None else (
         f"<p>{plural(run['launches'], 'launch')}; {run['span']:.1f} us from the first kernel to the last, "
         f"{run['busy']:.1f} us at work, {run['idle']:.1f} us in gaps</p>"
     )  # fmt: skip
     note = f"<p>{escape(side['note'])}</p>" if side["note"] else ""
-    return table(("kernel", "launched by", "count", "us", "share", "gap us", "MB", "GB/s"), rows) + told + note
+    return table(("kernel", "launched by", "count", "us", "share", "gap us", "MB", "GB/s"), rows) + intro + note
 
 
 def _rate(row: Facts) -> str:

@@ -18,10 +18,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: s
     for row in rows[:ROWS]:
         mark = f' {attribute}="{escape(str(row[key]))}"' if attribute else ""
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>")
-    more = f"<p>{plural(len(rows) - ROWS, 'more row')}</p>" if len(rows) > ROWS else ""
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>{more}'
-    )
+    remainder = f"<p>{plural(len(rows) - ROWS, 'more row')}</p>" if len(rows) > ROWS else ""
+    body = f"<tbody>{''.join(lines)}</tbody>"
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{body}</table></div>{remainder}'
 
 
 def number(value: float | str, digits: int = 3) -> str:

@@ -32,14 +32,14 @@ def read_file(path: Path) -> bytes:
     Raises OSError like opening does, ValueError for a file that is too long, or not regular: a device is endless, a
     pipe may block forever, and some system files do not report their size.
     """
-    known = os.stat(path)
-    if not stat.S_ISREG(known.st_mode):
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("is no regular file")
-    if known.st_size > MOST_BYTES:
+    if status.st_size > MOST_BYTES:
         raise ValueError(f"is longer than {MOST_BYTES >> 30} GB")
     with path.open("rb") as file:
-        data = file.read(known.st_size + 1)
-    if len(data) > known.st_size:
+        data = file.read(status.st_size + 1)
+    if len(data) > status.st_size:
         raise ValueError("is longer than the system says")
     return data
 

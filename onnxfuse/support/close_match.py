@@ -7,7 +7,7 @@ ALIKE = 0.6
 """Minimum similarity ratio of a suggestion: at one half `einsum` would be suggested for `nosuch`."""
 
 
-def did_you_mean(word: str, known: Collection[str]) -> str:
+def did_you_mean(word: str, words: Collection[str]) -> str:
     """Return " Did you mean X?" for the known word closest to `word`, or "" if none is close."""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=ALIKE)
-    return f" Did you mean {near[0]}?" if near else ""
+    matches = difflib.get_close_matches(word, sorted(words), n=1, cutoff=ALIKE)
+    return f" Did you mean {matches[0]}?" if matches else ""

@@ -4,7 +4,7 @@ ONNX Runtime and CUDA run third-party code. A wrong kernel reads invalid memory,
 the process fails; a faulty optimizer ends the process by a signal; the system kills a process whose model is too large.
 The child is a fork, so models are not copied and it starts in milliseconds; in return the parent may never have opened
 a session or touched the GPU. The command line guarantees that. A process that calls the library may not: work that must
-be isolated there runs in a new process (`apart`), which gives the same guarantee as the command line.
+be isolated there runs in a new process (`in_new_process`), which gives the same guarantee as the command line.
 """
 
 import ctypes
@@ -24,9 +24,9 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol, TypeVar
 
 from onnxfuse.support.errors import DeviceError, DeviceLostError, UsageError
+from onnxfuse.support.progress import Progress, silent
 
 T = TypeVar("T")
-Progress = Callable[[str, int, int], None]
 
 PATIENCE = 600.0
 """Timeout in seconds without a progress message after which a child counts as hung. One step is at most the creation of
@@ -83,17 +83,18 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def isolated(
-    work: Callable[[Progress], T],
-    progress: Progress = lambda step, done, total: None,
+    task: Callable[[Progress], T],
+    progress: Progress = silent,
     patience: float | None = None,
 ) -> T | Crash:
-    """Return what `work` returns, which must be picklable, or how its process crashed; raises what it raises.
+    """Return what `task` returns, which must be picklable, or how its process crashed; raises what it raises.
 
-    If no child can be forked (`allow`), or CUDA was started here, the work runs in this process. `work` is called with
-    a function for reporting progress. A child without progress for `patience` seconds, by default PATIENCE, is killed.
+    If no child can be forked (`allow`), or CUDA was started here, the work runs in this process. `task` is called
+    with a function for reporting progress. A child without progress for `patience` seconds, by default PATIENCE, is
+    killed.
     """
     if not _State.may_fork or _State.parent is not None or _gpu_started():
-        return work(progress)
+        return task(progress)
     receiver, sender = multiprocessing.Pipe(duplex=False)
     # Temporary files of a crashed child are deleted with this folder.
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as scratch, receiver:
@@ -104,26 +105,26 @@ def isolated(
         if child == 0:
             die_with_parent()
             _State.parent, tempfile.tempdir = sender, scratch
-            _answer(work, sender)
+            _answer(task, sender)
         sender.close()
-        found: T | Crash = _follow(_Fork(child), receiver, progress, PATIENCE if patience is None else patience)
-        return found
+        result: T | Crash = _follow(_Fork(child), receiver, progress, PATIENCE if patience is None else patience)
+        return result
 
 
-def apart(
-    work: Callable[..., T],
+def in_new_process(
+    task: Callable[..., T],
     *arguments: Any,
-    progress: Progress = lambda step, done, total: None,
+    progress: Progress = silent,
     **options: Any,
 ) -> T | Crash:
-    """Return what `work(*arguments, progress=..., **options)` returns in a new process, or how that crashed.
+    """Return what `task(*arguments, progress=..., **options)` returns in a new process, or how that crashed.
 
-    Raises what it raises. All of it must be picklable, `work` a function that the new process can import. It takes a
-    second to start, and can fork children whatever this process has done; if this one can or is one, the work runs
+    Raises what it raises. All of it must be picklable, `task` a function that the new process can import. It takes
+    a second to start, and can fork children whatever this process has done; if this one can or is one, the work runs
     here. It has no timeout: its own children do.
     """
     if _State.may_fork or _State.parent is not None:
-        return work(*arguments, progress=progress, **options)
+        return task(*arguments, progress=progress, **options)
     if not sys.executable:
         raise DeviceError(
             "no process can be started: this program does not say where its Python is (sys.executable)",
@@ -132,7 +133,7 @@ def apart(
     ours, theirs = multiprocessing.Pipe()
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as scratch, ours:
         try:
-            asked = ForkingPickler.dumps((scratch, work, arguments, options))
+            request = ForkingPickler.dumps((scratch, task, arguments, options))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"something of what is given cannot be sent to another process: {error}",
@@ -146,18 +147,18 @@ def apart(
                 stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
             )  # fmt: skip
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended already: reported below
-            ours.send_bytes(asked)
-        found: T | Crash = _follow(child, ours, progress, None)
-        return found
+            ours.send_bytes(request)
+        result: T | Crash = _follow(child, ours, progress, None)
+        return result
 
 
 def serve() -> None:
-    """Run the request in a process started by `apart`."""
+    """Run the request in a process started by `in_new_process`."""
     die_with_parent()
     parent = Connection(int(sys.argv[1]))
     allow()
-    tempfile.tempdir, work, arguments, options = parent.recv()
-    _answer(lambda tell: work(*arguments, progress=tell, **options), parent)
+    tempfile.tempdir, task, arguments, options = parent.recv()
+    _answer(lambda tell: task(*arguments, progress=tell, **options), parent)
 
 
 def die_with_parent() -> None:
@@ -244,11 +245,11 @@ def _follow(child: _Child, receiver: Connection, progress: Progress, patience: f
         child.wait()
 
 
-def _answer(work: Callable[[Progress], Any], parent: Connection) -> None:
+def _answer(task: Callable[[Progress], Any], parent: Connection) -> None:
     """Do the work and exit immediately: CUDA's cleanup at a normal exit can crash after an error."""
     code = 0
     try:
-        parent.send(("done", work(lambda *step: parent.send(("step", step)))))
+        parent.send(("done", task(lambda *step: parent.send(("step", step)))))
     except (KeyboardInterrupt, SystemExit) as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 130
     except DeviceLostError as error:

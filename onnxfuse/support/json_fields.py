@@ -9,19 +9,19 @@ from onnxfuse.support.bounded_text import read_json
 MOST_NUMBER = sys.float_info.max
 
 
-def parse(text: str) -> "Facts":
+def parse(text: str) -> "JsonObject":
     """Return the JSON object in `text`. Raises ValueError that names the problem, like all functions here."""
-    return Facts(read_json(text), "the file")
+    return JsonObject(read_json(text), "the file")
 
 
-class Facts:
+class JsonObject:
     """A JSON object with its location in a file."""
 
-    def __init__(self, value: object, place: str) -> None:
+    def __init__(self, value: object, location: str) -> None:
         if not isinstance(value, dict):
-            raise _wrong(place, value, "an object")
+            raise _wrong(location, value, "an object")
         self.all: Mapping[str, Any] = value
-        self.place = place
+        self.place = location
 
     def __contains__(self, key: str) -> bool:
         return key in self.all
@@ -32,16 +32,16 @@ class Facts:
             raise ValueError(f"{self.place} has no '{key}'")
         return self.all[key], f"{self.place}.{key}"
 
-    def only(self, *known: str) -> None:
+    def only(self, *keys: str) -> None:
         """Reject unknown keys."""
-        unknown = sorted(set(self.all) - set(known))
+        unknown = sorted(set(self.all) - set(keys))
         if unknown:
-            raise ValueError(f"{self.place} has {unknown[0]!r}, which is none of {', '.join(known)}")
+            raise ValueError(f"{self.place} has {unknown[0]!r}, which is none of {', '.join(keys)}")
 
     def text(self, key: str) -> str:
         """Return a string."""
-        value, place = self.at(key)
-        return as_text(value, place)
+        value, location = self.at(key)
+        return as_text(value, location)
 
     def integer(self, key: str, low: int, high: int) -> int:
         """Return an integer within the inclusive bounds."""
@@ -51,46 +51,46 @@ class Facts:
         """Return a finite number."""
         return as_number(*self.at(key))
 
-    def object(self, key: str) -> "Facts":
+    def object(self, key: str) -> "JsonObject":
         """Return an object."""
-        return Facts(*self.at(key))
+        return JsonObject(*self.at(key))
 
     def list(self, key: str) -> "list[tuple[Any, str]]":
         """Return the elements of a list, each with its location."""
         return as_list(*self.at(key))
 
 
-def as_list(value: object, place: str) -> list[tuple[Any, str]]:
+def as_list(value: object, location: str) -> list[tuple[Any, str]]:
     """Return the elements of a list, each with its location."""
     if not isinstance(value, list):
-        raise _wrong(place, value, "a list")
-    return [(element, f"{place}[{n}]") for n, element in enumerate(value)]
+        raise _wrong(location, value, "a list")
+    return [(element, f"{location}[{n}]") for n, element in enumerate(value)]
 
 
-def as_text(value: object, place: str) -> str:
+def as_text(value: object, location: str) -> str:
     """Return a string."""
     if not isinstance(value, str):
-        raise _wrong(place, value, "a text")
+        raise _wrong(location, value, "a string")
     return value
 
 
-def as_integer(value: object, place: str, low: int, high: int) -> int:
+def as_integer(value: object, location: str, low: int, high: int) -> int:
     """Return an integer within the inclusive bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise _wrong(place, value, f"a whole number from {low} to {high}")
+        raise _wrong(location, value, f"an integer from {low} to {high}")
     return value
 
 
-def as_number(value: object, place: str) -> float:
+def as_number(value: object, location: str) -> float:
     """Return a finite number."""
     # Compared, not converted: a JSON integer may exceed any float.
     if not isinstance(value, int | float) or isinstance(value, bool) or not -MOST_NUMBER <= value <= MOST_NUMBER:
-        raise _wrong(place, value, "a number")
+        raise _wrong(location, value, "a number")
     return float(value)
 
 
-def _wrong(place: str, value: object, expected: str) -> ValueError:
-    return ValueError(f"{place} is {shown(value)}, expected {expected}")
+def _wrong(location: str, value: object, expected: str) -> ValueError:
+    return ValueError(f"{location} is {shown(value)}, expected {expected}")
 
 
 def shown(value: object) -> str:

@@ -7,8 +7,8 @@ _ES = ("s", "x", "ch", "sh")
 
 def plural(count: int | Sized, noun: str) -> str:
     """Return a number with its noun, given in the singular: `1 node`, `2 nodes`, `0 near misses`."""
-    number = count if isinstance(count, int) else len(count)
-    return f"{number} {noun if number == 1 else _plural(noun)}"
+    quantity = count if isinstance(count, int) else len(count)
+    return f"{quantity} {noun if quantity == 1 else _plural(noun)}"
 
 
 def agreeing(count: int | Sized, one: str, more: str, *, of: int | Sized = 2) -> str:
@@ -22,8 +22,8 @@ LISTED = 6
 
 def listed(names: Sequence[str]) -> str:
     """Return names joined by commas, abbreviated if many: `a, b, c and 7 more`."""
-    more = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + f" and {more} more" * (more > 0)
+    remaining = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + f" and {remaining} more" * (remaining > 0)
 
 
 def _plural(noun: str) -> str:

@@ -11,9 +11,9 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
-    shown = controls_written_out(text)
-    shown = re.sub(r"^(\s*):(?=:)", r"\1\\x3a", shown, flags=re.MULTILINE)
-    return shown.replace("##[", "#\\x23[")
+    escaped = controls_written_out(text)
+    escaped = re.sub(r"^(\s*):(?=:)", r"\1\\x3a", escaped, flags=re.MULTILINE)
+    return escaped.replace("##[", "#\\x23[")
 
 
 def controls_written_out(text: str) -> str:

@@ -40,30 +40,30 @@ class Workers:
         self.stack.close()
 
     def spread(
-        self, work: Callable[[S], T], pieces: Sequence[S], done: Callable[[int], None] = lambda count: None
+        self, task: Callable[[S], T], pieces: Sequence[S], on_progress: Callable[[int], None] = lambda count: None
     ) -> list[T]:
-        """Return the result of `work` for each piece, in order; raises the first exception: the block then ends.
+        """Return the result of `task` for each piece, in order; raises the first exception: the block then ends.
 
-        `work` must be a function that a new process can import; pieces and results are pickled. Pieces are started in
-        order. `done` is called with the number of finished ones.
+        `task` must be a function that a new process can import; pieces and results are pickled. Pieces are started
+        in order. `on_progress` is called with the number of finished ones.
         """
         if min(len(pieces), self.most) <= 1:
             results = []
             for piece in pieces:
-                results.append(work(piece))
-                done(len(results))
+                results.append(task(piece))
+                on_progress(len(results))
             return results
         # Started from this thread: they end with the thread that started them.
         while len(self.pipes) < min(len(pieces), self.most):
             self.pipes.append(_worker(self.stack))
-        return _Round(work, pieces, done).by(self.pipes)
+        return _Round(task, pieces, on_progress).by(self.pipes)
 
 
 class _Round:
     """Pieces being processed; a thread feeds each worker process."""
 
-    def __init__(self, work: Callable[[Any], Any], pieces: Sequence[Any], done: Callable[[int], None]) -> None:
-        self.work, self.pieces, self.done = work, pieces, done
+    def __init__(self, task: Callable[[Any], Any], pieces: Sequence[Any], on_progress: Callable[[int], None]) -> None:
+        self.work, self.pieces, self.done = task, pieces, on_progress
         self.waiting, self.lock = iter(range(len(pieces))), threading.Lock()
         self.results: dict[int, Any] = {}
         self.failed: list[BaseException] = []
@@ -116,11 +116,11 @@ def serve() -> None:
     parent = Connection(int(sys.argv[1]))
     while True:
         try:
-            work, piece = parent.recv()
+            task, piece = parent.recv()
         except EOFError:
             return
         try:
-            answer = ("done", work(piece))
+            answer = ("done", task(piece))
         except BaseException as error:  # any exception: the parent raises it
             answer = ("raised", error)
         try:

@@ -34,37 +34,37 @@ class Tabled:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        shown = self.table()
-        cells = [shown.headings, *shown.rows[:ROWS]] if shown.rows else []
+        table = self.table()
+        cells = [table.headings, *table.rows[:ROWS]] if table.rows else []
         widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
-        return printable("\n".join([shown.verdict, *lines, *_more(shown)]))
+        return printable("\n".join([table.verdict, *lines, *_more(table)]))
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        shown = self.table()
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in shown.headings) + ("<th></th>" if shown.bars else "")
-        bars = _bars(shown.bars[:ROWS]) or [""] * len(shown.rows)
+        report = self.table()
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in report.headings) + ("<th></th>" if report.bars else "")
+        bars = _bars(report.bars[:ROWS]) or [""] * len(report.rows)
         rows = "".join(
             f"<tr>{''.join(f'<td>{escape(printable(cell))}</td>' for cell in row)}{bar}</tr>"
-            for row, bar in zip(shown.rows[:ROWS], bars, strict=False)
+            for row, bar in zip(report.rows[:ROWS], bars, strict=False)
         )
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
-        more = "".join(f"<p>{line}</p>" for line in _more(shown))
-        return f"<p><b>{escape(printable(shown.verdict))}</b></p>{table}{more}"
+        remainder = "".join(f"<p>{line}</p>" for line in _more(report))
+        return f"<p><b>{escape(printable(report.verdict))}</b></p>{table}{remainder}"
 
 
 def _bars(values: Sequence[float]) -> list[str]:
     """Return a cell with a bar for each number, scaled to the largest finite one."""
-    most = max((v for v in values if math.isfinite(v)), default=0) or 1
+    largest = max((v for v in values if math.isfinite(v)), default=0) or 1
     return [
-        f'<td><div style="width:{WIDTH * (min(v / most, 1) if v == v else 0):.0f}px;height:0.8em;'
+        f'<td><div style="width:{WIDTH * (min(v / largest, 1) if v == v else 0):.0f}px;height:0.8em;'
         'background:#3b6fb6;border-radius:2px"></div></td>'
         for v in values
     ]
 
 
-def _more(shown: Table) -> list[str]:
-    return [plural(len(shown.rows) - ROWS, "more row")] if len(shown.rows) > ROWS else []
+def _more(table: Table) -> list[str]:
+    return [plural(len(table.rows) - ROWS, "more row")] if len(table.rows) > ROWS else []

@@ -12,10 +12,10 @@ from onnxfuse.cuda.planning import measurements
 from onnxfuse.cuda.planning.measurements import Book, MeasuredVariants
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.graph.concrete_shapes import with_sizes
-from onnxfuse.passes.pipeline import Progress
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.runtime.kernels.variants import usable
 from onnxfuse.support.errors import UsageError
+from onnxfuse.support.progress import Steps, silent
 from onnxfuse.tuning.candidates import candidates, measured
 from onnxfuse.tuning.decide import Decided, Decisions, Sizes, decide
 from onnxfuse.tuning.stopwatch import Stopwatch, on_gpu
@@ -54,7 +54,7 @@ def tune(
     book: Book,
     sizes: Sizes = ({},),
     stopwatch: Stopwatch | None = None,
-    progress: Progress = lambda _: None,
+    progress: Steps = silent,
     keep: Callable[[Book], None] = lambda _: None,
 ) -> Tuned:
     """Measure what `book` lacks for this machine, at each of the sets of sizes, and decide.
@@ -64,16 +64,16 @@ def tune(
     """
     _check(model, sizes)
     watch = on_gpu() if stopwatch is None else stopwatch
-    known = dict(book.get(watch.machine, {}))
+    earlier = dict(book.get(watch.machine, {}))
 
-    def measure(work: TuningTask) -> MeasuredVariants:
-        found = measured(work, watch.time(work, candidates(work, rules, watch.machine, watch.arch)))
-        known[found.key] = found
-        keep({watch.machine: known})
-        return found
+    def measure(task: TuningTask) -> MeasuredVariants:
+        result = measured(task, watch.time(task, candidates(task, rules, watch.machine, watch.arch)))
+        earlier[result.key] = result
+        keep({watch.machine: earlier})
+        return result
 
-    decisions = decide(model, rules, measurements.pooled({watch.machine: dict(known)}), sizes, measure, progress)
-    return Tuned(tuple(rules), sizes, decisions, {watch.machine: known})
+    decisions = decide(model, rules, measurements.pooled({watch.machine: dict(earlier)}), sizes, measure, progress)
+    return Tuned(tuple(rules), sizes, decisions, {watch.machine: earlier})
 
 
 def reuse(
@@ -81,7 +81,7 @@ def reuse(
     rules: Sequence[Rule],
     book: Book,
     sizes: Sizes = (),
-    progress: Progress = lambda _: None,
+    progress: Steps = silent,
 ) -> Tuned:
     """Decide by the measurements in `book` for this machine (without a GPU, for all machines); measure nothing.
 
@@ -89,23 +89,23 @@ def reuse(
     """
     if sizes:
         _check(model, sizes)
-    here, note = usable(book)
-    decisions = decide(model, rules, measurements.pooled(here), sizes, None, progress)
-    return Tuned(tuple(rules), sizes, decisions, here, note)
+    usable_here, note = usable(book)
+    decisions = decide(model, rules, measurements.pooled(usable_here), sizes, None, progress)
+    return Tuned(tuple(rules), sizes, decisions, usable_here, note)
 
 
 def _check(model: ModelProto, sizes: Sizes) -> None:
     """Raise UsageError unless each set gives a size to each dynamic dimension, and to nothing else."""
     _, dynamic = with_sizes(model, {})
     for one in sizes:
-        unknown, missing = [n for n in one if n not in dynamic], [n for n in dynamic if n not in one]
+        unknown, lacking = [n for n in one if n not in dynamic], [n for n in dynamic if n not in one]
         if unknown:
-            there = f"There are: {', '.join(dynamic)}." if dynamic else "All its shapes are fixed."
-            raise UsageError(f"the model has no dynamic dimension called '{unknown[0]}'", there)
-        if missing:
+            available = f"There are: {', '.join(dynamic)}." if dynamic else "All its shapes are fixed."
+            raise UsageError(f"the model has no dynamic dimension called '{unknown[0]}'", available)
+        if lacking:
             raise UsageError(
-                f"dimensions are dynamic ({', '.join(missing)}), and times hold for one size each",
-                f"Say which: {' '.join(f'--shape {name}=8' for name in missing)}",
+                f"dimensions are dynamic ({', '.join(lacking)}), and times hold for one size each",
+                f"Say which: {' '.join(f'--shape {name}=8' for name in lacking)}",
             )
 
 

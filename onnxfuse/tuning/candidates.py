@@ -33,49 +33,49 @@ class Candidate:
         return self.kind != "alone"
 
 
-def candidates(work: TuningTask, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
+def candidates(task: TuningTask, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
     """Return every candidate of the task: the plan's own choice first, the plain nodes last."""
-    tunings = cuda.candidates(work.op, work.shapes, arch) if cuda.is_template(work.op.template) else (DEFAULT,)
-    found = [Candidate("fused", _in_variant(work, t, machine), t) for t in tunings]
-    if work.library:
-        found.append(Candidate("library", _through_library(work)))
-    split = _split(work, rules)
-    return [*found, *([Candidate("split", split)] if split is not None else []), Candidate("alone", work.plain)]
+    tunings = cuda.candidates(task.op, task.shapes, arch) if cuda.is_template(task.op.template) else (DEFAULT,)
+    result = [Candidate("fused", _in_variant(task, t, machine), t) for t in tunings]
+    if task.library:
+        result.append(Candidate("library", _through_library(task)))
+    split = _split(task, rules)
+    return [*result, *([Candidate("split", split)] if split is not None else []), Candidate("alone", task.plain)]
 
 
-def measured(work: TuningTask, timed: Sequence[Timed]) -> MeasuredVariants:
+def measured(task: TuningTask, timed: Sequence[Timed]) -> MeasuredVariants:
     """Return the measurements of the task."""
-    names = [onnx.TensorProto.DataType.Name(t).lower() for t in work.op.inputs]
-    nodes = tuple(n.op_type for n in work.op.body.node if n.op_type != ops.Constant)
-    return MeasuredVariants(work.op.name, work.op.rule, nodes, tuple(names), work.shapes, tuple(timed))
+    names = [onnx.TensorProto.DataType.Name(t).lower() for t in task.op.inputs]
+    nodes = tuple(n.op_type for n in task.op.body.node if n.op_type != ops.Constant)
+    return MeasuredVariants(task.op.name, task.op.rule, nodes, tuple(names), task.shapes, tuple(timed))
 
 
-def _in_variant(work: TuningTask, tuning: TileTuning, machine: Machine) -> onnx.ModelProto:
+def _in_variant(task: TuningTask, tuning: TileTuning, machine: Machine) -> onnx.ModelProto:
     if tuning == DEFAULT:
-        return work.fused
+        return task.fused
     model = onnx.ModelProto()
-    model.CopyFrom(work.fused)
-    measurements.attach(model, {machine: {work.key: measured(work, [Timed("fused", tuning, 0.0)])}})
+    model.CopyFrom(task.fused)
+    measurements.attach(model, {machine: {task.key: measured(task, [Timed("fused", tuning, 0.0)])}})
     return model
 
 
-def _through_library(work: TuningTask) -> onnx.ModelProto:
+def _through_library(task: TuningTask) -> onnx.ModelProto:
     """Return the op without its kernel, so that a session uses the library's op."""
     model = onnx.ModelProto()
-    model.CopyFrom(work.fused)
-    for function in (f for f in model.functions if f.name == work.op.name):
-        function.CopyFrom(write(replace(work.op, template=THROUGH_LIBRARY)))
+    model.CopyFrom(task.fused)
+    for function in (f for f in model.functions if f.name == task.op.name):
+        function.CopyFrom(write(replace(task.op, template=THROUGH_LIBRARY)))
     return model
 
 
-def _split(work: TuningTask, rules: Sequence[Rule]) -> onnx.ModelProto | None:
+def _split(task: TuningTask, rules: Sequence[Rule]) -> onnx.ModelProto | None:
     """Return what the rules make of the nodes without the rule that made the op; None if that is nothing new.
 
     For a matrix product it is the library's node followed by one kernel, for a norm a kernel followed by the library's
     norm.
     """
     model = onnx.ModelProto()
-    model.CopyFrom(work.plain)
-    pipeline.run(model, [r for r in rules if r.name != work.op.rule])
-    made = fused_ops(model)
-    return model if made and work.op.name not in made else None
+    model.CopyFrom(task.plain)
+    pipeline.run(model, [r for r in rules if r.name != task.op.rule])
+    ops_made = fused_ops(model)
+    return model if ops_made and task.op.name not in ops_made else None

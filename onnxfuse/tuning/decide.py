@@ -23,6 +23,7 @@ from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import Applied
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType
+from onnxfuse.support.progress import Steps, silent
 from onnxfuse.tuning.work import TuningTask, extract_task
 
 Sizes = Sequence[Mapping[str, int]]
@@ -62,7 +63,7 @@ def decide(
     known: Known,
     sizes: Sizes = (),
     measure: Measure | None = None,
-    progress: pipeline.Progress = lambda _: None,
+    progress: Steps = silent,
 ) -> Decisions:
     """Decide on each location of `model`, which is not changed.
 
@@ -75,7 +76,7 @@ def decide(
     declined: dict[Place, Declined] = {}
     while fresh := search.round(Choices(declined)):
         declined = {**declined, **fresh}
-    decided = tuple(Decided(verdict, m, places) for (verdict, m), places in search.decided.items())
+    decided = tuple(Decided(verdict, m, node_count) for (verdict, m), node_count in search.decided.items())
     return Decisions(Choices(declined), decided, search.unmeasured, search.new)
 
 
@@ -89,7 +90,7 @@ class _Search:
     known: Known
     sizes: Sizes
     measure: Measure | None
-    progress: pipeline.Progress
+    progress: Steps
     new: dict[Key, MeasuredVariants] = field(default_factory=dict)
     decided: dict[tuple[Kind, tuple[MeasuredVariants, ...]], int] = field(default_factory=dict)
     unmeasured: int = 0
@@ -99,14 +100,14 @@ class _Search:
         trial = without_weights(self.unfused, lambda weight: weight)
         applied = {(a.op, a.outputs): a for a in pipeline.run(trial, self.rules, choices=choices).applied}
         views = [infer(with_sizes(trial, s)[0]) for s in self.sizes] or [infer(trial)]
-        seen = _Trial(trial, fused_ops(trial), [every_type(view.graph) for view in views])
+        trial_state = _Trial(trial, fused_ops(trial), [every_type(view.graph) for view in views])
         declined: dict[Place, Declined] = {}
-        kept = Counter[tuple[Kind, tuple[MeasuredVariants, ...]]]()
+        counts = Counter[tuple[Kind, tuple[MeasuredVariants, ...]]]()
         self.unmeasured = 0
         for name, nodes in fused_nodes(trial.graph).items():
             for node in nodes:
                 proposed = applied[name, tuple(node.output)]
-                measured = self.at(node, proposed, seen)
+                measured = self.at(node, proposed, trial_state)
                 if not measured:
                     self.unmeasured += 1
                     if proposed.cost:
@@ -114,33 +115,33 @@ class _Search:
                     continue
                 verdict = measurements.verdict(measured)
                 if verdict == "fused":
-                    kept[verdict, measured] += 1
+                    counts[verdict, measured] += 1
                     continue
                 declined[name, proposed.outputs] = Declined(
                     measurements.best_times_line(measured), alone=verdict == "alone", library=verdict == "library"
                 )
                 self.decided[verdict, measured] = self.decided.get((verdict, measured), 0) + 1
         if not declined:
-            self.decided |= kept
+            self.decided |= counts
         return declined
 
-    def at(self, node: NodeProto, proposed: Applied, seen: "_Trial") -> tuple[MeasuredVariants, ...]:
+    def at(self, node: NodeProto, proposed: Applied, trial_state: "_Trial") -> tuple[MeasuredVariants, ...]:
         """Return the measurements of a fused node, on all shapes that its inputs may have if theirs are unknown."""
-        found: dict[MeasuredVariants, None] = {}
-        for types in seen.types:
+        answers: dict[MeasuredVariants, None] = {}
+        for types in trial_state.types:
             shapes = input_shapes(node, types)
             key = measurements.key(proposed.op, shapes or ())
             if shapes is None:
                 of_op = (m for (name, _), measured in self.known.items() if name == key[0] for m in measured)
-                found.update(dict.fromkeys(m for m in of_op if may_have(node, m.shapes, types)))
+                answers.update(dict.fromkeys(m for m in of_op if may_have(node, m.shapes, types)))
                 continue
             if key not in self.known and key not in self.new and self.measure is not None:
                 self.progress(f"measure {len(self.new) + 1}: {proposed.op} {measurements.extents(shapes)}")
-                op = seen.ops[proposed.op]
-                work = extract_task(node, op, shapes, seen.model, self.unfused, types, proposed.kept)
-                self.new[key] = self.measure(replace(work, library=proposed.library))
-            found.update(dict.fromkeys([self.new[key]] if key in self.new else self.known.get(key, ())))
-        return tuple(m for m in found if m.ran)
+                op = trial_state.ops[proposed.op]
+                task = extract_task(node, op, shapes, trial_state.model, self.unfused, types, proposed.kept)
+                self.new[key] = self.measure(replace(task, library=proposed.library))
+            answers.update(dict.fromkeys([self.new[key]] if key in self.new else self.known.get(key, ())))
+        return tuple(m for m in answers if m.ran)
 
 
 @dataclass(frozen=True)

@@ -64,44 +64,44 @@ class Stopwatch:
 
 def on_gpu() -> Stopwatch:
     """Return the stopwatch of the first GPU; raises DeviceError if CUDA cannot be used."""
-    missing = cuda_unusable()
-    if missing is not None:
-        raise sessions.no_cuda(missing)
+    fault = cuda_unusable()
+    if fault is not None:
+        raise sessions.no_cuda(fault)
     arch = cuda.arch_of(0)
     return Stopwatch(machine_of(0), arch, lambda work, candidates: time_on_gpu(work, candidates, arch))
 
 
-def time_on_gpu(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> list[Timed]:
+def time_on_gpu(task: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> list[Timed]:
     """Return the times of all candidates, interleaved; each must run and agree with the plain nodes."""
-    broken = _compiled(work, candidates, arch)
-    inputs = _inputs(work.plain)
+    broken = _compiled(task, candidates, arch)
+    inputs = _inputs(task.plain)
     answers = [broken.get(n) or _answer(c, inputs) for n, c in enumerate(candidates)]
-    truth = next((a for a in reversed(answers) if isinstance(a, dict)), {})
-    failed = [a if isinstance(a, str) else _fault(a, truth) for a in answers]
+    reference = next((a for a in reversed(answers) if isinstance(a, dict)), {})
+    failed = [a if isinstance(a, str) else _fault(a, reference) for a in answers]
     timed = iter(_race([c for c, why in zip(candidates, failed, strict=True) if not why], inputs))
     return [
         Timed(c.kind, c.tuning, failed=why) if why else next(timed) for c, why in zip(candidates, failed, strict=True)
     ]
 
 
-def _compiled(work: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> dict[int, str]:
+def _compiled(task: TuningTask, candidates: Sequence[Candidate], arch: Arch) -> dict[int, str]:
     """Compile all variants in parallel; return why some have no kernel, by index."""
-    if not cuda.is_template(work.op.template):
+    if not cuda.is_template(task.op.template):
         return {}
 
     def compile_one(candidate: Candidate) -> str:
         try:
-            plan = cuda.plan(work.op, work.shapes, True, arch, candidate.tuning)
+            plan = cuda.plan(task.op, task.shapes, True, arch, candidate.tuning)
             for launch in (plan, *plan.then):
                 cuda.compile(launch.kernel, arch)
         except KernelError as error:
             return f"{error}"
         return ""
 
-    numbers = [n for n, c in enumerate(candidates) if c.kind == "fused"]
+    indices = [n for n, c in enumerate(candidates) if c.kind == "fused"]
     with ThreadPoolExecutor() as pool:
-        told = pool.map(compile_one, [candidates[n] for n in numbers])
-        return {n: why for n, why in zip(numbers, told, strict=True) if why}
+        faults = pool.map(compile_one, [candidates[n] for n in indices])
+        return {n: why for n, why in zip(indices, faults, strict=True) if why}
 
 
 def _inputs(model: onnx.ModelProto) -> Arrays:
@@ -109,13 +109,13 @@ def _inputs(model: onnx.ModelProto) -> Arrays:
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(2**20 + 7)
     types = value_types(model.graph)
-    found: Arrays = {}
+    arrays: Arrays = {}
     for value in model.graph.input:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[value.name].dtype))
         shape = tuple(int(d) for d in types[value.name].shape or () if isinstance(d, int))
-        drawn = noise > 0 if dtype.kind in "biu" else noise
-        found[value.name] = np.resize(drawn.astype(dtype), shape)
-    return found
+        in_range = noise > 0 if dtype.kind in "biu" else noise
+        arrays[value.name] = np.resize(in_range.astype(dtype), shape)
+    return arrays
 
 
 def _answer(candidate: Candidate, inputs: Arrays) -> Arrays | str:
@@ -132,9 +132,9 @@ def _bodies(session: Any) -> str:
     return next((f"{p.op} runs as its body: {p.reason}" for p in session.fused if p.runs_as == "function"), "")
 
 
-def _fault(answer: Arrays, truth: Arrays) -> str:
-    """Return how `answer` differs from `truth` beyond rounding; "" if it does not."""
-    for name, expected in truth.items():
+def _fault(answer: Arrays, reference: Arrays) -> str:
+    """Return how `answer` differs from `reference` beyond rounding; "" if it does not."""
+    for name, expected in reference.items():
         if expected.dtype.kind in "biu" or not expected.size:
             continue  # A comparison or an ArgMax may differ by one rounding step of its inputs.
         mine, theirs = answer[name].astype(np.float32), expected.astype(np.float32)
@@ -154,24 +154,24 @@ def _race(candidates: Sequence[Candidate], inputs: Arrays) -> list[Timed]:
         times = _times(candidates, inputs, CUDA_GRAPH)
     except REFUSALS:
         times = _times(candidates, inputs, DEFAULT)
-    found = []
+    results = []
     for candidate, seconds in zip(candidates, times, strict=True):
         low, median, high = (float(p) * 1e6 for p in np.percentile(seconds, (10, 50, 90)))
-        found.append(Timed(candidate.kind, candidate.tuning, median, (low, high)))
-    return found
+        results.append(Timed(candidate.kind, candidate.tuning, median, (low, high)))
+    return results
 
 
 def _times(candidates: Sequence[Candidate], inputs: Arrays, setting: Setting) -> list[list[float]]:
     """Return the seconds per task in each run of each candidate."""
     plain = candidates[-1].model
     copies = _copies(plain, inputs)
-    given = _on_device(inputs)
-    results = outputs_of(opened(plain, DEFAULT, (CUDA, CPU), fused=candidates[-1].fused), given, "measured")
+    buffers = _on_device(inputs)
+    results = outputs_of(opened(plain, DEFAULT, (CUDA, CPU), fused=candidates[-1].fused), buffers, "measured")
     bounds: list[DeviceBinding] = []
     for candidate in candidates:
         model = replicated(candidate.model, copies)
         session = opened(model, setting, (CUDA, CPU), fused=candidate.fused)
-        bounds.append(bind(session, _each(given, copies), _each(results, copies)))
+        bounds.append(bind(session, _each(buffers, copies), _each(results, copies)))
         for _ in range(WARM_UP):
             bounds[-1].run()
     times = interleaved([bound.run for bound in bounds], ROUNDS, RUNS)
@@ -205,8 +205,8 @@ def _copies(model: onnx.ModelProto, inputs: Arrays) -> int:
     types = value_types(infer(model).graph)
     results = sum(_bytes(types[o.name]) for o in model.graph.output)
     weights = sum(tensor_bytes(w) for w in model.graph.initializer)
-    moved = results + weights + sum(x.nbytes for x in inputs.values())
-    return max(min(-(-ROTATED // max(weights, 1)), TRAFFIC // max(moved, 1), MOST), FEWEST)
+    bytes_per_run = results + weights + sum(x.nbytes for x in inputs.values())
+    return max(min(-(-ROTATED // max(weights, 1)), TRAFFIC // max(bytes_per_run, 1), MOST), FEWEST)
 
 
 def _bytes(kind: ValueType) -> int:

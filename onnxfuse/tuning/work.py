@@ -61,14 +61,14 @@ def extract_task(
     shared = set(_values(unfused)) - set(node.output) - set(kept) - _known(unfused, types)
     with_op = _cone(fused, node.output, shared)
     inputs = {v for n in with_op for v in n.input} - {o for n in with_op for o in n.output}
-    work = _model(fused, with_op, node.output, types)
+    task_model = _model(fused, with_op, node.output, types)
     if set(node.output).issubset(_values(unfused)):
         plain = _model(unfused, _cone(unfused, node.output, inputs), node.output, types)
     else:
         plain = ModelProto()
-        plain.CopyFrom(work)
+        plain.CopyFrom(task_model)
         unfuse(plain)
-    return TuningTask(op, shapes, work, plain)
+    return TuningTask(op, shapes, task_model, plain)
 
 
 def _values(model: ModelProto) -> Iterator[str]:
@@ -82,30 +82,30 @@ def _values(model: ModelProto) -> Iterator[str]:
 def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
     """Return the values that nodes compute from constants and shapes, independent of the data."""
     constants = {t.name for graph in every_graph(model.graph) for t in graph.initializer} - {*overridable(model)}
-    known = set[str]()
+    names = set[str]()
     for node in (n for graph in every_graph(model.graph) for n in graph.node):
         if node.op_type in SHAPE_READERS:
             shape = types.get(node.input[0], UNKNOWN).shape
             decided = shape is not None and all(isinstance(d, int) for d in shape)
         else:
-            decided = not is_random(node) and constants.union(known).issuperset(filter(None, _reads(node)))
+            decided = not is_random(node) and constants.union(names).issuperset(filter(None, _reads(node)))
         if decided:
-            known.update(filter(None, node.output))
-    return known
+            names.update(filter(None, node.output))
+    return names
 
 
 def _cone(model: ModelProto, outputs: Sequence[str], ends: Collection[str]) -> list[NodeProto]:
     """Return the nodes that compute `outputs` from `ends`, in order."""
     graph = next(g for g in every_graph(model.graph) if any(o in outputs for n in g.node for o in n.output))
     producer = {o: n for n, node in enumerate(graph.node) for o in node.output if o}
-    waiting, found = list(outputs), set[int]()
+    waiting, indices = list(outputs), set[int]()
     while waiting:
         value = waiting.pop()
-        number = producer.get(value)
-        if number is not None and number not in found and (value in outputs or value not in ends):
-            found.add(number)
-            waiting.extend(_reads(graph.node[number]))
-    return [graph.node[n] for n in sorted(found)]
+        index = producer.get(value)
+        if index is not None and index not in indices and (value in outputs or value not in ends):
+            indices.add(index)
+            waiting.extend(_reads(graph.node[index]))
+    return [graph.node[n] for n in sorted(indices)]
 
 
 def _reads(node: NodeProto) -> list[str]:
@@ -116,8 +116,8 @@ def _model(
     source: ModelProto, nodes: Sequence[NodeProto], outputs: Sequence[str], types: Mapping[str, ValueType]
 ) -> ModelProto:
     """Return the nodes as a model: weights of `source` remain weights, other values that they read become inputs."""
-    made = {o for n in nodes for o in n.output}
-    read = dict.fromkeys(v for n in nodes for v in _reads(n) if v not in made)
+    computed = {o for n in nodes for o in n.output}
+    read = dict.fromkeys(v for n in nodes for v in _reads(n) if v not in computed)
     weights = _weights(source.graph, read)
     graph = onnx.helper.make_graph(
         nodes,
@@ -127,14 +127,14 @@ def _model(
         list(weights.values()),
     )
     called = {n.op_type for n in nodes if n.domain == DOMAIN}
-    work = onnx.helper.make_model(
+    model = onnx.helper.make_model(
         graph,
         opset_imports=[o for o in source.opset_import if o.domain != DOMAIN or called],
         ir_version=source.ir_version,
         functions=[f for f in source.functions if f.domain == DOMAIN and f.name in called],
     )
-    set_strict_fp32(work, strict=is_strict_fp32(source))
-    return work
+    set_strict_fp32(model, strict=is_strict_fp32(source))
+    return model
 
 
 def _weights(graph: GraphProto, read: Collection[str]) -> dict[str, TensorProto]:

@@ -5,13 +5,14 @@
 (True, 'same within the error budget: 1 output, 6 cases')
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
 import onnx
 
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.report.localization import Localization, Suspect
 from onnxfuse.verification.report.report import SCHEMA, VerifyReport
 from onnxfuse.verification.report.rows import CaseRow, KernelRow, OutputRow
@@ -58,7 +59,7 @@ def verify(
     seconds: float | None = None,
     memory: int | None = None,
     rules: Sequence[str | Path] = (),
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     extra_cases: bool = True,
 ) -> VerifyReport:
     """Compare `fused` with `original`, and return whether it is as accurate as the original itself.
@@ -88,7 +89,7 @@ def verify(
     tolerances = Tolerances(_numbers(rtol), _numbers(atol))
     judging = Judging(tolerances, nan, None if top_k is None else tuple(top_k), wide=True, use_tf32=use_tf32)
     return compare(
-        original, fused, several, seeds, shapes, providers, truth, progress or _silent, judging, fused_providers,
+        original, fused, several, seeds, shapes, providers, truth, progress or silent, judging, fused_providers,
         Limits(Limits().seconds if seconds is None else seconds, Limits().memory if memory is None else memory), rules,
         extra_cases=extra_cases,
     )  # fmt: skip
@@ -98,7 +99,3 @@ def _numbers(tolerance: Tolerance) -> Mapping[str, float]:
     if isinstance(tolerance, Mapping):
         return tolerance
     return {} if tolerance is None else {ALL: tolerance}
-
-
-def _silent(step: str, done: int, total: int) -> None:
-    """Show no progress."""

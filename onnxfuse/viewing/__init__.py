@@ -1,6 +1,6 @@
 """Serve the report as a page: a model before and after fusion, with details computed on request.
 
-`view` opens it; `server` handles HTTP, `showing` holds the models.
+`view` opens it; `server` handles HTTP, `view_page` holds the models.
 """
 
 import threading
@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from onnxfuse.api.request.model_source import Model, path_or_proto
-from onnxfuse.api.request.options import Options, Progress, silent
+from onnxfuse.api.request.options import Options
+from onnxfuse.support.progress import Steps, silent
 from onnxfuse.viewing.server import Server, listen
-from onnxfuse.viewing.showing import ViewPage, ViewRequest
 from onnxfuse.viewing.times import read_times, times_of
+from onnxfuse.viewing.view_page import ViewPage, ViewRequest
 
 if TYPE_CHECKING:
     from onnxfuse.profiling import Profile
@@ -81,7 +82,7 @@ def view(
         times = read_times(Path(profile))
     elif profile is not None:
         times = times_of(profile.as_dict())
-    asked = ViewRequest(
+    request = ViewRequest(
         path_or_proto(model),
         None if fused is None else path_or_proto(fused),
         Options(tuple(Path(r) for r in rules)),
@@ -90,16 +91,16 @@ def view(
         "onnxfuse.view(...)",
         {},
     )
-    return serve(asked, host, port, browser=browser)
+    return serve(request, host, port, browser=browser)
 
 
-def serve(asked: ViewRequest, host: str, port: int, *, browser: bool = False, progress: Progress = silent) -> View:
+def serve(request: ViewRequest, host: str, port: int, *, browser: bool = False, progress: Steps = silent) -> View:
     """Serve the requested page and return it; raises the same errors as `view`."""
-    shown = ViewPage(asked, progress)
+    page = ViewPage(request, progress)
     progress("listen")
-    server = listen(shown, host, port)
+    server = listen(page, host, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="onnxfuse view", daemon=True)
     thread.start()
     if browser:
         webbrowser.open(server.url)
-    return View(server.url, shown, server, thread)
+    return View(server.url, page, server, thread)

@@ -23,7 +23,7 @@ def kernel_text(op: FusedOp, shapes: Shapes | None, arch: Arch) -> dict[str, Any
     if reason is not None or shapes is None:
         return {"note": f"No kernel: {reason}", "launches": []}
     try:
-        made = plan(op, shapes, True, arch)
+        launch_plan = plan(op, shapes, True, arch)
     except KernelError as error:
         return {"note": f"No kernel: {error}", "launches": []}
     return {
@@ -38,6 +38,6 @@ def kernel_text(op: FusedOp, shapes: Shapes | None, arch: Arch) -> dict[str, Any
                 "scratch": one.scratch_bytes,
                 "text": one.kernel.text,
             }
-            for one in (made, *made.then)
+            for one in (launch_plan, *launch_plan.then)
         ],
     }

@@ -38,8 +38,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_port = False
 
-    def __init__(self, shown: Shown, host: str, port: int) -> None:
-        self.shown = shown
+    def __init__(self, page: Shown, host: str, port: int) -> None:
+        self.shown = page
         self.host = host
         self.secret = secrets.token_urlsafe(16)
         if ":" in host:
@@ -81,10 +81,10 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def listen(shown: Shown, host: str, port: int) -> Server:
+def listen(page: Shown, host: str, port: int) -> Server:
     """Return the server, bound and not yet serving; raises UsageError if it cannot be bound."""
     try:
-        return Server(shown, host, port)
+        return Server(page, host, port)
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else f"{error}"
         raise UsageError(
@@ -103,17 +103,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "this host is not served here\n")
             return
         try:
-            asked = urlsplit(self.path)
+            address = urlsplit(self.path)
         except ValueError:
             self._send(HTTPStatus.BAD_REQUEST, "text/plain", "this is no address\n")
             return
-        secret, _, word = asked.path.removeprefix("/").partition("/")
+        secret, _, word = address.path.removeprefix("/").partition("/")
         if not secrets.compare_digest(secret.encode(), self.server.secret.encode()):
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here: take the whole address that was printed\n")
         elif not word:
             self._send(HTTPStatus.OK, "text/html", self.server.shown.page)
         elif word in self.server.shown.answers:
-            self._answer(self.server.shown.answers[word], dict(parse_qsl(asked.query)))
+            self._answer(self.server.shown.answers[word], dict(parse_qsl(address.query)))
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here\n")
 
@@ -121,9 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer like GET, without the body."""
         self.do_GET()
 
-    def _answer(self, answer: Callable[[Mapping[str, str]], Mapping[str, Any]], asked: Mapping[str, str]) -> None:
+    def _answer(self, answer: Callable[[Mapping[str, str]], Mapping[str, Any]], query: Mapping[str, str]) -> None:
         try:
-            facts, status = answer(asked), HTTPStatus.OK
+            facts, status = answer(query), HTTPStatus.OK
         except OnnxfuseError as error:
             facts, status = {"error": f"{error}", "hint": error.hint}, HTTPStatus.UNPROCESSABLE_ENTITY
         self._send(status, "application/json", json.dumps(facts))

@@ -32,13 +32,13 @@ class Times:
         for node in model.graph.node:
             for value in node.output:
                 names.setdefault(value, node.name or node.output[0])
-        found: dict[str, dict[str, float]] = {}
+        times_by_name: dict[str, dict[str, float]] = {}
         for name, cost in self.sides.get(side, {}).items():
-            known = names.get(name) or names.get(OWN.sub("", name))
-            if known:
-                total = found.setdefault(known, {"us": 0.0})
+            node_times = names.get(name) or names.get(OWN.sub("", name))
+            if node_times:
+                total = times_by_name.setdefault(node_times, {"us": 0.0})
                 total["us"] += cost["us"]
-        return found
+        return times_by_name
 
     def check(self, models: Mapping[str, ModelProto]) -> None:
         """Raise UsageError if it names no node of the models, given by side."""
@@ -78,8 +78,8 @@ def times_of(facts: Mapping[str, Any], where: str = "the profile") -> Times:
 
 def _side(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the time of each node: on the device if kernels were traced, else ONNX Runtime's node time."""
-    found: dict[str, dict[str, float]] = {}
+    times_by_name: dict[str, dict[str, float]] = {}
     for node in facts["nodes"]:
         us = node["device_us"] if node["device_us"] is not None else node["us"]
-        found.setdefault(str(node["name"]), {"us": 0.0})["us"] += float(us)
-    return found
+        times_by_name.setdefault(str(node["name"]), {"us": 0.0})["us"] += float(us)
+    return times_by_name

@@ -96,6 +96,6 @@ def install(how: str, which: str, op: str) -> None:
 if __name__ == "__main__":
     install(*sys.argv[1:4])
     if sys.argv[1] == "hangs" and sys.argv[2] not in ("original", "fused"):  # else a busy machine would hang, too
-        isolation.PATIENCE = crashes.HANG = 4.0
+        isolation.PATIENCE = crashes.HANG_SECONDS = 4.0
     sys.argv[1:] = sys.argv[4:]
     main()

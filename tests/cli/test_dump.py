@@ -123,7 +123,7 @@ def test_with_guard_what_was_taken_back_is_not_dumped(
     monkeypatch.setattr(sessions, "with_kernels", with_a_wrong_kernel)
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--guard")
     assert result.code == 0, result.err
-    assert "1 taken back" in result.out
+    assert "1 reverted" in result.out
     nodes = onnx.load(folder / "out.onnx").graph.node
     left = [n.op_type for n in nodes]
     assert "Relu" in left

@@ -50,7 +50,7 @@ def test_the_facts_are_there_for_scripts(
     (folder / next(p.name for p in folder.glob("out.onnx.*.data"))).unlink()
     facts = json.loads(onnxfuse_command("inspect", "out.onnx", "--json").out)
     assert len(facts["missing"]) == 1
-    assert f"missing: {facts['missing'][0]}, which its weights are in" in onnxfuse_command("inspect", "out.onnx").out
+    assert f"missing: {facts['missing'][0]}, which holds its weights" in onnxfuse_command("inspect", "out.onnx").out
     assert [(one["rule"], one["nodes"], one["made_of"]) for one in facts["fused"]] == [
         ("layer_norm", 1, ["LayerNormalization"]),
         ("linear", 1, ["Add", "Relu", "Add"]),

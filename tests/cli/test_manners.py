@@ -277,7 +277,7 @@ def test_doctor_wants_cuda_when_told_so(folder: Path) -> None:
     """Exit 5, and the way to mend it."""
     done = run(folder, "doctor", "--provider", "cuda")
     assert done.returncode == 5
-    assert done.stdout.startswith("1 to mend: CUDA")
+    assert done.stdout.startswith("1 to fix: CUDA")
     assert "-> " in done.stdout
 
 

@@ -106,7 +106,7 @@ def test_guard_takes_inputs_without_axes(folder: Path, onnxfuse_command: Command
     onnx.save(onnx.parser.parse_model(text), folder / "scaled.onnx")
     done = onnxfuse_command("optimize", "scaled.onnx", "out.onnx", "--guard")
     assert done.code == 0, done.err
-    assert "1 place with 1 fused op checked, 0 taken back" in done.out
+    assert "1 window with 1 fused op checked, 0 reverted" in done.out
 
 
 def test_weights_among_the_inputs_are_told_and_frozen(folder: Path, onnxfuse_command: Command) -> None:

@@ -61,7 +61,7 @@ def test_a_long_block_is_cut_out_whole_back_to_its_product(onnxfuse_command: Com
     begun = onnxfuse_command("rules", "g", "--new", "--from", "gate.onnx", "--at", "g0/out", "--rules", "mine")
     assert begun.code == 0, begun.err
     assert "one kernel, template row" in begun.out
-    assert "begins behind Add bias: a product by a weight has a kernel of its own" in begun.out
+    assert "starts after Add bias: a product by a weight has its own kernel" in begun.out
     assert "cut at" not in begun.out
     assert len(rule_file.read(Path("mine/g.toml")).examples[0].after[0].split()) == 10
     assert onnxfuse_command("optimize", "gate.onnx", "out.onnx", "--rules", "mine").code == 0
@@ -74,8 +74,8 @@ def test_what_is_cut_off_is_named(onnxfuse_command: Command) -> None:
     onnx.save(gate(7), "gate.onnx")
     begun = onnxfuse_command("rules", "g", "--new", "--from", "gate.onnx", "--at", "g6/out", "--rules", "mine")
     assert begun.code == 0, begun.err
-    assert "cut at 64 nodes; left out: Sqrt g0/root, Div g0/scale and what is before" in begun.out
-    assert "name the whole block to have all of it: several --at" in begun.out
+    assert "cut at 64 nodes; left out: Sqrt g0/root, Div g0/scale and their producers" in begun.out
+    assert "to extract the whole block, name it: several --at" in begun.out
 
 
 def gate(count: int) -> onnx.ModelProto:
@@ -113,7 +113,7 @@ def test_what_no_kernel_takes_is_a_rewrite_that_says_what_is_left(source: Path, 
     onnx.save(model, "double.onnx")
     begun = onnxfuse_command("rules", "mine", "--new", "--from", "double.onnx", "--at", "[pe]", "--rules", "mine")
     assert begun.code == 0, begun.err
-    assert "becomes other nodes: write them into `to`" in begun.out
+    assert "a rewrite: write the replacement into `to`" in begun.out
     text = (source / "mine" / "mine.toml").read_text()
     assert "`to` is yours to write" in text
     assert "is a weight of the model, too large to be written here" in text

@@ -76,9 +76,9 @@ def test_in_python_too(tmp_path: Path) -> None:
     ran = {case.shapes["x"] for case in report.cases}
     assert {shape[1] for shape in ran} == {5}
     assert len({shape[0] for shape in ran}) > 1
-    again = onnxfuse.verify(original, fused, inputs=tmp_path / "inputs")
-    assert again.ok
-    assert {case.shapes["x"] for case in again.cases} == ran
+    custom_ops_arguments = onnxfuse.verify(original, fused, inputs=tmp_path / "inputs")
+    assert custom_ops_arguments.ok
+    assert {case.shapes["x"] for case in custom_ops_arguments.cases} == ran
     timed = onnxfuse.bench(original, fused, runs=1, rounds=2, providers=["CPUExecutionProvider"])
     assert [block.dimensions for block in timed.blocks] == [{"B": 1, "S": 5}]
     assert timed.assumed == ("B",)

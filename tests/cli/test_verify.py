@@ -194,10 +194,12 @@ def test_saved_inputs_are_those_that_were_run(capsys: pytest.CaptureFixture[str]
     assert _run("in.onnx", "other.onnx", "--save-inputs", "saved", "--json") == 1
     first = _facts(capsys)
     assert _run("in.onnx", "other.onnx", "--inputs", "saved", "--json") == 1
-    again = _facts(capsys)
-    assert [c["name"] for c in again["cases"]] == [f"test_data_set_{n}" for n in range(len(first["cases"]))]
-    assert [c["shapes"] for c in again["cases"]] == [c["shapes"] for c in first["cases"]]
-    assert [r["max_abs"] for r in again["rows"]] == [r["max_abs"] for r in first["rows"]]
+    custom_ops_arguments = _facts(capsys)
+    assert [c["name"] for c in custom_ops_arguments["cases"]] == [
+        f"test_data_set_{n}" for n in range(len(first["cases"]))
+    ]
+    assert [c["shapes"] for c in custom_ops_arguments["cases"]] == [c["shapes"] for c in first["cases"]]
+    assert [r["max_abs"] for r in custom_ops_arguments["rows"]] == [r["max_abs"] for r in first["rows"]]
 
 
 def test_class_scores_nan_and_top_k(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,4 +287,4 @@ def test_what_is_left_out_for_its_time_is_told(onnxfuse_command: Command) -> Non
     assert left in done.out.splitlines()
     done = onnxfuse_command("verify", "in.onnx", "other.onnx", *fast)
     assert done.code == 1
-    assert "cases were left out for their time: --time 0.002 gives them more" in done.out
+    assert "cases were skipped for lack of time: --time 0.002 allows more" in done.out

@@ -13,7 +13,7 @@ import pytest
 
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceLostError, ModelError, UsageError
-from onnxfuse.support.isolation import Crash, Progress, apart, doing, isolated, within
+from onnxfuse.support.isolation import Crash, Progress, doing, in_new_process, isolated, within
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ def waits(seconds: float, file: str, *, progress: Progress) -> Any:
 def test_a_new_process_does_the_work() -> None:
     """It gets what is given, tells how far it is, and may fork, whatever the caller has done."""
     steps: list[Any] = []
-    number, process, forks = apart(told, 2, more=3, progress=lambda *step: steps.append(step))
+    number, process, forks = in_new_process(told, 2, more=3, progress=lambda *step: steps.append(step))
     assert (number, forks, steps) == (5, True, [("adding", 1, 2)])
     assert process != os.getpid()
 
@@ -58,7 +58,7 @@ def test_a_new_process_does_the_work() -> None:
 def test_what_it_raises_is_raised_here() -> None:
     """With its hint."""
     with pytest.raises(ModelError, match="wrong") as raised:
-        apart(raises, ModelError("wrong", "mend it"))
+        in_new_process(raises, ModelError("wrong", "mend it"))
     assert raised.value.hint == "mend it"
 
 
@@ -71,14 +71,14 @@ def test_what_it_raises_is_raised_here() -> None:
 )
 def test_how_it_ends_is_a_value(work: Callable[..., None], given: Any, how: str) -> None:
     """The caller lives, and its own GPU is another context."""
-    found = apart(work, given)
+    found = in_new_process(work, given)
     assert isinstance(found, Crash)
     assert found.how == how
 
 
 def test_a_block_that_takes_longer_than_it_said_hangs(tmp_path: Path) -> None:
     """Though the child as a whole may be silent for minutes."""
-    found = apart(waits, 30.0, str(tmp_path / "child"))
+    found = in_new_process(waits, 30.0, str(tmp_path / "child"))
     assert isinstance(found, Crash)
     assert (found.how, found.hangs) == ("hangs: no word for 0 s", True)
     assert isolation.PATIENCE > 60
@@ -87,7 +87,7 @@ def test_a_block_that_takes_longer_than_it_said_hangs(tmp_path: Path) -> None:
 def test_what_cannot_be_sent_is_told_before_anything_is_started() -> None:
     """And what to do about it."""
     with pytest.raises(UsageError, match="cannot be sent to another process") as raised:
-        apart(told, lambda: 0)
+        in_new_process(told, lambda: 0)
     assert "isolate=False" in raised.value.hint
 
 

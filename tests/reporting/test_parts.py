@@ -117,7 +117,7 @@ def test_what_guard_took_back_and_what_bisect_found_are_told_everywhere() -> Non
     text = markdown("optimize", optimized)
     assert "AddTanh\\_1" in text
     assert [(c.name, c.ok, c.text) for c in checks("optimize", optimized)][1:] == [
-        ("guard", True, "7 places checked, 1 taken back")
+        ("guard", True, "7 windows checked, 1 reverted")
     ]
     row = {"output": "y", "error": 2.0, "budget": 1.0, "verdict": "mismatch", "fault": "error 2, allowed 1"}
     verified = {

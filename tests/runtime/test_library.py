@@ -98,12 +98,12 @@ def test_other_ops_keep_their_bodies() -> None:
 def test_what_every_layer_makes_of_the_mask_is_made_once() -> None:
     """Two attentions with one mask: it is spread over the scores once, whatever the lengths are at run time."""
     text = original()
-    again = [onnx.NodeProto.FromString(n.SerializeToString()) for n in text.graph.node]
-    inner = {o for n in again for o in n.output}
-    for node in again:
+    custom_ops_arguments = [onnx.NodeProto.FromString(n.SerializeToString()) for n in text.graph.node]
+    inner = {o for n in custom_ops_arguments for o in n.output}
+    for node in custom_ops_arguments:
         node.input[:] = ["y" if v == "q" else f"second_{v}" if v in inner else v for v in node.input]
         node.output[:] = [f"second_{v}" for v in node.output]
-    text.graph.node.extend(again)
+    text.graph.node.extend(custom_ops_arguments)
     text.graph.output[0].name = "second_y"
     made = optimize(text)[0]
     opened = with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made))

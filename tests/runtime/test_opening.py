@@ -50,7 +50,7 @@ def test_whatever_an_operator_reads_its_file_opens(tmp_path: Path, monkeypatch: 
     for what, model in constant_inputs():
         opens = opening.require_written(model)
         try:
-            with io.saving(model, tmp_path / "m.onnx", beside=True, opens=opens):
+            with io.saving(model, tmp_path / "m.onnx", external_data=True, opens=opens):
                 pass
         except ModelError as error:
             pytest.fail(f"{what}: {error}")

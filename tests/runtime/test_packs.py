@@ -118,10 +118,10 @@ def streams() -> Any:
         before = vars(counts).copy()
         runtime.reset_counts()
         right = run(opened, lengths)
-        again = sum(bridge().answers().values())
+        custom_ops_arguments = sum(bridge().answers().values())
         found[kind] = {
             "right": right, "plans": counts.plans - before["plans"], "builds": counts.builds - before["builds"],
-            "answers": again, "launches": sum(runtime.launches().values()),
+            "answers": custom_ops_arguments, "launches": sum(runtime.launches().values()),
         }  # fmt: skip
     found["outside"] = run(opened, [5000, 5001]) and counts.plans > 0
     return found

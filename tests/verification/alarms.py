@@ -53,7 +53,7 @@ class Row:
         return f"| {' | '.join((self.model, self.dtype, self.verdict, *numbers, f'{self.seconds:.0f}'))} |"
 
 
-def report_of(name: str, dtype: str, seeds: range, provider: str, sizes: dict[str, int]) -> VerifyReport:
+def crash_report(name: str, dtype: str, seeds: range, provider: str, sizes: dict[str, int]) -> VerifyReport:
     """Return the verification of a sample model against its optimized self; `sizes` that it does not have are left."""
     own = {size: n for size, n in sizes.items() if size in models.ARCHITECTURES[name].__dataclass_fields__}
     plain, fused = (models.build(name, dtype=dtype, **own) for _ in range(2))
@@ -65,7 +65,7 @@ def row_of(name: str, dtype: str, seeds: range, provider: str, sizes: dict[str, 
     """Return the row of one model, found in this process."""
     began = time.perf_counter()
     try:
-        report = report_of(name, dtype, seeds, provider, sizes)
+        report = crash_report(name, dtype, seeds, provider, sizes)
     except DeviceError as error:  # no GPU, or the wheel of the trained model is not installed
         return Row(name, dtype, provider, f"not here: {error}", judged=False, ok=True)
     return Row(

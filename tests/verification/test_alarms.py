@@ -7,7 +7,7 @@ import models
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.passes import pipeline
 from onnxfuse.verification.localize.guard import guard
-from tests.verification.alarms import Row, in_a_process, longest_unseen_first, report_of
+from tests.verification.alarms import Row, crash_report, in_a_process, longest_unseen_first
 
 CPU = ["CPUExecutionProvider"]
 SMALL = {
@@ -22,7 +22,7 @@ SMALL = {
 @pytest.mark.parametrize("name", ["mlp", "lenet5"])
 def test_sample_models_pass(name: str, dtype: str) -> None:
     """With several seeds; the others are run by `python -m tests.verification.alarms`."""
-    report = report_of(name, dtype, range(3), "cpu", {})
+    report = crash_report(name, dtype, range(3), "cpu", {})
     assert report.ok, report.summary
 
 

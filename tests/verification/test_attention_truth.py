@@ -37,12 +37,12 @@ def test_scores_are_those_of_the_mode(opset: int, mode: int, softcap: float, mas
         outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "qk")]
         graph = helper.make_graph([node], "g", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-        witness = OrtReference()
+        cross_check = OrtReference()
         with np.errstate(all="ignore"):
-            _, scores = float64_evaluator(model, witness=witness).run(None, feeds)
+            _, scores = float64_evaluator(model, cross_check=cross_check).run(None, feeds)
         assert scores.shape == (2, 4, 5, 5 + past)
-        assert not witness.text
-        assert not witness.unasked
+        assert not cross_check.text
+        assert not cross_check.unchecked
 
 
 def test_what_stands_in_for_an_operator_gives_each_output_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +55,9 @@ def test_what_stands_in_for_an_operator_gives_each_output_its_place(monkeypatch:
         '<ir_version: 10, opset_import: ["": 23]> g (float[1, 2, 3, 4] q) => (float[1, 2, 3, 4] y, '
         "float[1, 2, 3, 3] s) { y, , , s = Attention <scale = 0.75> (q, q, q) }"
     )
-    witness = OrtReference()
+    cross_check = OrtReference()
     q = np.random.default_rng(0).standard_normal((1, 2, 3, 4))
-    y, scores = float64_evaluator(model, witness=witness).run(None, {"q": q})
-    assert witness.doubts
+    y, scores = float64_evaluator(model, cross_check=cross_check).run(None, {"q": q})
+    assert cross_check.doubts
     assert np.allclose(scores, 0.75 * q @ q.transpose(0, 1, 3, 2))
     assert y.shape == q.shape

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.inputs.col2im_sizes import Columns
+from onnxfuse.verification.inputs.col2im_sizes import Col2ImParameters
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import cases
 
@@ -78,6 +78,6 @@ def test_blocks_have_more_than_one_tap_where_they_may() -> None:
 def test_images_have_as_many_places_as_there_are_columns(pads: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """With any padding, as far as there is such an image; else it is ones."""
     for count in range(1, 40):
-        made = Columns(1, 12, count, (), (2, 3), (1, 2), pads, strides)
+        made = Col2ImParameters(1, 12, count, (), (2, 3), (1, 2), pads, strides)
         image = made({}, (2,))
-        assert image == (1, 1) or np.prod(made.places(image, (2, 3))) == count
+        assert image == (1, 1) or np.prod(made.positions(image, (2, 3))) == count

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 from onnxfuse.passes import pipeline
 from onnxfuse.verification import verify
 from onnxfuse.verification.variants import float32_twin
-from onnxfuse.verification.variants.float32_twin import with_moved_weights
+from onnxfuse.verification.variants.float32_twin import with_rerounded_weights
 from tests.verification import scaled
 from tests.verification.scaled import CPU, NETS
 from tests.verification.small_models import model, text_model
@@ -27,21 +27,21 @@ def test_a_bias_that_moves_the_scores_by_two_roundings_is_seen() -> None:
     assert "float32, too" in wrong.problems[0]
 
 
-@pytest.mark.parametrize(("factor", "moved"), [(1.0, 0), (1.01, float32_twin.MOVES)])
-def test_the_original_is_moved_where_there_is_something_to_explain(
-    factor: float, moved: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("factor", "runs"), [(1.0, 0), (1.01, float32_twin.WEIGHT_PERTURBATIONS)])
+def test_the_original_is_perturbed_where_there_is_something_to_explain(
+    factor: float, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs with moved weights take three times as long as the comparison itself: a sound file mostly needs none."""
+    """Runs with perturbed weights take three times as long as the comparison itself: a sound file mostly needs none."""
     seeds: list[int] = []
 
     def counted(original: onnx.ModelProto, seed: int) -> onnx.ModelProto:
         seeds.append(seed)
-        return with_moved_weights(original, seed)
+        return with_rerounded_weights(original, seed)
 
-    monkeypatch.setattr(float32_twin, "with_moved_weights", counted)
+    monkeypatch.setattr(float32_twin, "with_rerounded_weights", counted)
     plain = model("m = MatMul(x, w)  y = Add(m, b)", "float16")
     assert verify(plain, scaled.times(plain, "b", factor), providers=CPU).ok == (factor == 1.0)
-    assert seeds == list(range(moved))
+    assert seeds == list(range(runs))
 
 
 def test_float32_is_not_compared_twice() -> None:
@@ -68,11 +68,11 @@ def test_what_is_meant_to_be_a_number_stays_it() -> None:
     values = np.array([2.0, -65504.0, -np.inf, 0.0, 0.3, -7.7], np.float16)
     plain = model("m = MatMul(x, w)  y = Add(m, b)", "float16")
     plain.graph.initializer.append(numpy_helper.from_array(values, "k"))
-    moved = {t.name: numpy_helper.to_array(t) for t in with_moved_weights(plain, 0).graph.initializer}
-    assert {a.dtype for a in moved.values()} == {np.dtype(np.float32)}
-    assert np.array_equal(moved["k"][:4], values[:4].astype(np.float32))
-    assert np.array_equal(moved["k"].astype(np.float16), values)
-    assert (moved["k"][4:] != values[4:].astype(np.float32)).all()
+    perturbed = {t.name: numpy_helper.to_array(t) for t in with_rerounded_weights(plain, 0).graph.initializer}
+    assert {a.dtype for a in perturbed.values()} == {np.dtype(np.float32)}
+    assert np.array_equal(perturbed["k"][:4], values[:4].astype(np.float32))
+    assert np.array_equal(perturbed["k"].astype(np.float16), values)
+    assert (perturbed["k"][4:] != values[4:].astype(np.float32)).all()
 
 
 def test_a_threshold_that_one_number_crosses_is_no_fault() -> None:

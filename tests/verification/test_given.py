@@ -14,14 +14,14 @@ from onnxfuse.files import io
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification import verify
 from onnxfuse.verification.inputs.input_files import case_of, load_cases, save_cases
-from onnxfuse.verification.inputs.input_roles import Role
+from onnxfuse.verification.inputs.input_roles import InputRole
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import InputSpec, cases
 from tests.verification.small_models import text_model
 
 SPECS = [
-    InputSpec("x", TensorProto.FLOAT, ("n", 4), Role("number")),
-    InputSpec("ids", TensorProto.INT64, ("n",), Role("number")),
+    InputSpec("x", TensorProto.FLOAT, ("n", 4), InputRole("number")),
+    InputSpec("ids", TensorProto.INT64, ("n",), InputRole("number")),
 ]
 X, IDS = np.arange(8, dtype=np.float32).reshape(2, 4), np.arange(2)
 ADD = "g (float[n, 4] x, int64[n] ids) => (float[n, 4] y, int64[n] z) { y = Relu(x)  z = Identity(ids) }"
@@ -37,7 +37,7 @@ def test_an_npz_is_one_case(tmp_path: Path) -> None:
 
 def test_an_npz_may_hold_bfloat16(tmp_path: Path) -> None:
     """NumPy stores it as raw bytes; the model knows better."""
-    spec = InputSpec("x", TensorProto.BFLOAT16, (3,), Role("number"))
+    spec = InputSpec("x", TensorProto.BFLOAT16, (3,), InputRole("number"))
     values = np.array([1, 2, 3], ml_dtypes.bfloat16)
     np.savez(tmp_path / "in.npz", x=values)
     (case,) = load_cases(tmp_path / "in.npz", [spec])
@@ -120,7 +120,7 @@ def test_every_form_of_a_file_gives_the_same_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["saved", "saved.npz"])
 def test_what_is_saved_is_read_again(name: str, tmp_path: Path) -> None:
     """Made-up inputs go to files and come back bit for bit, bfloat16 too."""
-    specs = [*SPECS, InputSpec("b", TensorProto.BFLOAT16, ("n", 3), Role("number"))]
+    specs = [*SPECS, InputSpec("b", TensorProto.BFLOAT16, ("n", 3), InputRole("number"))]
     plan = cases(specs, (0,))[: 1 if name.endswith("npz") else None]
     save_cases(tmp_path / name, plan, specs)
     back = load_cases(tmp_path / name, specs)

@@ -94,7 +94,7 @@ def test_a_right_model_comes_out_as_without_guard(
     assert _run("optimize", "in.onnx", "a.onnx") == 0
     for arguments in ((), ("--guard-inputs", "x.npz")):
         assert _run("optimize", "in.onnx", "b.onnx", "--guard", *arguments) == 0
-        assert "guard: 4 places with 4 fused ops checked, 0 taken back" in capsys.readouterr().out
+        assert "guard: 4 windows with 4 fused ops checked, 0 reverted" in capsys.readouterr().out
         assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
     for wrong in (["--undo", "--guard"], ["--guard-inputs", "x.npz"], ["--guard", "--guard-inputs", "none.npz"]):
         assert _run("optimize", "in.onnx", "c.onnx", *wrong) == 2

@@ -8,17 +8,17 @@ from onnx import TensorProto
 
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_extents import IntegerRange
-from onnxfuse.verification.inputs.input_roles import Role, roles
+from onnxfuse.verification.inputs.input_roles import InputRole, roles
 from onnxfuse.verification.inputs.input_specs import input_specs
-from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, nudge, shape_sets
+from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases, perturb, shape_sets
 from tests.verification.small_models import text_model
 
-NUMBER = Role("number")
+NUMBER = InputRole("number")
 
 
-def within(low: int, high: int) -> Role:
-    """Return the role of whole numbers of a range."""
-    return Role("within", (IntegerRange(low, high, limited=False),))
+def within(low: int, high: int) -> InputRole:
+    """Return the role of integers of a range."""
+    return InputRole("within", (IntegerRange(low, high, limited=False),))
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE])
@@ -91,8 +91,8 @@ def test_shapes_that_the_user_gives() -> None:
         ({"x": [1]}, "shape x=1: the input has rank 2"),
         ({"y": [1, 5]}, "shape y=1x5: axis 1 must be 4"),
         ({"x": [2, 2], "y": [3, 4]}, "shape y=3x4: axis 0 must be 2"),
-        ({"n": []}, "sizes are whole numbers from 0"),
-        ({"n": [-1]}, "sizes are whole numbers from 0"),
+        ({"n": []}, "sizes are integers from 0"),
+        ({"n": [-1]}, "sizes are integers from 0"),
     ],
 )
 def test_shapes_that_cannot_be(shapes: dict[str, list[int]], message: str) -> None:
@@ -156,7 +156,7 @@ def test_roles_are_followed_into_branches_and_functions() -> None:
 def test_token_ids_masks_and_bools_are_ones_that_the_model_can_take() -> None:
     """Ids lie in the table and reach both ends; every row of a mask holds a 1, some a 0."""
     ids = InputSpec("ids", TensorProto.INT64, (32, 16), within(0, 9))
-    mask = InputSpec("mask", TensorProto.INT64, (32, 16), Role("mask"))
+    mask = InputSpec("mask", TensorProto.INT64, (32, 16), InputRole("mask"))
     flag = InputSpec("flag", TensorProto.BOOL, (32, 16), NUMBER)
     for case in cases([ids, mask, flag], [0, 1]):
         made = case.make()
@@ -181,7 +181,7 @@ def test_indices_stay_valid_after_what_is_added_to_them() -> None:
 def test_a_flag_takes_both_values() -> None:
     """A single bool, or a number that is only tested, decides about a branch: both are taken."""
     flag = InputSpec("flag", TensorProto.BOOL, (), NUMBER)
-    switch = InputSpec("switch", TensorProto.INT64, (1,), Role("mask"))
+    switch = InputSpec("switch", TensorProto.INT64, (1,), InputRole("mask"))
     made = [c.make() for c in cases([flag, switch], [0])]
     assert {bool(m["flag"]) for m in made} == {False, True}
     assert {int(m["switch"][0]) for m in made} == {0, 1}
@@ -190,7 +190,7 @@ def test_a_flag_takes_both_values() -> None:
 def test_bytes_and_other_integers_use_their_range() -> None:
     """Bytes are full-range, wider integers signed and moderate."""
     specs = [
-        InputSpec("u8", TensorProto.UINT8, (64, 64), Role("mask")),
+        InputSpec("u8", TensorProto.UINT8, (64, 64), InputRole("mask")),
         InputSpec("i8", TensorProto.INT8, (64, 64), NUMBER),
         InputSpec("i32", TensorProto.INT32, (64, 64), NUMBER),
     ]
@@ -212,11 +212,11 @@ def test_inputs_with_a_weight_need_nothing() -> None:
 
 
 def test_nudged_inputs_differ_by_at_most_one_rounding_step() -> None:
-    """Signs, zeros, whole numbers and tiny values stay; about two thirds of the rest move to a neighbour."""
+    """Signs, zeros, integers and tiny values stay; about two thirds of the rest move to a neighbour."""
     for dtype in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16):
         x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
         x[:3] = 0.0, -0.0, ml_dtypes.finfo(dtype).smallest_subnormal
-        moved = nudge({"x": x, "i": np.arange(3)}, 0)
+        moved = perturb({"x": x, "i": np.arange(3)}, 0)
         assert moved is not None
         up = np.abs(moved["x"].astype(np.float64) - x.astype(np.float64))
         step = np.abs(np.nextafter(x, np.full_like(x, np.inf)).astype(np.float64) - x.astype(np.float64))
@@ -224,7 +224,7 @@ def test_nudged_inputs_differ_by_at_most_one_rounding_step() -> None:
         assert 0.5 < (up > 0).mean() < 0.8
         assert (moved["x"][:3].view(f"u{x.itemsize}") == x[:3].view(f"u{x.itemsize}")).all()
         np.testing.assert_array_equal(moved["i"], np.arange(3))
-    assert nudge({"i": np.arange(3)}, 0) is None
+    assert perturb({"i": np.arange(3)}, 0) is None
 
 
 def test_values_are_made_when_asked_for() -> None:

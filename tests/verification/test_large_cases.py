@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.verification import verify
-from onnxfuse.verification.inputs.input_roles import Role, roles
+from onnxfuse.verification.inputs.input_roles import InputRole, roles
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import cases, large_case, large_tops
 from onnxfuse.verification.reference.float64_reference import reference_for
@@ -135,10 +135,10 @@ def test_integers_come_near_what_they_are_compared_with(operator: str) -> None:
     """A threshold that is far beyond the usual numbers decides both ways; compared with 0 or 1 they are a mask."""
     graph = "g (int64[N, 8] x) => (bool[N, 8] y) <int64 t = {THRESHOLD}> { y = OPERATOR(x, t) }"
 
-    def role(threshold: int) -> Role:
+    def role(threshold: int) -> InputRole:
         return roles(text_model(graph.replace("THRESHOLD", str(threshold)).replace("OPERATOR", operator)))["x"]
 
-    assert role(1 << 35) == Role("number", choices=(1 << 35,))
+    assert role(1 << 35) == InputRole("number", choices=(1 << 35,))
     assert [role(0).kind, role(1).kind] == ["mask", "mask"]
     model = text_model(graph.replace("THRESHOLD", str(1 << 35)).replace("OPERATOR", operator))
     edge = next(c for c in cases(input_specs(model), [0], {"x": (64, 8)}) if c.name == "edge").make()["x"]

@@ -11,7 +11,7 @@ import pytest
 
 from onnxfuse.verification import verify
 from onnxfuse.verification.cases import limits
-from onnxfuse.verification.cases.limits import at_most, peak
+from onnxfuse.verification.cases.limits import memory_limit, peak
 from onnxfuse.verification.compare import case_comparison
 from onnxfuse.verification.reference import reference
 from onnxfuse.verification.reference.reference import Float64
@@ -97,7 +97,7 @@ def test_a_truth_that_turns_out_too_large_is_computed_in_float32() -> None:
 
 def test_memory_is_limited_inside_the_block_alone() -> None:
     """NumPy raises what it raises where the system has no more."""
-    with at_most(50_000_000), pytest.raises(MemoryError):
+    with memory_limit(50_000_000), pytest.raises(MemoryError):
         np.ones(50_000_000)
     assert np.ones(50_000_000).nbytes == 400_000_000
 

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.verification import verify
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.ml_types import carrier, of_bytes
+from onnxfuse.verification.run.ml_types import carrier, decode
 
 CPU = ["CPUExecutionProvider"]
 NARROW = ("FLOAT8E4M3FN", "FLOAT8E5M2", "FLOAT8E4M3FNUZ", "FLOAT8E5M2FNUZ", "INT4", "UINT4", "BFLOAT16", "FLOAT16")
@@ -49,5 +49,5 @@ def test_sessions_give_numbers(name: str) -> None:
 
 def test_two_small_integers_are_one_byte() -> None:
     """The first is in the lower bits."""
-    assert of_bytes(b"\x21\x0d", TensorProto.INT4, (3,)).tolist() == [1, 2, -3]
+    assert decode(b"\x21\x0d", TensorProto.INT4, (3,)).tolist() == [1, 2, -3]
     assert carrier(np.dtype(np.float64)) == np.float64

@@ -15,7 +15,7 @@ from onnxfuse.verification import verify
 from onnxfuse.verification.localize.bisect import bisect, faults
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.opened_values import fed
+from onnxfuse.verification.run.opened_values import feed_of
 from onnxfuse.verification.run.tensors import element, tensors_of
 
 CPU = ["CPUExecutionProvider"]
@@ -185,7 +185,7 @@ def test_a_place_that_reads_a_sequence_is_guarded(name: str, tmp_path: Path) -> 
     original, fused = opened(before + right, out, 18), opened(before + other, out, 18)
     inputs = {"x": np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)}
     unseen: dict[object, str] = {}
-    found = [fault for fault, _ in faults(original, fused, inputs, CPU, unseen=unseen)]  # type: ignore[arg-type]
+    found = [fault for fault, _ in faults(original, fused, inputs, CPU, unexamined=unseen)]  # type: ignore[arg-type]
     assert (len([f for f in found if f is not None]), unseen) == (1, {})
     assert found[0] is not None
     assert found[0].window.outputs == ("y",)
@@ -197,7 +197,7 @@ def test_a_place_that_reads_a_sequence_is_guarded(name: str, tmp_path: Path) -> 
 
 def test_what_cannot_be_given_is_told() -> None:
     """No operator makes a map of tensors."""
-    assert fed({"m": {"a": 1.0}}, {"m": "map(string,tensor(float))"}).why_not == (
+    assert feed_of({"m": {"a": 1.0}}, {"m": "map(string,tensor(float))"}).why_not == (
         "'m' is of type map(string,tensor(float)), of which no operator makes one"
     )
 

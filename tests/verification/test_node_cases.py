@@ -14,7 +14,7 @@ from onnx.backend.test.case import node as node_cases
 
 from onnxfuse.verification.reference.float64_reference import in_type
 from onnxfuse.verification.reference.reference import float64_evaluator
-from onnxfuse.verification.run.ml_types import whole
+from onnxfuse.verification.run.ml_types import in_carrier
 
 MODULES = sorted(m.name for m in pkgutil.iter_modules(node_cases.__path__))
 
@@ -62,7 +62,7 @@ def differences(case: Any) -> list[str]:
     names = [o.name for o in case.model.graph.output]
     found = []
     for inputs, outputs in case.data_sets:
-        feeds = {i.name: fed(x) for i, x in zip(case.model.graph.input, inputs, strict=False)}
+        feeds = {i.name: feed_of(x) for i, x in zip(case.model.graph.input, inputs, strict=False)}
         with np.errstate(all="ignore"):
             given = float64_evaluator(case.model).run(names, feeds)
         for name, got, wanted in zip(names, given, outputs, strict=True):
@@ -71,12 +71,12 @@ def differences(case: Any) -> list[str]:
     return found
 
 
-def fed(x: Any) -> Any:
+def feed_of(x: Any) -> Any:
     """Return an input as the truth takes it: in float64."""
     if isinstance(x, TensorProto):
         x = numpy_helper.to_array(x)
     if x is None or isinstance(x, list | tuple):
-        return None if x is None else [fed(one) for one in x]
+        return None if x is None else [feed_of(one) for one in x]
     return in_type({"x": np.asarray(x)}, np.float64)["x"]
 
 
@@ -92,7 +92,7 @@ def same(got: Any, wanted: Any, rtol: float, atol: float) -> bool:
         )
     if got is None or wanted is None:
         return got is wanted
-    a, b = whole(np.asarray(got)), whole(np.asarray(wanted))
+    a, b = in_carrier(np.asarray(got)), in_carrier(np.asarray(wanted))
     if a.shape != b.shape:
         return False
     if b.dtype.kind in "biuOUS":

@@ -211,7 +211,7 @@ def test_names_are_never_markup(browser: Any, tmp_path: Path) -> None:
 
 def test_the_page_says_how_far_it_is_and_goes_on(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model as it came at once, then both; what is chosen stays chosen."""
-    monkeypatch.setattr("onnxfuse.viewing.showing.LARGE", 2)
+    monkeypatch.setattr("onnxfuse.viewing.view_page.LARGE", 2)
     with onnxfuse.view(model()) as served:
         for tab in _tab(browser, f"{served.url}#node=0/before/two"):
             tab.wait_for_selector("[data-side=after] .marks rect")

@@ -136,8 +136,8 @@ def test_a_large_model_is_shown_before_it_is_optimized(monkeypatch: pytest.Monke
         seen.wait(20)
         return explain(*arguments, **options)
 
-    monkeypatch.setattr("onnxfuse.viewing.showing.LARGE", 2)
-    monkeypatch.setattr("onnxfuse.viewing.showing.explain", slow)
+    monkeypatch.setattr("onnxfuse.viewing.view_page.LARGE", 2)
+    monkeypatch.setattr("onnxfuse.viewing.view_page.explain", slow)
     with view(model()) as served:
         assert served.summary == "model: 5 nodes, being optimized"
         first = ask(served, below(served, ""))[1]
@@ -159,8 +159,8 @@ def test_what_ends_the_work_behind_the_page_is_told(monkeypatch: pytest.MonkeyPa
         seen.wait(20)
         raise onnxfuse.ModelError("the model is no model", "Export it again.")
 
-    monkeypatch.setattr("onnxfuse.viewing.showing.LARGE", 2)
-    monkeypatch.setattr("onnxfuse.viewing.showing.explain", broken)
+    monkeypatch.setattr("onnxfuse.viewing.view_page.LARGE", 2)
+    monkeypatch.setattr("onnxfuse.viewing.view_page.explain", broken)
     with view(model()) as served:
         seen.set()
         with pytest.raises(onnxfuse.ModelError, match="no model"):

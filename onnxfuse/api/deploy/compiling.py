@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,22 +25,16 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing.packing import PackResult
 
-Step = Callable[[str, int, int], None]
-"""Progress callback: current step, amount done, total; 0 of 0 if unknown."""
-
 PORTABLE = Target(Arch("sm_86", 132, 1536), PTX)
 """The architecture whose plans have the fewest requirements: its PTX runs on GPUs from 8.6 on, including future
 ones."""
 MOST = 2**31 - 1
-
-
-def quiet(what: str, done: int, of: int) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,47 +67,47 @@ class Compiled(Tabled):
         }
 
 
-def pack_table(what: str, made: "PackResult") -> Table:
+def pack_table(title: str, pack: "PackResult") -> Table:
     """Return what a pack covers as a table: ranges, and kernels for each GPU."""
-    ranges = ", ".join(f"{name} {least}..{most}" for name, (least, most) in made.ranges.items())
-    rows = [(name, str(count), f"{size / 1e3:.1f} kB") for name, (count, size) in made.kernels.items()]
-    return Table(f"{what} for {ranges or 'one shape'}", ("for", "kernels", "size"), rows)
+    ranges = ", ".join(f"{name} {low}..{high}" for name, (low, high) in pack.ranges.items())
+    rows = [(name, str(count), f"{size / 1e3:.1f} kB") for name, (count, size) in pack.kernels.items()]
+    return Table(f"{title} for {ranges or 'one shape'}", ("for", "kernels", "size"), rows)
 
 
-def covered(made: "PackResult", assumed: Sequence[str]) -> dict[str, Any]:
+def covered(pack: "PackResult", assumed: Sequence[str]) -> dict[str, Any]:
     """Return what a pack covers as plain data for JSON. `assumed`: the dimensions for which default ranges were
     used."""
     return {
-        "ranges": {n: list(r) for n, r in made.ranges.items()},
+        "ranges": {n: list(r) for n, r in pack.ranges.items()},
         "assumed": list(assumed),
-        "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in made.kernels.items()},
-        "programs": [asdict(p) for p in made.programs],
-        "without": dict(made.without),
+        "targets": {n: {"kernels": c, "bytes": b} for n, (c, b) in pack.kernels.items()},
+        "programs": [asdict(p) for p in pack.programs],
+        "without": dict(pack.without),
     }
 
 
 def compile(
-    model: Model, asked: Compiling | None = None, target: str | Path | None = None, step: Step = quiet
+    model: Model, options: Compiling | None = None, target: str | Path | None = None, step: Progress = silent
 ) -> Compiled:
     """Write the kernel pack of a fused model, by default next to its file, and return what it covers.
 
     Raises ModelError for a model that has no fused ops or cannot be read; UsageError for an unknown dimension, an
     invalid range or architecture; DeviceError without the engine, KernelError without NVRTC.
     """
-    begun = time.perf_counter()
-    asked = asked or Compiling()
+    start = time.perf_counter()
+    options = options or Compiling()
     source = path_or_proto(model)
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     if target is None and path is None:
         raise UsageError("a model in memory has no file beside which its pack could be", "Say where: target=FILE.")
-    place = Path(target) if target is not None else file.pack_path_of(path or Path())
-    writable(place)
+    file_path = Path(target) if target is not None else file.pack_path_of(path or Path())
+    writable(file_path)
     if target is None:
-        check_no_links(place, place.parent)
+        check_no_links(file_path, file_path.parent)
     light = source if isinstance(source, onnx.ModelProto) else io.outline(source)
-    made, assumed = build(light, asked, step, path)
-    write(made, place)
-    return Compiled(place, made, assumed, time.perf_counter() - begun)
+    pack, assumed = build(light, options, step, path)
+    write(pack, file_path)
+    return Compiled(file_path, pack, assumed, time.perf_counter() - start)
 
 
 def trust(model: Path) -> Path:
@@ -121,18 +115,20 @@ def trust(model: Path) -> Path:
 
     Raises ModelError if there is none, or if it is incomplete.
     """
-    place = file.pack_path_of(model)
+    file_path = file.pack_path_of(model)
     try:
-        file.trust(place)
+        file.trust(file_path)
     except FileNotFoundError:
-        raise ModelError(f"{place}: there is no such kernel pack", f"Compile it: onnxfuse compile {model}") from None
+        raise ModelError(
+            f"{file_path}: there is no such kernel pack", f"Compile it: onnxfuse compile {model}"
+        ) from None
     except PackError as error:
-        raise ModelError(f"{place}: {error}", f"Compile it: onnxfuse compile {model}") from None
-    return place
+        raise ModelError(f"{file_path}: {error}", f"Compile it: onnxfuse compile {model}") from None
+    return file_path
 
 
 def build(
-    model: onnx.ModelProto, asked: Compiling, step: Step, path: Path | None = None
+    model: onnx.ModelProto, options: Compiling, step: Progress, path: Path | None = None
 ) -> "tuple[PackResult, tuple[str, ...]]":
     """Build the pack of a model in memory; return it with the dimensions whose ranges were assumed. `path`: its
     file."""
@@ -144,46 +140,46 @@ def build(
             f"{path or 'the model'}: has no fused ops, and needs no kernels",
             "Optimize it first: onnxfuse optimize IN.onnx OUT.onnx --compile.",
         )
-    known = dimensions(model)
-    for dim, (least, most) in asked.ranges.items():
-        if dim not in known:
-            raise UsageError(f"--shape {dim}: the model has no dimension of that name.{_names(dim, known)}")
-        if not 0 <= least <= most <= MOST:
-            raise UsageError(f"--shape {dim}={least}..{most}: is no range", "Say the least and the greatest: 1..32.")
-    ranges = {n: asked.ranges.get(n, usual) for n, usual in known.items()}
-    targets = _targets(asked)
-    made = make(model, targets, ranges, tf32=not is_strict_fp32(model), rules=asked.rules, path=path, step=step)
-    return made, tuple(n for n in known if n not in asked.ranges)
+    defaults = dimensions(model)
+    for dim, (low, high) in options.ranges.items():
+        if dim not in defaults:
+            raise UsageError(f"--shape {dim}: the model has no dimension of that name.{_names(dim, defaults)}")
+        if not 0 <= low <= high <= MOST:
+            raise UsageError(f"--shape {dim}={low}..{high}: is no range", "Say the least and the greatest: 1..32.")
+    ranges = {n: options.ranges.get(n, usual) for n, usual in defaults.items()}
+    targets = _targets(options)
+    pack = make(model, targets, ranges, tf32=not is_strict_fp32(model), rules=options.rules, path=path, step=step)
+    return pack, tuple(n for n in defaults if n not in options.ranges)
 
 
-def write(made: "PackResult", place: Path) -> None:
+def write(pack: "PackResult", file_path: Path) -> None:
     """Write a pack, which sessions of this user may use; an existing one is replaced atomically.
 
     Raises ModelError.
     """
-    with as_model_error(place), replacing(place) as out:
-        for part in made.parts:
+    with as_model_error(file_path), replacing(file_path) as out:
+        for part in pack.parts:
             out.write(part)
-    head = head_of(made.parts[0], made.size)
+    head = head_of(pack.parts[0], pack.size)
     cache.trust_pack(head.digest.hex())
 
 
-def _names(dim: str, known: Mapping[str, Any]) -> str:
-    if not known:
+def _names(dim: str, dimensions: Mapping[str, Any]) -> str:
+    if not dimensions:
         return " All of its dimensions are known."
-    return did_you_mean(dim, set(known)) + f" There are: {', '.join(known)}."
+    return did_you_mean(dim, set(dimensions)) + f" There are: {', '.join(dimensions)}."
 
 
-def _targets(asked: Compiling) -> tuple[Target, ...]:
+def _targets(options: Compiling) -> tuple[Target, ...]:
     """Return the targets: those requested, else the GPU here, else every supported GPU, and PTX."""
-    if asked.archs:
-        found = [Target(_arch(name)) for name in dict.fromkeys(asked.archs)]
-        portable = bool(asked.ptx)
+    if options.archs:
+        targets = [Target(_arch(name)) for name in dict.fromkeys(options.archs)]
+        portable = bool(options.ptx)
     else:
-        own = _here()
-        found = [Target(a) for a in ([own] if own else SUPPORTED)]
-        portable = asked.ptx if asked.ptx is not None else own is None
-    return (*dict.fromkeys(found), *((PORTABLE,) if portable else ()))
+        arch = _here()
+        targets = [Target(a) for a in ([arch] if arch else SUPPORTED)]
+        portable = options.ptx if options.ptx is not None else arch is None
+    return (*dict.fromkeys(targets), *((PORTABLE,) if portable else ()))
 
 
 def _here() -> Arch | None:
@@ -202,20 +198,20 @@ def _arch(name: str) -> Arch:
     from onnxfuse.cuda import arch_of, compiles_for
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable, device_count
 
-    found = re.fullmatch(r"sm_(\d+)[af]?", name)
-    if found is None:
-        there = ", ".join(a.name for a in SUPPORTED)
-        raise UsageError(f"--arch {name}: is not of the form sm_90a", f"Kernels are made for {there}.")
-    wanted = "sm_90a" if found[1] == "90" else f"sm_{found[1]}"
-    if int(found[1]) not in compiles_for():
-        there = ", ".join(f"sm_{n}" for n in compiles_for())
-        raise UsageError(f"--arch {name}: the compiler knows no such GPU", f"It knows {there}.")
+    match = re.fullmatch(r"sm_(\d+)[af]?", name)
+    if match is None:
+        valid_names = ", ".join(a.name for a in SUPPORTED)
+        raise UsageError(f"--arch {name}: is not of the form sm_90a", f"Kernels are made for {valid_names}.")
+    full_name = "sm_90a" if match[1] == "90" else f"sm_{match[1]}"
+    if int(match[1]) not in compiles_for():
+        valid_names = ", ".join(f"sm_{n}" for n in compiles_for())
+        raise UsageError(f"--arch {name}: the compiler knows no such GPU", f"It knows {valid_names}.")
     if cuda_unusable() is None:
-        here = next((a for d in range(device_count()) if (a := arch_of(d)).name == wanted), None)
-        if here is not None:
-            return here
-    nearest = min(SUPPORTED, key=lambda a: abs(a.number - int(found[1])))
-    return Arch(wanted, nearest.sm_count, nearest.threads_per_sm)
+        device_arch = next((a for d in range(device_count()) if (a := arch_of(d)).name == full_name), None)
+        if device_arch is not None:
+            return device_arch
+    nearest = min(SUPPORTED, key=lambda a: abs(a.number - int(match[1])))
+    return Arch(full_name, nearest.sm_count, nearest.threads_per_sm)
 
 
 # ---- inspection
@@ -247,46 +243,46 @@ class PackInspection:
 
 def inspect(model: Path) -> PackInspection | None:
     """Return what the pack next to a model's file covers; None if there is none. Compiles and runs nothing."""
-    place = file.pack_path_of(model)
+    file_path = file.pack_path_of(model)
     mend = f"onnxfuse compile {model}"
     try:
-        pack = file.opened(place, named=False, links=external.follows_links())
+        pack = file.opened(file_path, named=False, links=external.follows_links())
     except FileNotFoundError:
         return None
     except PackError as error:
-        return PackInspection(place, f"{error}", mend)
+        return PackInspection(file_path, f"{error}", mend)
     index, fault = pack.index, ""
-    ops, there = set(fused_ops(io.outline(model))), {e.name for e in index.ops}
+    ops, packed = set(fused_ops(io.outline(model))), {e.name for e in index.ops}
     facts = _facts(index.facts)
-    missing = ops - there - set(facts["without"])
+    lacking = ops - packed - set(facts["without"])
     if pack.head.planners.hex() != stored.planners():
         fault = "was made by another version of onnxfuse"
-    elif ops and not ops & there:
+    elif ops and not ops & packed:
         fault = "is of another model"
-    elif missing:
-        fault = f"lacks {len(missing)} of {plural(ops, 'fused op')}"
-    return PackInspection(place, fault, mend if fault else "", pack.head.size, sizes(index), facts)
+    elif lacking:
+        fault = f"lacks {len(lacking)} of {plural(ops, 'fused op')}"
+    return PackInspection(file_path, fault, mend if fault else "", pack.head.size, sizes(index), facts)
 
 
 def _facts(text: str) -> dict[str, Any]:
     """Parse the descriptive facts of a pack, whose content is not trusted."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    facts = found if isinstance(found, dict) else {}
+        document = None
+    facts = document if isinstance(document, dict) else {}
     ranges, programs, without = (facts.get(n) for n in ("ranges", "programs", "without"))
     return {
         "ranges": {str(n): r for n, r in ranges.items() if _is_range(r)} if isinstance(ranges, dict) else {},
-        "programs": [p for p in programs if _is_part(p)] if isinstance(programs, list) else [],
+        "programs": [p for p in programs if _is_program(p)] if isinstance(programs, list) else [],
         "without": {str(n): str(w) for n, w in without.items()} if isinstance(without, dict) else {},
     }
 
 
-def _is_range(told: Any) -> bool:
-    return isinstance(told, list) and len(told) == 2 and all(isinstance(n, int) for n in told)
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(n, int) for n in value)
 
 
-def _is_part(told: Any) -> bool:
+def _is_program(value: Any) -> bool:
     kinds = {"op": str, "target": str, "why": str, "aligned": bool, "whole": bool, "shapes": int, "left": int}
-    return isinstance(told, dict) and all(isinstance(told.get(n), kind) for n, kind in kinds.items())
+    return isinstance(value, dict) and all(isinstance(value.get(n), kind) for n, kind in kinds.items())

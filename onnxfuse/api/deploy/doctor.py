@@ -69,8 +69,8 @@ class Diagnosis:
 
 def doctor(provider: Literal["auto", "cpu", "cuda"] = "auto") -> Diagnosis:
     """Return what is installed, what works and what is missing; `auto` requires CUDA if there is an NVIDIA driver."""
-    wanted = provider == "cuda" or (provider == "auto" and _has_driver())
-    return Diagnosis(wanted, (*_packages(), *_cuda(wanted), *_compiler(wanted), *_folders()))
+    cuda_wanted = provider == "cuda" or (provider == "auto" and _has_driver())
+    return Diagnosis(cuda_wanted, (*_packages(), *_cuda(cuda_wanted), *_compiler(cuda_wanted), *_folders()))
 
 
 def _has_driver() -> bool:
@@ -89,9 +89,11 @@ def _packages() -> Iterator[EnvironmentCheck]:
     if _installed("onnxruntime"):
         yield _twin()
     for name, (extra, user) in OPTIONAL.items():
-        found = version(name) if _installed(name) else ""
-        mend = "" if found else f"pip install 'onnxfuse[{extra}]'"
-        yield EnvironmentCheck(name, "ok" if found else "absent", found or f"not installed; only {user} needs it", mend)
+        version_found = version(name) if _installed(name) else ""
+        mend = "" if version_found else f"pip install 'onnxfuse[{extra}]'"
+        yield EnvironmentCheck(
+            name, "ok" if version_found else "absent", version_found or f"not installed; only {user} needs it", mend
+        )
 
 
 def _twin() -> EnvironmentCheck:
@@ -115,26 +117,28 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _cuda(wanted: bool) -> Iterator[EnvironmentCheck]:
+def _cuda(cuda_wanted: bool) -> Iterator[EnvironmentCheck]:
     import onnxruntime
 
     from onnxfuse.runtime.engine.bridge import bridge_missing
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 
-    missing = bridge_missing()
+    engine_fault = bridge_missing()
     mend = "apt install g++ && pip install --force-reinstall --no-deps onnxfuse"
-    yield EnvironmentCheck("engine", _verdict(missing, True), missing or "built", mend if missing else "")
+    yield EnvironmentCheck(
+        "engine", _verdict(engine_fault, True), engine_fault or "built", mend if engine_fault else ""
+    )
     yield EnvironmentCheck("providers", "ok", ", ".join(onnxruntime.get_available_providers()))
     unusable = cuda_unusable()
-    yield EnvironmentCheck("CUDA", _verdict(unusable, wanted), unusable or "works", _mend_cuda(unusable))
+    yield EnvironmentCheck("CUDA", _verdict(unusable, cuda_wanted), unusable or "works", _mend_cuda(unusable))
     if unusable is None:
         yield from _cards()
 
 
-def _verdict(missing: str | None, wanted: bool) -> Verdict:
-    if missing is None:
+def _verdict(fault: str | None, needed: bool) -> Verdict:
+    if fault is None:
         return "ok"
-    return "broken" if wanted else "absent"
+    return "broken" if needed else "absent"
 
 
 def _mend_cuda(unusable: str | None) -> str:
@@ -162,14 +166,14 @@ def _cards() -> Iterator[EnvironmentCheck]:
         )
         return
     yield EnvironmentCheck("driver", "ok", f"CUDA {driver // 1000}.{driver % 1000 // 10}")
-    for number in range(count):
-        card = runtime.getDeviceProperties(number)
-        size = card["totalGlobalMem"] / 2**30
-        fact = f"{card['name'].decode()}, sm_{card['major']}{card['minor']}, {size:.0f} GiB"
-        yield EnvironmentCheck(f"GPU {number}", "ok", fact)
+    for index in range(count):
+        device = runtime.getDeviceProperties(index)
+        size = device["totalGlobalMem"] / 2**30
+        fact = f"{device['name'].decode()}, sm_{device['major']}{device['minor']}, {size:.0f} GiB"
+        yield EnvironmentCheck(f"GPU {index}", "ok", fact)
 
 
-def _compiler(wanted: bool) -> Iterator[EnvironmentCheck]:
+def _compiler(cuda_wanted: bool) -> Iterator[EnvironmentCheck]:
     """Compile a trivial kernel to check that NVRTC loads and produces a cubin."""
     from onnxfuse.codegen.emit.source import generated
     from onnxfuse.cuda import Arch, KernelSource
@@ -179,12 +183,12 @@ def _compiler(wanted: bool) -> Iterator[EnvironmentCheck]:
     try:
         cubin, _ = nvrtc.build(KernelSource("probe", (generated("probe", text),)), Arch("sm_90", 132))
     except KernelError as error:
-        yield EnvironmentCheck("NVRTC", _verdict(f"{error}", wanted), f"{error}", "pip install 'onnxfuse[cuda]'")
+        yield EnvironmentCheck("NVRTC", _verdict(f"{error}", cuda_wanted), f"{error}", "pip install 'onnxfuse[cuda]'")
         return
     from cupy_backends.cuda.libs import nvrtc as library
 
-    numbers = ".".join(map(str, library.getVersion()))
-    yield EnvironmentCheck("NVRTC", "ok", f"{numbers}, compiles ({plural(cubin, 'byte')} for sm_90)")
+    version_text = ".".join(map(str, library.getVersion()))
+    yield EnvironmentCheck("NVRTC", "ok", f"{version_text}, compiles ({plural(cubin, 'byte')} for sm_90)")
 
 
 def _folders() -> Iterator[EnvironmentCheck]:
@@ -197,8 +201,8 @@ def _folders() -> Iterator[EnvironmentCheck]:
         reason = _not_writable(cache.folder())
     except RuntimeError as error:  # no home directory
         folder, reason, count, size = "none", f"{error}", 0, 0
-    held = f"{plural(count, 'kernel')}, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB"
-    fact = f"{folder}: {reason or held}"
+    contents = f"{plural(count, 'kernel')}, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB"
+    fact = f"{folder}: {reason or contents}"
     mend = "export XDG_CACHE_HOME=FOLDER with a folder of yours that can be written" if reason else ""
     yield EnvironmentCheck("kernel cache", _verdict(reason, True), fact, mend)
     yield EnvironmentCheck("rules", "ok", f"{shipped_folder()}: {plural(len(shipped()), 'rule')}")
@@ -206,11 +210,11 @@ def _folders() -> Iterator[EnvironmentCheck]:
 
 def _not_writable(folder: Path) -> str | None:
     """Return why no file can be created in `folder`, or in its nearest existing parent."""
-    there = next(p for p in (folder, *folder.parents) if p.exists())
-    if not there.is_dir():
-        return f"{there} is a file"
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if not existing.is_dir():
+        return f"{existing} is a file"
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             return None
     except OSError as error:
         return f"cannot be written ({os.strerror(error.errno or 0)})"

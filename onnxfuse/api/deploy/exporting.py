@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnxfuse.api.deploy.compiling import Step, build, covered, pack_table, quiet, write
+from onnxfuse.api.deploy.compiling import build, covered, pack_table, write
 from onnxfuse.api.deploy.triton import Signature, config, signature
 from onnxfuse.api.request.model_source import Model, copied, path_or_proto
 from onnxfuse.api.request.options import Exporting
@@ -26,6 +26,7 @@ from onnxfuse.files.atomic_write import as_model_error, check_no_links, filling,
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
@@ -76,35 +77,37 @@ class Exported(Tabled):
         }
 
 
-def export_library(model: Model, folder: str | Path, asked: Exporting | None = None, step: Step = quiet) -> Exported:
+def export_library(
+    model: Model, folder: str | Path, options: Exporting | None = None, step: Progress = silent
+) -> Exported:
     """Write a folder with everything that serves a fused model without Python, and return what it holds.
 
     The folder must be new, empty, or exported before; it is then a model of a Triton repository under its name. Raises
     ModelError for a model that has no fused ops or cannot be read; UsageError for an unknown dimension, an invalid
     range or architecture, or a folder with other content; DeviceError without the engine, KernelError without NVRTC.
     """
-    begun = time.perf_counter()
-    asked, folder, source = asked or Exporting(), Path(folder), path_or_proto(model)
-    _usable(folder)
+    start = time.perf_counter()
+    options, folder, source = options or Exporting(), Path(folder), path_or_proto(model)
+    _check_folder(folder)
     for name in (MODEL, file.pack_path_of(Path(MODEL)), LIBRARY, MANIFEST, CONFIG, README, LICENSE):
         check_no_links(folder / name, folder)
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
-    seen = signature(light)
-    made, assumed = build(light, asked.compiling, step, path)
-    batch = _batch(seen, asked, made)
+    interface = signature(light)
+    pack, assumed = build(light, options.compiling, step, path)
+    batch = _batch(interface, options, pack)
     step("files", 0, 0)
-    whole = copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)
-    placements = _placed(whole, made)
+    full_model = copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)
+    placements = _place_ops(full_model, pack)
     with filling(folder), filling(folder / MODEL.parent):
         with together():
-            _write(folder, whole, made)
-            _tell(folder, seen, batch, made, asked)
-        files = _manifest(folder, seen, batch, made, placements)
-    return Exported(folder, made, assumed, placements, batch, seen.refusal, files, time.perf_counter() - begun)
+            _write(folder, full_model, pack)
+            _write_texts(folder, interface, batch, pack, options)
+        files = _manifest(folder, interface, batch, pack, placements)
+    return Exported(folder, pack, assumed, placements, batch, interface.refusal, files, time.perf_counter() - start)
 
 
-def _usable(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     """Raise UsageError if the folder is a file, or has content that no export has written."""
     if not os.path.lexists(folder):
         return
@@ -116,40 +119,40 @@ def _usable(folder: Path) -> None:
         )
 
 
-def _batch(seen: Signature, asked: Exporting, made: "PackResult") -> tuple[str, int] | None:
+def _batch(interface: Signature, options: Exporting, pack: "PackResult") -> tuple[str, int] | None:
     """Return the dimension along which Triton batches requests, and the largest size that the pack covers."""
-    name = seen.batch
-    if asked.batch and name is None:
+    name = interface.batch
+    if options.batch and name is None:
         raise UsageError(
             "--batch: there is no dimension that all inputs and outputs begin with", "Export with --no-batch."
         )
-    return None if name is None or asked.batch is False else (name, made.ranges[name][1])
+    return None if name is None or options.batch is False else (name, pack.ranges[name][1])
 
 
-def _placed(model: onnx.ModelProto, made: "PackResult") -> tuple["Placement", ...]:
+def _place_ops(model: onnx.ModelProto, pack: "PackResult") -> tuple["Placement", ...]:
     """Replace ops without a kernel on some target by ONNX Runtime's own ops; return how each op runs."""
     from onnxfuse.runtime.sessions.ort_ops import place_library_ops
     from onnxfuse.runtime.sessions.placement import Placement, node_counts
 
     ops, counts = fused_ops(model), node_counts(model)
-    every = frozenset(t.name for t in made.targets)
-    on = {name: made.launched.get(name, frozenset[str]()) for name in ops}
-    library = {name: op for name, op in made.library.items() if on.get(name) != every}
+    every = frozenset(t.name for t in pack.targets)
+    on = {name: pack.launched.get(name, frozenset[str]()) for name in ops}
+    library = {name: op for name, op in pack.library.items() if on.get(name) != every}
     place_library_ops(model, library, [name for name in ops if on[name]])
     placements = []
     for name, op in ops.items():
-        how: How = "kernel" if on[name] == every else "library" if name in library else "function"
-        if how == "kernel" or (how == "library" and not on[name]):
-            why = ""
+        placement: How = "kernel" if on[name] == every else "library" if name in library else "function"
+        if placement == "kernel" or (placement == "library" and not on[name]):
+            cause = ""
         elif on[name]:
-            why = f"a kernel on {', '.join(sorted(on[name]))} alone"
+            cause = f"a kernel on {', '.join(sorted(on[name]))} alone"
         else:
-            why = made.without.get(name, NO_SHAPES)
-        placements.append(Placement(name, op.rule, counts[name], how, why))
+            cause = pack.without.get(name, NO_SHAPES)
+        placements.append(Placement(name, op.rule, counts[name], placement, cause))
     return tuple(placements)
 
 
-def _write(folder: Path, model: onnx.ModelProto, made: "PackResult") -> None:
+def _write(folder: Path, model: onnx.ModelProto, pack: "PackResult") -> None:
     """Write the binary files: library, model and pack."""
     from onnxfuse.runtime.engine.bridge import bridge
     from onnxfuse.runtime.sessions.opening import (
@@ -158,16 +161,18 @@ def _write(folder: Path, model: onnx.ModelProto, made: "PackResult") -> None:
 
     with io.saving(model, folder / MODEL, opens=require_written(model)):
         pass
-    write(made, file.pack_path_of(folder / MODEL))
-    with as_model_error(folder / LIBRARY), bridge().path.open("rb") as own, replacing(folder / LIBRARY) as out:
-        shutil.copyfileobj(own, out)
+    write(pack, file.pack_path_of(folder / MODEL))
+    with as_model_error(folder / LIBRARY), bridge().path.open("rb") as library, replacing(folder / LIBRARY) as out:
+        shutil.copyfileobj(library, out)
 
 
-def _tell(folder: Path, seen: Signature, batch: tuple[str, int] | None, made: "PackResult", asked: Exporting) -> None:
+def _write_texts(
+    folder: Path, interface: Signature, batch: tuple[str, int] | None, pack: "PackResult", options: Exporting
+) -> None:
     """Write the text files, for Triton and for people."""
-    at = PurePath(asked.at) if asked.at is not None else folder.resolve()
-    if not seen.refusal:
-        io.write_text(folder / CONFIG, config(seen, at / LIBRARY, 0 if batch is None else batch[1]))
+    at = PurePath(options.at) if options.at is not None else folder.resolve()
+    if not interface.refusal:
+        io.write_text(folder / CONFIG, config(interface, at / LIBRARY, 0 if batch is None else batch[1]))
     elif os.path.lexists(folder / CONFIG):
         os.unlink(folder / CONFIG)
     page = Template((resources.files("onnxfuse.api.deploy") / "exported.md").read_text(encoding="utf-8"))
@@ -178,14 +183,16 @@ def _tell(folder: Path, seen: Signature, batch: tuple[str, int] | None, made: "P
         "model": str(MODEL),
         "library": str(LIBRARY),
         "pack": str(file.pack_path_of(Path(MODEL))),
-        "ranges": "; ".join(f"`{n}` {least}..{most}" for n, (least, most) in made.ranges.items()) or "all are fixed",
-        "targets": ", ".join(t.name for t in made.targets),
-        "triton": f"No `config.pbtxt`: {seen.refusal}." if seen.refusal else "This folder is a model of a repository.",
+        "ranges": "; ".join(f"`{n}` {low}..{high}" for n, (low, high) in pack.ranges.items()) or "all are fixed",
+        "targets": ", ".join(t.name for t in pack.targets),
+        "triton": f"No `config.pbtxt`: {interface.refusal}."
+        if interface.refusal
+        else "This folder is a model of a repository.",
         "batch": "Triton joins no requests."
         if batch is None
         else f"Triton joins requests along `{batch[0]}`, to {plural(batch[1], 'row')}:\n"
         "these must not depend on each other, else export with `--no-batch`.",
-        "tf32": " The CUDA provider's option `use_tf32` is to be 0." if seen.strict_fp32 else "",
+        "tf32": " The CUDA provider's option `use_tf32` is to be 0." if interface.strict_fp32 else "",
     }
     io.write_text(folder / README, page.substitute(named))
     licence = metadata.distribution("onnxfuse").read_text("licenses/LICENSE")
@@ -194,9 +201,9 @@ def _tell(folder: Path, seen: Signature, batch: tuple[str, int] | None, made: "P
 
 def _manifest(
     folder: Path,
-    seen: Signature,
+    interface: Signature,
     batch: tuple[str, int] | None,
-    made: "PackResult",
+    pack: "PackResult",
     placements: tuple["Placement", ...],
 ) -> dict[str, int]:
     """Write the manifest as the last file; return the files with their sizes."""
@@ -211,11 +218,11 @@ def _manifest(
         "pack": f"{layout.VERSION}.{tape.VERSION}",
         "onnxruntime": ">=1.24",
         "platform": f"linux_{platform.machine()}",
-        "architectures": [t.name for t in made.targets],
-        "ranges": {n: list(r) for n, r in made.ranges.items()},
-        "use_tf32": not seen.strict_fp32,
+        "architectures": [t.name for t in pack.targets],
+        "ranges": {n: list(r) for n, r in pack.ranges.items()},
+        "use_tf32": not interface.strict_fp32,
         "batch": None if batch is None else {"dimension": batch[0], "most": batch[1]},
-        "triton": seen.refusal or None,
+        "triton": interface.refusal or None,
         "ops": [asdict(p) for p in placements],
         "files": {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": _digest(p)} for p in files},
     }

@@ -43,8 +43,8 @@ class Signature:
         for kind, values in (("input", self.inputs), ("output", self.outputs)):
             for name, value in values.items():
                 if value.dtype not in TYPES:
-                    told = TensorProto.DataType.Name(value.dtype) if value.dtype else "no tensor"
-                    return f"the {kind} '{name}' is of a type that Triton has not: {told}"
+                    type_name = TensorProto.DataType.Name(value.dtype) if value.dtype else "no tensor"
+                    return f"the {kind} '{name}' is of a type that Triton has not: {type_name}"
                 if value.shape is None:
                     return f"it is not known how many dimensions the {kind} '{name}' has"
         return ""
@@ -60,7 +60,7 @@ def signature(model: onnx.ModelProto) -> Signature:
     return Signature(inputs, {v.name: types.type_of(v.type) for v in outputs}, is_strict_fp32(model))
 
 
-def config(told: Signature, library: PurePath, batch: int) -> str:
+def config(interface: Signature, library: PurePath, batch: int) -> str:
     """Return the text of config.pbtxt. `library`: the path of the library as the server sees it.
 
     `batch`: the maximum batch size, 0 to disable batching.
@@ -68,8 +68,8 @@ def config(told: Signature, library: PurePath, batch: int) -> str:
     blocks = [
         'backend: "onnxruntime"',
         f"max_batch_size: {batch}",
-        *(_block("input", n, v, batch > 0) for n, v in told.inputs.items()),
-        *(_block("output", n, v, batch > 0) for n, v in told.outputs.items()),
+        *(_block("input", n, v, batch > 0) for n, v in interface.inputs.items()),
+        *(_block("output", n, v, batch > 0) for n, v in interface.outputs.items()),
     ]
     if batch > 1:
         blocks.append("dynamic_batching { }")
@@ -79,7 +79,7 @@ def config(told: Signature, library: PurePath, batch: int) -> str:
         "# Where the server sees the library, beside which the model's kernel pack lies.",
         f"model_operations {{ op_library_filename: {json.dumps(str(library), ensure_ascii=False)} }}",
     ]
-    if told.strict_fp32:
+    if interface.strict_fp32:
         blocks += [
             "# The model was made for products that are not rounded to TF32.",
             "optimization { execution_accelerators { gpu_execution_accelerator : [",

@@ -16,9 +16,9 @@ from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.reasons.near_misses import miss_text, reason
 from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
-from onnxfuse.api.request.options import Options, Progress, silent
+from onnxfuse.api.request.options import Options
 from onnxfuse.api.rules import node_lookup
-from onnxfuse.api.rules.node_lookup import Inside, RequestedNodes, Rows
+from onnxfuse.api.rules.node_lookup import FusedNode, RequestedNodes, Rows
 from onnxfuse.files import external, io
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
@@ -30,6 +30,7 @@ from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.support.progress import Steps, silent
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -46,15 +47,15 @@ class Explained:
     """What `optimize` would and would not do to a model."""
 
     report: OptimizeReport
-    places: dict[str, RequestedNodes] = field(default_factory=dict)
+    requests: dict[str, RequestedNodes] = field(default_factory=dict)
     """The requested nodes, by the names that were given."""
-    inside: Sequence[Inside] = ()
+    inside: Sequence[FusedNode] = ()
     """Fused ops that the given file already contains."""
     lost: Sequence[Lost] = ()
     """Where type information is lost."""
-    outdone: Sequence[RuleConflict] = ()
+    conflicts: Sequence[RuleConflict] = ()
     """Where custom rules match, but other rules matched first."""
-    unasked: Sequence[OptionalRuleMatch] = ()
+    optional_matches: Sequence[OptionalRuleMatch] = ()
     """Where optional rules would apply that were not requested."""
     tuned: "Tuned | None" = None
     file: Path | None = None
@@ -63,15 +64,15 @@ class Explained:
     """Coverage of the kernel pack next to the model, if there is one."""
     lowered: PrecisionRecord | None = None
     """How the model was converted to lower precision, or would be."""
-    made: onnx.ModelProto | None = None
+    optimized: onnx.ModelProto | None = None
     """The optimized model, its large weights without their data."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data; with `places` only entries about these nodes, however little they say."""
-        report, asked = self.report, {name for place in self.places.values() for name in place.nodes}
-        applied = [a for a in report.applied if not asked or any(node_lookup.name_of(n) in asked for n in a.nodes)]
-        of_places = [n for place in self.places.values() for n in node_lookup.attempts(report, place)]
-        stopped = list(dict.fromkeys(of_places)) if self.places else near_misses.ranked(report)
+        """Return the report as plain data; with `requests` only entries about these nodes, however little they say."""
+        report, nodes = self.report, {name for request in self.requests.values() for name in request.nodes}
+        applied = [a for a in report.applied if not nodes or any(node_lookup.name_of(n) in nodes for n in a.nodes)]
+        attempts = [n for request in self.requests.values() for n in node_lookup.attempts(report, request)]
+        misses = list(dict.fromkeys(attempts)) if self.requests else near_misses.ranked(report)
         facts = {
             "ok": True,
             "nodes": {"before": report.before.total(), "after": report.after.total()},
@@ -85,16 +86,16 @@ class Explained:
                 }
                 for a in applied
             ],
-            "near": near_misses.facts(stopped, report),
+            "near": near_misses.facts(misses, report),
             "outdone": [
                 {"rule": o.rule, "nodes": list(o.nodes), "by": o.by, "why": o.why}
-                for o in self.outdone
-                if not asked or any(node_lookup.name_of(n) in asked for n in o.nodes)
+                for o in self.conflicts
+                if not nodes or any(node_lookup.name_of(n) in nodes for n in o.nodes)
             ],
             "optional": [
                 {"rule": u.rule, "nodes": list(u.nodes), "when": u.when}
-                for u in self.unasked
-                if not asked or any(node_lookup.name_of(n) in asked for n in u.nodes)
+                for u in self.optional_matches
+                if not nodes or any(node_lookup.name_of(n) in nodes for n in u.nodes)
             ],
         }
         if self.pack is not None:
@@ -105,10 +106,16 @@ class Explained:
 
     def fused(self) -> Rows:
         """Return the fusions, grouped if equal: count, rule, nodes, the first one, why it grew no further."""
-        kinds = _alike(((a.rule, node_lookup.operators(a.nodes), reason(a.stops[:1])), a) for a in self.report.applied)
+        kinds = _group(((a.rule, node_lookup.operators(a.nodes), reason(a.stops[:1])), a) for a in self.report.applied)
         return [
-            (str(len(found)), rule, what, found[0].nodes[0], found[0].stops[0].reason if found[0].stops else "")
-            for (rule, what, _), found in kinds.items()
+            (
+                str(len(fusions)),
+                rule,
+                operators,
+                fusions[0].nodes[0],
+                fusions[0].stops[0].reason if fusions[0].stops else "",
+            )
+            for (rule, operators, _), fusions in kinds.items()
         ]
 
     def not_fused(self) -> Rows:
@@ -116,38 +123,45 @@ class Explained:
         reason."""
         nearest = sorted(self._open(near_misses.ranked(self.report)), key=lambda n: not near_misses.telling(n))
         return [
-            (str(len(found)), rule, what, found[0].refusal.node, found[0].refusal.reason)
-            for (rule, what, _), found in _alike((_kind(n), n) for n in nearest).items()
+            (str(len(misses)), rule, operator, misses[0].refusal.node, misses[0].refusal.reason)
+            for (rule, operator, _), misses in _group((_kind(n), n) for n in nearest).items()
         ]
 
-    def held(self) -> Rows:
+    def fused_rows(self) -> Rows:
         """Return the fused ops in the file, grouped if alike: count, rule, nodes, first one, kernel."""
-        kinds = _alike(((o.rule, node_lookup.operators(o.came_from), o.template), o) for o in self.inside)
-        return [(str(len(ops)), rule, what, ops[0].node, kernel) for (rule, what, kernel), ops in kinds.items()]
+        kinds = _group(((o.rule, node_lookup.operators(o.original_nodes), o.template), o) for o in self.inside)
+        return [
+            (str(len(ops)), rule, operators, ops[0].node, kernel) for (rule, operators, kernel), ops in kinds.items()
+        ]
 
-    def _open(self, near: Sequence[Near]) -> list[Near]:
+    def _open(self, attempts: Sequence[Near]) -> list[Near]:
         """Return the attempts that did not stop at fused ops of the file; about those the original says more."""
         fused = {o.op for o in self.inside}
-        return [n for n in near if n.refusal.cause.seen not in fused]
+        return [n for n in attempts if n.refusal.cause.seen not in fused]
 
-    def first_taken(self, name: str = "") -> Rows:
+    def conflict_rows(self, name: str = "") -> Rows:
         """Return where custom rules match but others matched first, grouped if equal: count, rule, nodes, the first
         one, reason; with `name` those at the nodes requested by it."""
-        asked = self.places[name].nodes if name else frozenset()
-        there = [o for o in self.outdone if not name or any(node_lookup.name_of(n) in asked for n in o.nodes)]
-        kinds = _alike(((o.rule, node_lookup.operators(o.nodes), o.why), o) for o in there)
-        return [(str(len(found)), rule, what, found[0].nodes[0], why) for (rule, what, why), found in kinds.items()]
+        nodes = self.requests[name].nodes if name else frozenset()
+        conflicts = [o for o in self.conflicts if not name or any(node_lookup.name_of(n) in nodes for n in o.nodes)]
+        kinds = _group(((o.rule, node_lookup.operators(o.nodes), o.why), o) for o in conflicts)
+        return [
+            (str(len(group)), rule, operators, group[0].nodes[0], why)
+            for (rule, operators, why), group in kinds.items()
+        ]
 
-    def optional(self, name: str = "") -> Rows:
+    def optional_rows(self, name: str = "") -> Rows:
         """Return where optional rules would apply that were not requested, grouped if equal: count, rule, nodes, the
         first one, how to request the rule and when that is worthwhile; with `name` those at the nodes requested by it.
         """
-        asked = self.places[name].nodes if name else frozenset()
-        there = [u for u in self.unasked if not name or any(node_lookup.name_of(n) in asked for n in u.nodes)]
-        kinds = _alike(((u.rule, node_lookup.operators(u.nodes), u.when), u) for u in there)
+        nodes = self.requests[name].nodes if name else frozenset()
+        matches = [
+            u for u in self.optional_matches if not name or any(node_lookup.name_of(n) in nodes for n in u.nodes)
+        ]
+        kinds = _group(((u.rule, node_lookup.operators(u.nodes), u.when), u) for u in matches)
         return [
-            (str(len(found)), rule, what, found[0].nodes[0], f"--also {rule}: {when}")
-            for (rule, what, when), found in kinds.items()
+            (str(len(group)), rule, operators, group[0].nodes[0], f"--also {rule}: {when}")
+            for (rule, operators, when), group in kinds.items()
         ]
 
     def nearest(self, *, everything: bool) -> tuple[int, Rows]:
@@ -156,28 +170,28 @@ class Explained:
         Of each: count, rule, matched part, first node that stopped it, reason and advice. Uninformative ones are
         omitted unless `everything` is set.
         """
-        taken = near_misses.fused_nodes(self.report)
-        near = [
+        fused_nodes = near_misses.fused_nodes(self.report)
+        attempts = [
             n
             for n in self._open(near_misses.ranked(self.report))
-            if n.root not in taken and (everything or near_misses.telling(n))
+            if n.root not in fused_nodes and (everything or near_misses.telling(n))
         ]
-        kinds = _alike((_kind(n), n) for n in near)
-        found = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.nearness, len(ns)), reverse=True)
+        kinds = _group((_kind(n), n) for n in attempts)
+        groups = sorted(kinds.values(), key=lambda ns: (ns[0].refusal.nearness, len(ns)), reverse=True)
         rows = [
             (str(len(ns)), ns[0].rule, node_lookup.matched(ns[0]), ns[0].refusal.node, miss_text(ns[0].refusal))
-            for ns in found
+            for ns in groups
         ]
-        return len(near), [*rows]
+        return len(attempts), [*rows]
 
     def cause(self, node: str) -> str:
         """Return in one line what happened to a node, or why it is unchanged: the first row of `at`."""
-        asked = replace(self, places={node: RequestedNodes(frozenset((node,)))})
-        took, rows = asked.at(node)
-        if took:
-            return took[0]
+        explained = replace(self, requests={node: RequestedNodes(frozenset((node,)))})
+        events, rows = explained.at(node)
+        if events:
+            return events[0]
         if not rows:
-            return "no rule begins at its operator"
+            return "no rule starts at its operator"
         matched, rule, where, why = rows[0]
         part = f"{matched} matched, stopped at {where}" if matched[0].isdigit() else f"{matched} it"
         return f"{rule} ({part}): {why}"
@@ -187,16 +201,16 @@ class Explained:
 
         Of each attempt: matched part, rule, node that stopped it, reason and advice; nearest first.
         """
-        place = self.places[name]
-        now = [one.verdict for one in place.inside]
-        took = node_lookup.took(self.report, place)
-        if any(not one.given for one in place.inside):
-            took = [f"without it, {what}" for what in took]
-        return [*now, *took], node_lookup.rows(self.report, place, self.lost, everything=everything)
+        request = self.requests[name]
+        verdicts = [one.verdict for one in request.inside]
+        events = node_lookup.took_nodes(self.report, request)
+        if any(not one.is_available for one in request.inside):
+            events = [f"without it, {what}" for what in events]
+        return [*verdicts, *events], node_lookup.rows(self.report, request, self.lost, everything=everything)
 
 
 def explain(
-    model: Model, options: Options | None = None, at: Sequence[str] = (), progress: Progress = silent
+    model: Model, options: Options | None = None, at: Sequence[str] = (), progress: Steps = silent
 ) -> Explained:
     """Return what `optimize` would do to the model, what it would not, and why; the model is not changed.
 
@@ -208,59 +222,61 @@ def explain(
         return _explain(model, options, at, progress)
 
 
-def _explain(model: Model, options: Options, at: Sequence[str], progress: Progress) -> Explained:
+def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps) -> Explained:
     rules = options.chosen()
     origin = Origin(path_or_proto(model), options.strict_fp32)
     ours = origin.fresh()
-    origin, done = converted(ours, origin, options, rules, progress)
+    origin, record = converted(ours, origin, options, rules, progress)
     inside = node_lookup.fused_ops_by_node(ours, {r.name for r in pack.select(options.rules)})
-    asked = options.tuning
-    found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
+    measuring = options.tuning
+    tuned = (
+        tuning.carried(ours, rules, progress) if measuring is None else tuning.find(ours, measuring, rules, progress)
+    )
     if at:
         # Fused ops of the file are examined as the nodes that they replaced.
         unfuse(ours, node_lookup.undoable(ours))
-    names = node_lookup.Names(ours, inside, origin.source)
-    report, lost = _run(OptimizePipeline(origin, options.freeze_initializers, found), ours, rules, progress)
+    names = node_lookup.NodeNames(ours, inside, origin.source)
+    report, lost_types = _run(OptimizePipeline(origin, options.freeze_initializers, tuned), ours, rules, progress)
     compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
-    left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
+    remaining = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     # Weights may be gigabytes: those of this model are let go before another one is loaded.
-    made = io.without_weights(ours, external.without_data)
+    light = io.without_weights(ours, external.without_data)
     del ours
-    asked_for = {name: names.place(name, report, left) for name in at}
-    way = OptimizePipeline(origin, options.freeze_initializers)
-    others = rule_conflicts(report, rules, way, progress)
-    more = (
+    asked_for = {name: names.find(name, report, remaining) for name in at}
+    pipeline = OptimizePipeline(origin, options.freeze_initializers)
+    conflicts = rule_conflicts(report, rules, pipeline, progress)
+    optional = (
         ()
         if options.only
-        else optional_rule_matches(made, rules, pack.select(options.rules), options.skip, way, progress)
+        else optional_rule_matches(light, rules, pack.select(options.rules), options.skip, pipeline, progress)
     )
-    file = None if asked is None else asked.file
-    return Explained(report, asked_for, inside, lost, others, more, found, file, compiled, done, made)
+    file = None if measuring is None else measuring.file
+    return Explained(report, asked_for, inside, lost_types, conflicts, optional, tuned, file, compiled, record, light)
 
 
 def _run(
-    way: OptimizePipeline, model: onnx.ModelProto, rules: Sequence[Rule], progress: Progress
+    pipeline: OptimizePipeline, model: onnx.ModelProto, rules: Sequence[Rule], progress: Steps
 ) -> tuple[OptimizeReport, list[Lost]]:
     """Optimize a model in place; return the report, and where type information is lost before any rule applies."""
-    lost: list[Lost] = []
+    lost_values: list[Lost] = []
 
     def follow(phase: str) -> None:
         if phase == "rewrite":
-            lost.extend(loss for of_graph in for_every_graph(model, lost_types.lost) for loss in of_graph)
+            lost_values.extend(loss for of_graph in for_every_graph(model, lost_types.lost) for loss in of_graph)
         progress(phase)
 
-    report = way.run(model, rules, follow)
-    report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost]
-    return report, lost
+    report = pipeline.run(model, rules, follow)
+    report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost_values]
+    return report, lost_values
 
 
-def _alike(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:
+def _group(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:
     """Group items that differ in names only, preserving order."""
-    found: dict[Kind, list[T]] = {}
+    groups: dict[Kind, list[T]] = {}
     for kind, one in of_kinds:
-        found.setdefault(kind, []).append(one)
-    return found
+        groups.setdefault(kind, []).append(one)
+    return groups
 
 
-def _kind(near: Near) -> Kind:
-    return near.rule, near.root.split()[0], reason((near.refusal,))
+def _kind(attempt: Near) -> Kind:
+    return attempt.rule, attempt.root.split()[0], reason((attempt.refusal,))

@@ -93,18 +93,18 @@ def inspect(model: Model, name: str = "") -> ModelInspection:
     """Describe `model`; of a file only the graph is read. Raises ModelError."""
     source = path_or_proto(model)
     light = source if isinstance(source, onnx.ModelProto) else io.outline(source, small=False)
-    place = "" if isinstance(source, onnx.ModelProto) else Path(source).name
-    held = list(tensors(light))
-    beside = [t for t in held if external.is_external(t) and external.location(t) != place]
-    away = sum(external.bytes_of(t) for t in held if external.is_external(t))
-    given = {t.name for t in light.graph.initializer}
-    inputs = tuple(_value(v) for v in light.graph.input if v.name not in given)
+    file_name = "" if isinstance(source, onnx.ModelProto) else Path(source).name
+    weights = list(tensors(light))
+    external_weights = [t for t in weights if external.is_external(t) and external.location(t) != file_name]
+    external_size = sum(external.bytes_of(t) for t in weights if external.is_external(t))
+    initialized = {t.name for t in light.graph.initializer}
+    inputs = tuple(_value(v) for v in light.graph.input if v.name not in initialized)
     counts = pipeline.count_ops(light)
     converted = precision_record.read(light)
     return ModelInspection(
         name=name or ("" if isinstance(source, onnx.ModelProto) else str(source)),
-        bytes=light.ByteSize() + away,
-        external_bytes=sum(external.bytes_of(t) for t in beside),
+        bytes=light.ByteSize() + external_size,
+        external_bytes=sum(external.bytes_of(t) for t in external_weights),
         missing=() if isinstance(source, onnx.ModelProto) else tuple(map(str, external.missing(light, Path(source)))),
         ir_version=light.ir_version,
         opsets={o.domain: o.version for o in light.opset_import},
@@ -126,8 +126,8 @@ def inspect(model: Model, name: str = "") -> ModelInspection:
     )  # fmt: skip
 
 
-def _type_name(number: int) -> str:
-    return "float32" if number == TensorProto.FLOAT else str(TensorProto.DataType.Name(number)).lower()
+def _type_name(element_type: int) -> str:
+    return "float32" if element_type == TensorProto.FLOAT else str(TensorProto.DataType.Name(element_type)).lower()
 
 
 def _value(value: ValueInfoProto) -> Value:
@@ -141,10 +141,10 @@ def _value(value: ValueInfoProto) -> Value:
     return Value(value.name, _type_name(tensor.elem_type), shape)
 
 
-def _weights(held: Sequence[TensorProto]) -> tuple[Weights, ...]:
+def _weights(weights: Sequence[TensorProto]) -> tuple[Weights, ...]:
     """Return the weights by element type, largest first."""
     count, elements, size = Counter[int](), Counter[int](), Counter[int]()
-    for tensor in held:
+    for tensor in weights:
         count[tensor.data_type] += 1
         elements[tensor.data_type] += external.elements_of(tensor)
         size[tensor.data_type] += external.bytes_of(tensor)

@@ -12,34 +12,35 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.api.request.options import Dump, Progress
+from onnxfuse.api.request.options import Dump
 from onnxfuse.cuda.dispatch.dump import H200, Dumped, dump, phases
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
 from onnxfuse.passes.manager import GraphPass, observing
 from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.progress import Steps
 
 
 @dataclass(frozen=True)
 class Dumping:
     """Follows one run of the pipeline and writes dumps into a folder."""
 
-    asked: Dump
+    request: Dump
     arch: Arch
 
-    def following(self, model: onnx.ModelProto, progress: Progress) -> Progress:
+    def following(self, model: onnx.ModelProto, progress: Steps) -> Steps:
         """Return a progress function that also writes the current graph before each phase.
 
         Call it with "result" at the end, and `write` after that.
         """
-        with as_model_error(self.asked.folder):
-            state = phases(self.asked.folder / "phases", model)
+        with as_model_error(self.request.folder):
+            state = phases(self.request.folder / "phases", model)
 
         def step(phase: str) -> None:
             if phase != "result":
                 progress(phase)
-            with as_model_error(self.asked.folder):
+            with as_model_error(self.request.folder):
                 state(phase)
 
         return step
@@ -47,62 +48,62 @@ class Dumping:
     @contextlib.contextmanager
     def passes(self) -> Iterator[None]:
         """Write the graph after each pass that changes it, as text without weights: passes/NUMBER-PASS.txt."""
-        folder, numbers = self.asked.folder / "passes", itertools.count()
+        folder, counter = self.request.folder / "passes", itertools.count()
 
         def write(one: GraphPass, graph: Graph) -> None:
-            with as_model_error(self.asked.folder):
-                path = folder / f"{next(numbers):03d}-{one.name}.txt"
+            with as_model_error(self.request.folder):
+                path = folder / f"{next(counter):03d}-{one.name}.txt"
                 path.write_text(onnx.printer.to_text(graph.without_weights()) + "\n", encoding="utf-8")
 
-        with as_model_error(self.asked.folder):
+        with as_model_error(self.request.folder):
             folder.mkdir(parents=True, exist_ok=True)
         with observing(write):
             yield
 
-    def write(self, model: onnx.ModelProto) -> "Written":
+    def write(self, model: onnx.ModelProto) -> "WrittenDump":
         """Write every fused op of `model`, and return what was written."""
-        with as_model_error(self.asked.folder):
-            return Written(self, dump(model, self.asked.folder, self.arch, self.asked.sizes))
+        with as_model_error(self.request.folder):
+            return WrittenDump(self, dump(model, self.request.folder, self.arch, self.request.sizes))
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenDump:
     """A folder that was written."""
 
-    into: Dumping
+    dumping: Dumping
     ops: tuple[Dumped, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was written, as plain data for JSON."""
         return {
-            "folder": str(self.into.asked.folder),
-            "arch": self.into.arch.name,
+            "folder": str(self.dumping.request.folder),
+            "arch": self.dumping.arch.name,
             "ops": [asdict(d) for d in self.ops],
         }
 
 
-def dumping(asked: Dump) -> Dumping:
+def dumping(request: Dump) -> Dumping:
     """Prepare to fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
-    if asked.arch is not None and not re.fullmatch(r"sm_\d+[af]?", asked.arch):
-        raise UsageError(f"--arch {asked.arch} is not of the form sm_90 or sm_90a")
-    folder = asked.folder
+    if request.arch is not None and not re.fullmatch(r"sm_\d+[af]?", request.arch):
+        raise UsageError(f"--arch {request.arch} is not of the form sm_90 or sm_90a")
+    folder = request.folder
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder}: is not a folder", "Give --dump the name of a folder.")
     if folder.is_dir() and any(folder.iterdir()):
         raise ModelError(f"{folder}: is not empty", "Give --dump a new folder, so that nothing stale is in it.")
-    there = next(p for p in (folder, *folder.parents) if p.exists())
-    at_failure(partial(_remove, folder, there))
-    return Dumping(asked, arch_here() if asked.arch is None else Arch(asked.arch, H200.sm_count))
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    at_failure(partial(_remove, folder, existing))
+    return Dumping(request, arch_here() if request.arch is None else Arch(request.arch, H200.sm_count))
 
 
-def _remove(folder: Path, there: Path) -> None:
-    """Remove what was written into `folder`, and the folders that were created for it in `there`."""
+def _remove(folder: Path, existing: Path) -> None:
+    """Remove what was written into `folder`, and the folders that were created for it in `existing`."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    for made in (folder, *folder.parents):
-        if made == there or not made.is_dir():
+    for parent in (folder, *folder.parents):
+        if parent == existing or not parent.is_dir():
             return
-        made.rmdir()
+        parent.rmdir()
 
 
 def arch_here() -> Arch:

@@ -7,12 +7,13 @@ from onnx import ModelProto
 
 from onnxfuse.api.request.model_source import Origin, copied
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
-from onnxfuse.api.request.options import Options, Progress, silent
+from onnxfuse.api.request.options import Options
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model import precision_record
 from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.support.progress import Steps, silent
 
 if TYPE_CHECKING:
     from onnxfuse.precision import Lowering
@@ -34,7 +35,7 @@ def lowering(
 
 
 def converted(
-    model: ModelProto, origin: Origin, options: Options, rules: Sequence[Rule], progress: Progress
+    model: ModelProto, origin: Origin, options: Options, rules: Sequence[Rule], progress: Steps
 ) -> tuple[Origin, PrecisionRecord | None]:
     """Convert `model`, loaded from `origin`, as the options request; return its new origin and precision record.
 
@@ -46,8 +47,8 @@ def converted(
         return origin, precision_record.read(model)
     from onnxfuse.precision import convert
 
-    def finished(made: ModelProto) -> ModelProto:
-        at = Origin(copied(made), origin.strict_fp32)
+    def finished(lowered: ModelProto) -> ModelProto:
+        at = Origin(copied(lowered), origin.strict_fp32)
         fresh = at.fresh()
         OptimizePipeline(at).run(fresh, rules, silent)
         return fresh
@@ -55,5 +56,5 @@ def converted(
     with origin.named():
         normalize(model, freeze=options.freeze_initializers)
         unfuse(model)
-        done = convert(model, options.precision, progress, finished)
-    return Origin(copied(model), origin.strict_fp32), done
+        record = convert(model, options.precision, progress, finished)
+    return Origin(copied(model), origin.strict_fp32), record

@@ -13,15 +13,15 @@ from onnx import ModelProto
 from onnxfuse.api.deploy import compiling
 from onnxfuse.api.deploy.compiling import Compiled
 from onnxfuse.api.optimize import tuning
-from onnxfuse.api.optimize.dumping import Dumping, Written, dumping
+from onnxfuse.api.optimize.dumping import Dumping, WrittenDump, dumping
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
 from onnxfuse.api.reasons import near_misses, remaining_ops
-from onnxfuse.api.request import options as asked
+from onnxfuse.api.request import options as request_options
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, Source, copied, owned_copy, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
-from onnxfuse.api.request.options import Compiling, Options, Progress, silent
-from onnxfuse.contract import Requirement
+from onnxfuse.api.request.options import Compiling, Options
+from onnxfuse.contract.config import Requirement
 from onnxfuse.cuda.pack.file import pack_path_of
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together
@@ -33,6 +33,7 @@ from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
@@ -51,17 +52,17 @@ class Optimized(Tabled):
     sizes: tuple[int, int] = (0, 0)
     """Bytes before and after."""
     seconds: float = 0.0
-    came: ModelProto | None = None
+    original: ModelProto | None = None
     """The original model, if it was to be retained."""
     source: Source | None = None
     """The model that it was made of."""
-    apart: bool = False
+    has_external_data: bool = False
     """Whether weights of the original model are in external data files."""
     undone: Undone | None = None
     """Of `undo`: the fused nodes that were expanded, and what differs from the original."""
     guarded: "Guarded | None" = None
     tuned: "Tuned | None" = None
-    dumped: Written | None = None
+    dumped: WrittenDump | None = None
     compiled: Compiled | None = None
     lowered: PrecisionRecord | None = None
     """How the model was converted to lower precision, now or before."""
@@ -72,25 +73,29 @@ class Optimized(Tabled):
     @property
     def models(self) -> dict[str, ModelProto]:
         """The original model, if retained, and the result."""
-        return {"after": self.model} if self.came is None else {"before": self.came, "after": self.model}
+        return {"after": self.model} if self.original is None else {"before": self.original, "after": self.model}
 
     @property
     def external_data(self) -> bool:
         """Whether the weights are written to an external data file: as in the original, unless the options decide."""
-        return self.apart if self.options.external_data is None else self.options.external_data
+        return self.has_external_data if self.options.external_data is None else self.options.external_data
 
     @property
     def notes(self) -> list[str]:
         """Notes for the user, one line each."""
-        kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
+        has_kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
         hint = f"; {self.lowered.hint}" if self.lowered is not None and self.lowered.hint else ""
-        stays = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if kept and self.lowered else []
-        return [*stays, *([self.tuned.note] if self.tuned is not None and self.tuned.note else []), *self.report.notes]
+        kept_notes = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if has_kept and self.lowered else []
+        return [
+            *kept_notes,
+            *([self.tuned.note] if self.tuned is not None and self.tuned.note else []),
+            *self.report.notes,
+        ]
 
     @property
     def missed(self) -> list[Requirement]:
         """Requirements that are not met."""
-        return asked.missed(self.report, self.options.require)
+        return request_options.missed(self.report, self.options.require)
 
     def opens(self) -> Callable[[Path], None]:
         """Return a check that raises ModelError if ONNX Runtime does not open a written file of the model although it
@@ -99,8 +104,8 @@ class Optimized(Tabled):
             require_written,  # ONNX Runtime is imported only when something is run.
         )
 
-        came = Path(self.source) if isinstance(self.source, str) else self.source
-        return require_written(self.model, came)
+        source = Path(self.source) if isinstance(self.source, str) else self.source
+        return require_written(self.model, source)
 
     def table(self) -> Table:
         """Return a table of the rules that applied."""
@@ -122,7 +127,7 @@ class Optimized(Tabled):
             "seconds": round(self.seconds, 3),
             "notes": report.notes,
             "phases": {k: round(v, 3) for k, v in report.seconds.items()},
-            "not_met": [asked.requirement_line(report, r) for r in missed],
+            "not_met": [request_options.requirement_line(report, r) for r in missed],
             "why": [line for r in missed for line in why(report, r)],
         }
         if self.options.shapes:
@@ -156,7 +161,7 @@ def why(report: OptimizeReport, required: Requirement) -> list[str]:
     return near_misses.why(report, required.rule)
 
 
-def optimize(model: Model, options: Options | None = None, progress: Progress = silent) -> Optimized:
+def optimize(model: Model, options: Options | None = None, progress: Steps = silent) -> Optimized:
     """Return the optimized model with a report; the given one is not changed.
 
     Raises ModelError, RuleError, UsageError; DeviceError if it is to be measured and there is no GPU.
@@ -166,63 +171,70 @@ def optimize(model: Model, options: Options | None = None, progress: Progress = 
         return _optimize(model, options, progress)
 
 
-def _optimize(model: Model, options: Options, progress: Progress) -> Optimized:
+def _optimize(model: Model, options: Options, progress: Steps) -> Optimized:
     from onnxfuse.runtime.sessions import opening  # ONNX Runtime is imported where something is to be run.
 
     dumped = None if options.dump is None else dumping(options.dump)
     rules = options.chosen()
     if options.tuning is not None:
         tuning.check(options.tuning)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     origin = Origin(path_or_proto(model), options.strict_fp32, options.shapes)
     first = owned_copy(origin.source)
     before = io.size(first)
-    kept = ledger.of(first)
+    record = ledger.of(first)
     origin.marked(first)
-    came = copied(first) if options.keep else None
-    made = Optimized(first, OptimizeReport(), options, came=came, source=origin.source, apart=_apart(origin.source))
+    original = copied(first) if options.keep else None
+    result = Optimized(
+        first,
+        OptimizeReport(),
+        options,
+        original=original,
+        source=origin.source,
+        has_external_data=_has_external_data(origin.source),
+    )
     exported = pipeline.count_ops(first)
-    origin, done = converted(first, origin, options, rules, progress)
-    made = replace(made, lowered=done)
+    origin, precision_record = converted(first, origin, options, rules, progress)
+    result = replace(result, lowered=precision_record)
     if options.tuning is not None:
-        made = replace(made, tuned=tuning.find(first, options.tuning, rules, progress))
-    way = OptimizePipeline(origin, options.freeze_initializers, made.tuned)
+        result = replace(result, tuned=tuning.find(first, options.tuning, rules, progress))
+    optimizer = OptimizePipeline(origin, options.freeze_initializers, result.tuned)
     if options.guard is None:
-        report, follow = _run(way, first, rules, dumped, progress)
-        made = replace(made, report=report)
+        report, follow = _run(optimizer, first, rules, dumped, progress)
+        result = replace(result, report=report)
     else:
         opens = opening.require(first)
-        made, follow = _guarded(made, way, rules, options.guard.inputs, dumped, progress)
+        result, follow = _guarded(result, optimizer, rules, options.guard.inputs, dumped, progress)
         progress("open")
-        opens(made.model)
+        opens(result.model)
     if options.precision is not None:
-        made.report.before = exported
-    _write_ledger(made, kept)
+        result.report.before = exported
+    _write_ledger(result, record)
     if dumped is not None:
         progress("dump")
         follow("result")
-        made = replace(made, dumped=dumped.write(made.model))
-    if made.tuned is not None:
-        made.tuned.attach(made.model)
-    return replace(made, sizes=(before, io.size(made.model)), seconds=time.perf_counter() - begun)
+        result = replace(result, dumped=dumped.write(result.model))
+    if result.tuned is not None:
+        result.tuned.attach(result.model)
+    return replace(result, sizes=(before, io.size(result.model)), seconds=time.perf_counter() - start)
 
 
-def _write_ledger(made: Optimized, kept: Ledger | None) -> None:
+def _write_ledger(result: Optimized, record: Ledger | None) -> None:
     """Record in the model its source and the rewrites applied, in addition to earlier records."""
-    if kept is None:
+    if record is None:
         return
-    asked_for = [f"made for {_sizes(made.model)} alone"] if made.options.shapes else []
-    if made.options.precision is not None and made.lowered is not None:
-        asked_for.append(f"weights and nodes are in {made.lowered.precision}")
-    if made.options.freeze_initializers:
-        asked_for.append("weights that were inputs, too, are constants")
-    new = Counter(a.rule for a in made.report.applied if not a.op)
+    requests = [f"made for {_sizes(result.model)} alone"] if result.options.shapes else []
+    if result.options.precision is not None and result.lowered is not None:
+        requests.append(f"weights and nodes are in {result.lowered.precision}")
+    if result.options.freeze_initializers:
+        requests.append("weights that were inputs, too, are constants")
+    new = Counter(a.rule for a in result.report.applied if not a.op)
     ledger.write(
-        made.model,
+        result.model,
         replace(
-            kept,
-            rewrites=dict(Counter(kept.rewrites) + new),
-            made=tuple(dict.fromkeys((*kept.made, *asked_for))),
+            record,
+            rewrites=dict(Counter(record.rewrites) + new),
+            made=tuple(dict.fromkeys((*record.made, *requests))),
         ),
     )
 
@@ -235,7 +247,7 @@ def _sizes(model: ModelProto) -> str:
     return ", ".join(f"{name}={'x'.join(of)}" for name, of in dims.items())
 
 
-def undo(model: Model, progress: Progress = silent, options: Options | None = None) -> Optimized:
+def undo(model: Model, progress: Steps = silent, options: Options | None = None) -> Optimized:
     """Return the model with every fused op replaced by the nodes of its body; the given one is not changed.
 
     Folded weights and rewritten nodes remain: they compute the same, and `.undone` lists them. `options` decide whether
@@ -244,42 +256,42 @@ def undo(model: Model, progress: Progress = silent, options: Options | None = No
     """
     from onnxfuse.runtime.sessions import opening  # ONNX Runtime is imported only when something is run.
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     options, source = options or Options(), path_or_proto(model)
-    made = owned_copy(source)
-    before = io.size(made)
-    opens = opening.require(made)
-    came = copied(made) if options.keep else None
+    unfused = owned_copy(source)
+    before = io.size(unfused)
+    opens = opening.require(unfused)
+    original = copied(unfused) if options.keep else None
     progress("undo")
-    report = OptimizeReport(before=pipeline.count_ops(made))
-    count = unfuse(made)
-    undone = ledger.undone(made, count)
-    ledger.remove(made)
-    set_strict_fp32(made, strict=False)
-    report.after = pipeline.count_ops(made)
+    report = OptimizeReport(before=pipeline.count_ops(unfused))
+    count = unfuse(unfused)
+    summary = ledger.undone(unfused, count)
+    ledger.remove(unfused)
+    set_strict_fp32(unfused, strict=False)
+    report.after = pipeline.count_ops(unfused)
     progress("open")
-    opens(made)
-    sizes = (before, io.size(made))
-    seconds = time.perf_counter() - begun
+    opens(unfused)
+    sizes = (before, io.size(unfused))
+    seconds = time.perf_counter() - start
     return Optimized(
-        made,
+        unfused,
         report,
         options,
         sizes=sizes,
         seconds=seconds,
-        came=came,
+        original=original,
         source=source,
-        apart=_apart(source),
-        undone=undone,
+        has_external_data=_has_external_data(source),
+        undone=summary,
     )
 
 
-def _apart(source: Source) -> bool:
+def _has_external_data(source: Source) -> bool:
     return not isinstance(source, ModelProto) and io.has_external_data(source)
 
 
 @contextlib.contextmanager
-def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Progress = silent) -> Iterator[Optimized]:
+def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Steps = silent) -> Iterator[Optimized]:
     """Write the result of `make`; it replaces `target` if the block succeeds, after everything else written there.
 
     Otherwise, and if a requirement is missed, nothing of it remains. A stream is also written at that point. Raises
@@ -288,55 +300,59 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: Pr
     if isinstance(target, Path):
         writable(target)
     with contextlib.ExitStack() as pending, together():
-        made = make()
-        begun = time.perf_counter()
-        if not made.missed:
-            if isinstance(target, Path) and made.options.compile is not None:
-                made = replace(made, compiled=_compiled(made, made.options.compile, target, progress))
+        result = make()
+        start = time.perf_counter()
+        if not result.missed:
+            if isinstance(target, Path) and result.options.compile is not None:
+                result = replace(result, compiled=_compiled(result, result.options.compile, target, progress))
             progress("write")
             if isinstance(target, Path):
-                saving = io.saving(made.model, target, beside=made.external_data, opens=made.opens())
-                made = replace(made, removed=pending.enter_context(saving))
+                saving = io.saving(result.model, target, external_data=result.external_data, opens=result.opens())
+                result = replace(result, removed=pending.enter_context(saving))
             else:
-                pending.enter_context(io.streaming(made.model, target, made.opens()))
-        whole = [replace(made, seconds=made.seconds + time.perf_counter() - begun)]
-        del made  # a model pending replacement is complete in its temporary file, for whoever needs it
-        yield whole.pop()
+                pending.enter_context(io.streaming(result.model, target, result.opens()))
+        holder = [replace(result, seconds=result.seconds + time.perf_counter() - start)]
+        del result  # a model pending replacement is complete in its temporary file, for whoever needs it
+        yield holder.pop()
 
 
-def _compiled(made: Optimized, how: Compiling, target: Path, progress: Progress) -> Compiled:
+def _compiled(result: Optimized, options: Compiling, target: Path, progress: Steps) -> Compiled:
     """Write the kernel pack next to the model's target; it is removed again if the model is not written."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
 
     def step(what: str, done: int, of: int) -> None:
         progress(f"compile {what}{f' {done} of {of}' if of else ''}")
 
-    pack, assumed = compiling.build(made.model, replace(how, rules=made.options.rules), step)
-    place = pack_path_of(target)
-    check_no_links(place, target.parent)
-    compiling.write(pack, place)
-    return Compiled(place, pack, assumed, time.perf_counter() - begun)
+    pack, assumed = compiling.build(result.model, replace(options, rules=result.options.rules), step)
+    pack_path = pack_path_of(target)
+    check_no_links(pack_path, target.parent)
+    compiling.write(pack, pack_path)
+    return Compiled(pack_path, pack, assumed, time.perf_counter() - start)
 
 
 def _run(
-    way: OptimizePipeline, model: ModelProto, rules: Sequence[Rule], dumped: Dumping | None, progress: Progress
-) -> tuple[OptimizeReport, Progress]:
+    optimizer: OptimizePipeline,
+    model: ModelProto,
+    rules: Sequence[Rule],
+    dumped: Dumping | None,
+    progress: Steps,
+) -> tuple[OptimizeReport, Steps]:
     """Optimize a model in place; return the report, and a callback for the names of later phases."""
     if dumped is None:
-        return way.run(model, rules, progress), progress
+        return optimizer.run(model, rules, progress), progress
     follow = dumped.following(model, progress)
     with dumped.passes():
-        return way.run(model, rules, follow), follow
+        return optimizer.run(model, rules, follow), follow
 
 
 def _guarded(
-    came: Optimized,
-    way: OptimizePipeline,
+    result: Optimized,
+    optimizer: OptimizePipeline,
     rules: Sequence[Rule],
     inputs: "Sequence[RealInputs]",
     dumped: Dumping | None,
-    progress: Progress,
-) -> tuple[Optimized, Progress]:
+    progress: Steps,
+) -> tuple[Optimized, Steps]:
     """Return the model without the reverted fusions, with a report on the remaining ones and a callback for later
     phases.
 
@@ -349,17 +365,17 @@ def _guarded(
     def show(step: str, done: int, total: int) -> None:
         progress(f"guard {done} of {total}: {step}")
 
-    reoptimize = way.reoptimizer(rules, progress, reports)
-    guarded = guard(came.model, reoptimize, unfuse, inputs=inputs or None, progress=show)
+    reoptimize = optimizer.reoptimizer(rules, progress, reports)
+    guarded = guard(result.model, reoptimize, unfuse, inputs=inputs or None, progress=show)
     report, follow = reports[0], progress
     if guarded.left_out or dumped is not None:
         # The final model was made without the disabled rules: its report and phases are of the others.
-        again = way.origin.fresh()
-        report, follow = _run(way, again, asked.without(rules, guarded.left_out), dumped, progress)
-        again.CopyFrom(guarded.model)
-    for undone in guarded.undone:
-        gone = next((a for a in report.applied if undone.op and a.op == undone.op), None)
-        if gone is not None:
-            report.applied.remove(gone)
+        final = optimizer.origin.fresh()
+        report, follow = _run(optimizer, final, request_options.without(rules, guarded.left_out), dumped, progress)
+        final.CopyFrom(guarded.model)
+    for fusion in guarded.undone:
+        reverted = next((a for a in report.applied if fusion.op and a.op == fusion.op), None)
+        if reverted is not None:
+            report.applied.remove(reverted)
     report.after = pipeline.count_ops(guarded.model)
-    return replace(came, model=guarded.model, report=report, guarded=guarded), follow
+    return replace(result, model=guarded.model, report=report, guarded=guarded), follow

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import onnx
 
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
-from onnxfuse.api.request.options import Progress
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.support.progress import Steps
 
 
 @dataclass(frozen=True)
@@ -23,31 +23,31 @@ class OptionalRuleMatch:
 
 
 def optional_rule_matches(
-    made: onnx.ModelProto,
+    optimized: onnx.ModelProto,
     chosen: Sequence[Rule],
-    known: Sequence[Rule],
+    available: Sequence[Rule],
     skipped: Collection[str],
-    way: OptimizePipeline,
-    progress: Progress,
+    pipeline: OptimizePipeline,
+    progress: Steps,
 ) -> list[OptionalRuleMatch]:
-    """Return what each optional rule of `known` that is not `chosen` would match in addition.
+    """Return what each optional rule of `available` that is not `chosen` would match in addition.
 
-    `made` is the result of the chosen rules: a rule is tried if some node of it may start a match.
+    `optimized` is the result of the chosen rules: a rule is tried if some node of it may start a match.
     """
-    names, left = {r.name for r in chosen}, {n.op_type for n in nodes_of(made.graph)}
-    found = []
-    for one in known:
-        if not one.optional or one.name in names or one.name in skipped or not _may_begin(one, left):
+    names, remaining = {r.name for r in chosen}, {n.op_type for n in nodes_of(optimized.graph)}
+    matches = []
+    for rule in available:
+        if not rule.optional or rule.name in names or rule.name in skipped or not _may_match(rule, remaining):
             continue
-        progress(f"with {one.name}")
-        report = way.run(way.origin.fresh(), [*chosen, one], lambda _: None)
-        found += [OptionalRuleMatch(one.name, a.nodes, one.optional) for a in report.applied if a.rule == one.name]
-    return found
+        progress(f"with {rule.name}")
+        report = pipeline.run(pipeline.origin.fresh(), [*chosen, rule], lambda _: None)
+        matches += [OptionalRuleMatch(rule.name, a.nodes, rule.optional) for a in report.applied if a.rule == rule.name]
+    return matches
 
 
-def _may_begin(one: Rule, left: Collection[str]) -> bool:
+def _may_match(rule: Rule, remaining: Collection[str]) -> bool:
     """Return whether a rule may match at a node of these operators; a rule without patterns may match anywhere."""
-    if one.layout is not None or (one.fuse is not None and not one.fuse.anchors):
+    if rule.layout is not None or (rule.fuse is not None and not rule.fuse.anchors):
         return True
-    roots = {op for r in one.rewrites for op in r.source.root.operators}
-    return not roots.union(() if one.fuse is None else one.fuse.roots).isdisjoint(left)
+    roots = {op for r in rule.rewrites for op in r.source.root.operators}
+    return not roots.union(() if rule.fuse is None else rule.fuse.roots).isdisjoint(remaining)

@@ -9,11 +9,12 @@ import onnx
 
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
-from onnxfuse.api.request.options import Options, Progress, TuningOptions, silent
+from onnxfuse.api.request.options import Options, TuningOptions
 from onnxfuse.cuda.planning import measurements as times
 from onnxfuse.cuda.planning.launch_plan import DEFAULT
 from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.support.progress import Steps, silent
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Decided, Tuned
@@ -21,40 +22,40 @@ if TYPE_CHECKING:
 VERDICTS = {"fused": "kernel", "library": "library's op", "split": "other rules", "alone": "left alone"}
 
 
-def tune(model: Model, tuning: TuningOptions, options: Options | None = None, progress: Progress = silent) -> "Tuned":
+def tune(model: Model, tuning: TuningOptions, options: Options | None = None, progress: Steps = silent) -> "Tuned":
     """Return the measurements of the model and the decisions that follow; the model is not changed."""
     chosen = options or Options()
     check(tuning)
     return find(Origin(path_or_proto(model), chosen.strict_fp32).fresh(), tuning, chosen.chosen(), progress)
 
 
-def check(asked: TuningOptions) -> None:
+def check(options: TuningOptions) -> None:
     """Raise ModelError if the times are to be stored in a file that cannot be written."""
-    if asked.measure:
-        writable(asked.file)
+    if options.measure:
+        writable(options.file)
 
 
-def find(model: onnx.ModelProto, asked: TuningOptions, rules: Sequence[Rule], progress: Progress = silent) -> "Tuned":
+def find(model: onnx.ModelProto, options: TuningOptions, rules: Sequence[Rule], progress: Steps = silent) -> "Tuned":
     """Return the measurements of `model`; if it is to be measured they are complete, and the file has them.
 
     The file is written after each measurement, so that an interrupted run can be resumed.
     """
     from onnxfuse import tuning  # ONNX Runtime is imported only when needed.
 
-    sizes = tuple(dict(one) for one in asked.sizes)
-    if not asked.measure:
-        return tuning.reuse(model, rules, times.read(asked.file), sizes, progress)
-    book = times.read(asked.file) if asked.file.exists() else {}
+    sizes = tuple(dict(one) for one in options.sizes)
+    if not options.measure:
+        return tuning.reuse(model, rules, times.read(options.file), sizes, progress)
+    book = times.read(options.file) if options.file.exists() else {}
 
     def keep(measured: times.Book) -> None:
-        times.write(asked.file, {**book, **measured})
+        times.write(options.file, {**book, **measured})
 
-    found = tuning.tune(model, rules, book, sizes or ({},), None, progress, keep)
-    keep(found.book)
-    return found
+    tuned = tuning.tune(model, rules, book, sizes or ({},), None, progress, keep)
+    keep(tuned.book)
+    return tuned
 
 
-def carried(model: onnx.ModelProto, rules: Sequence[Rule], progress: Progress = silent) -> "Tuned | None":
+def carried(model: onnx.ModelProto, rules: Sequence[Rule], progress: Steps = silent) -> "Tuned | None":
     """Return the measurements that the model itself carries; None if there are none."""
     book = times.of_model(model)
     if not book:
@@ -109,16 +110,18 @@ def counts(tuned: "Tuned") -> TuningCounts:
 
 def rows(decided: "Decided", *, everything: bool) -> list[tuple[str, ...]]:
     """Return a decision and its times as table rows: the fastest candidate of each kind, or every candidate."""
-    found: list[tuple[str, ...]] = []
+    table_rows: list[tuple[str, ...]] = []
     for measured in decided.measured:
-        shown = sorted(measured.candidates, key=lambda c: c.microseconds or 1e9) if everything else fastest(measured)
-        told = "\n".join(_told(c) for c in shown)
+        candidates = (
+            sorted(measured.candidates, key=lambda c: c.microseconds or 1e9) if everything else fastest(measured)
+        )
+        times_text = "\n".join(_time_text(c) for c in candidates)
         nodes, shapes = " + ".join(measured.nodes), times.extents(measured.shapes)
-        found.append((str(decided.places), measured.rule, nodes, shapes, VERDICTS[decided.verdict], told))
-    return found
+        table_rows.append((str(decided.places), measured.rule, nodes, shapes, VERDICTS[decided.verdict], times_text))
+    return table_rows
 
 
-def _told(candidate: Timed) -> str:
+def _time_text(candidate: Timed) -> str:
     if candidate.microseconds is None:
         return f"{candidate.name}: {candidate.failed}"
     return f"{candidate.microseconds:.1f} {candidate.name}"

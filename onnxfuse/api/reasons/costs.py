@@ -43,38 +43,40 @@ def costs(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]] | None = No
     """Return the estimated cost of each node. `sizes`: of dimensions by name, INPUT[AXIS] for an unnamed one, and
     shapes of inputs; the first dimension of an input defaults to 1, others to 128. Raises ModelError if shapes cannot
     be inferred, UsageError for ambiguous sizes or unknown names."""
-    given = dict(sizes or {})
-    held = {t.name for t in model.graph.initializer}
+    requested = dict(sizes or {})
+    initialized = {t.name for t in model.graph.initializer}
     inputs = [v for v in model.graph.input if v.type.HasField("tensor_type")]
-    found = dimensions(model)
-    unknown = set(given) - set(found) - {v.name for v in inputs}
+    sizes_by_name = dimensions(model)
+    unknown = set(requested) - set(sizes_by_name) - {v.name for v in inputs}
     if unknown:
-        there = ", ".join([*found, *(v.name for v in inputs if v.name not in held)])
-        raise UsageError(f"shape: the model has no dimension and no input called '{min(unknown)}'; it has {there}")
-    several = [name for name in found if len(given.get(name, (0,))) != 1]
+        valid_names = ", ".join([*sizes_by_name, *(v.name for v in inputs if v.name not in initialized)])
+        raise UsageError(
+            f"shape: the model has no dimension and no input called '{min(unknown)}'; it has {valid_names}"
+        )
+    several = [name for name in sizes_by_name if len(requested.get(name, (0,))) != 1]
     if several:
         raise UsageError(
-            f"shape: {several[0]} has {plural(len(given[several[0]]), 'size')}, and one is looked at at a time"
+            f"shape: {several[0]} has {plural(len(requested[several[0]]), 'size')}, and one is looked at at a time"
         )
-    found = {name: given[name][0] if name in given else size for name, size in found.items()}
+    sizes_by_name = {name: requested[name][0] if name in requested else size for name, size in sizes_by_name.items()}
     shapes = {}
     for value in inputs:
         dims = tuple(value.type.tensor_type.shape.dim)
-        told = given.get(value.name)
-        if told is not None and len(told) != len(dims):
+        shape = requested.get(value.name)
+        if shape is not None and len(shape) != len(dims):
             raise UsageError(
-                f"shape: {value.name} has {plural(dims, 'dimension')}, and {len(told)} "
-                f"{agreeing(told, 'is', 'are')} given"
+                f"shape: {value.name} has {plural(dims, 'dimension')}, and {len(shape)} "
+                f"{agreeing(shape, 'is', 'are')} given"
             )
         for axis, dim in enumerate(dims):
-            if told is not None and not dim.HasField("dim_value"):
-                found[_name(value, axis)] = told[axis]
+            if shape is not None and not dim.HasField("dim_value"):
+                sizes_by_name[_name(value, axis)] = shape[axis]
     for value in inputs:
         dims = tuple(value.type.tensor_type.shape.dim)
         shapes[value.name] = tuple(
-            d.dim_value if d.HasField("dim_value") else found[_name(value, axis)] for axis, d in enumerate(dims)
+            d.dim_value if d.HasField("dim_value") else sizes_by_name[_name(value, axis)] for axis, d in enumerate(dims)
         )
-    return Costs(traffic.count(model, shapes).nodes, shapes, found)
+    return Costs(traffic.count(model, shapes).nodes, shapes, sizes_by_name)
 
 
 def launches(node: NodeTraffic) -> bool:
@@ -84,13 +86,13 @@ def launches(node: NodeTraffic) -> bool:
 
 def dimensions(model: onnx.ModelProto) -> dict[str, int]:
     """Return a size for each dynamic dimension of the inputs; the first one of an input is treated as the batch."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for value in model.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
                 name = _name(value, axis)
-                found[name] = FIRST if axis == 0 else found.get(name, OTHERS)
-    return found
+                sizes[name] = FIRST if axis == 0 else sizes.get(name, OTHERS)
+    return sizes
 
 
 def _name(value: onnx.ValueInfoProto, axis: int) -> str:

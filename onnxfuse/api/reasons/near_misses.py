@@ -19,26 +19,26 @@ def ranked(report: OptimizeReport) -> list[Near]:
     return sorted(_largest(report.near), key=lambda n: (*(-of for of in n.refusal.nearness), n.rule))
 
 
-def _largest(near: Sequence[Near]) -> list[Near]:
+def _largest(misses: Sequence[Near]) -> list[Near]:
     """Drop the attempts that are part of a longer one of the same rule."""
     through: dict[tuple[str, str], list[frozenset[str]]] = {}
-    for one in near:
+    for one in misses:
         nodes = frozenset(one.refusal.nodes)
         for node in nodes:
             through.setdefault((one.rule, node), []).append(nodes)
     return [
         one
-        for one in near
+        for one in misses
         if not (nodes := frozenset(one.refusal.nodes))
         or not any(nodes < other for other in through[one.rule, next(iter(nodes))])
     ]
 
 
-def telling(near: Near) -> bool:
+def telling(miss: Near) -> bool:
     """Whether the attempt is informative: it matched more than one operator of the pattern, or than any Add or
     Reshape."""
-    r = near.refusal
-    op = near.root.split()[0]
+    r = miss.refusal
+    op = miss.root.split()[0]
     one = r.size == 1 or (r.depth <= 1 and r.cause.kind in SPELLINGS)
     any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
     return r.near and not r.far and not any_node
@@ -55,12 +55,12 @@ def reason(stops: Sequence[Refusal]) -> str:
     return without_names(stops[0].reason) if stops else ""
 
 
-def why(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[str]:
+def why(report: OptimizeReport, name: str, preferred: Sequence[str] = ()) -> list[str]:
     """Return where a rule stopped short: first where it applied before, then nodes that no fusion took."""
-    taken = fused_nodes(report)
-    near = [n for n in ranked(report) if n.rule == name]
-    near = [n for n in near if n.root in places] or sorted(near, key=lambda n: n.root in taken)
-    return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in near[:WHYS]]
+    fused = fused_nodes(report)
+    misses = [n for n in ranked(report) if n.rule == name]
+    misses = [n for n in misses if n.root in preferred] or sorted(misses, key=lambda n: n.root in fused)
+    return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in misses[:WHYS]]
 
 
 def fused_nodes(report: OptimizeReport) -> frozenset[str]:
@@ -68,9 +68,9 @@ def fused_nodes(report: OptimizeReport) -> frozenset[str]:
     return frozenset(n for a in report.applied for n in a.nodes)
 
 
-def facts(near: list[Near], report: OptimizeReport) -> list[dict[str, Any]]:
+def facts(misses: list[Near], report: OptimizeReport) -> list[dict[str, Any]]:
     """Return misses as plain data for JSON."""
-    taken = fused_nodes(report)
+    fused = fused_nodes(report)
     return [
         {
             "rule": n.rule,
@@ -84,8 +84,8 @@ def facts(near: list[Near], report: OptimizeReport) -> list[dict[str, Any]]:
             "seen": n.refusal.cause.seen,
             "wanted": n.refusal.cause.wanted,
             "hint": hint(n.refusal.cause),
-            "fused_otherwise": n.root in taken,
+            "fused_otherwise": n.root in fused,
             "telling": telling(n),
         }
-        for n in near
+        for n in misses
     ]

@@ -54,10 +54,10 @@ def operators(report: OptimizeReport) -> dict[str, tuple[int, int]]:
     """Return the node count of each operator before and after, most changed first; "fused" is one of them."""
     after = {op: n for op, n in report.after.items() if not op.startswith(f"{DOMAIN}:")}
     fused = [sum(n for op, n in of.items() if op.startswith(f"{DOMAIN}:")) for of in (report.before, report.after)]
-    found = {
+    counts = {
         op: (report.before[op], after.get(op, 0)) for op in {*report.before, *after} if not op.startswith(f"{DOMAIN}:")
     }
-    ordered = sorted(found.items(), key=lambda one: (-abs(one[1][0] - one[1][1]), -one[1][0], one[0]))
+    ordered = sorted(counts.items(), key=lambda one: (-abs(one[1][0] - one[1][1]), -one[1][0], one[0]))
     return {**({"fused": (fused[0], fused[1])} if any(fused) else {}), **dict(ordered)}
 
 
@@ -68,25 +68,25 @@ def remaining_ops(model: onnx.ModelProto, report: OptimizeReport) -> RemainingOp
     except ModelError as error:
         return RemainingOps(sizes=dimensions(model), note=f"what is left cannot be estimated: {error}")
     reasons = _reasons(report, {n.label for n in counted.nodes})
-    whole = sum(_cost(n) for n in counted.nodes) or 1
+    total = sum(_cost(n) for n in counted.nodes) or 1
     kinds: dict[str, list[NodeTraffic]] = {}
     for node in counted.nodes:
         if node.work.bytes and not node.nodes:
             kinds.setdefault(node.op, []).append(node)
-    made = [_kind(op, nodes, whole, reasons) for op, nodes in kinds.items()]
-    return RemainingOps(tuple(sorted(made, key=lambda k: -k.share)), counted.sizes)
+    kinds_left = [_kind(op, nodes, total, reasons) for op, nodes in kinds.items()]
+    return RemainingOps(tuple(sorted(kinds_left, key=lambda k: -k.share)), counted.sizes)
 
 
-def _kind(op: str, nodes: list[NodeTraffic], whole: int, reasons: Mapping[str, Near]) -> RemainingOperator:
+def _kind(op: str, nodes: list[NodeTraffic], total: int, reasons: Mapping[str, Near]) -> RemainingOperator:
     largest = max(nodes, key=_cost)
-    near = reasons.get(largest.name)
-    why = "" if near is None else f"{near.rule}: {near.refusal.reason}"
+    attempt = reasons.get(largest.name)
+    why = "" if attempt is None else f"{attempt.rule}: {attempt.refusal.reason}"
     return RemainingOperator(
         op,
         len(nodes),
         sum(launches(n) for n in nodes),
         sum(n.work.bytes for n in nodes),
-        sum(_cost(n) for n in nodes) / whole,
+        sum(_cost(n) for n in nodes) / total,
         largest.name,
         why,
     )
@@ -101,14 +101,14 @@ def _reasons(report: OptimizeReport, present: Collection[str]) -> dict[str, Near
 
     `present` are the plain nodes of the result, as "Op name".
     """
-    found: dict[str, Near] = {}
+    reasons: dict[str, Near] = {}
 
-    def rank(near: Near) -> tuple[object, ...]:
-        return near.root in present, *near.refusal.nearness
+    def rank(attempt: Near) -> tuple[object, ...]:
+        return attempt.root in present, *attempt.refusal.nearness
 
-    for near in report.attempts():
-        if near_misses.telling(near):
-            for name in {near.root.partition(" ")[2], near.refusal.node, *near.refusal.nodes}:
-                if name not in found or rank(near) > rank(found[name]):
-                    found[name] = near
-    return found
+    for attempt in report.attempts():
+        if near_misses.telling(attempt):
+            for name in {attempt.root.partition(" ")[2], attempt.refusal.node, *attempt.refusal.nodes}:
+                if name not in reasons or rank(attempt) > rank(reasons[name]):
+                    reasons[name] = attempt
+    return reasons

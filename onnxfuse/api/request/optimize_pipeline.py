@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto
 
-from onnxfuse.api.request import options as asked
+from onnxfuse.api.request import options as request_options
 from onnxfuse.api.request.model_source import Origin
-from onnxfuse.api.request.options import Progress
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.progress import Steps
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
@@ -29,7 +29,7 @@ class OptimizePipeline:
     tuned: "Tuned | None" = None
     """Measurements that decide."""
 
-    def run(self, model: ModelProto, rules: Sequence[Rule], progress: Progress) -> OptimizeReport:
+    def run(self, model: ModelProto, rules: Sequence[Rule], progress: Steps) -> OptimizeReport:
         """Optimize `model`, freshly loaded from its origin, in place. Raises ModelError that names the file."""
         from onnxfuse.runtime.sessions.opening import refusal  # ONNX Runtime is imported only when something is run.
 
@@ -38,19 +38,19 @@ class OptimizePipeline:
             if self.tuned is not None:
                 unfuse(model)
                 choices = self.tuned.choices(model, rules)
-            return pipeline.run(model, rules, progress, choices, opens=refusal, again=self._again, freeze=self.freeze)
+            return pipeline.run(model, rules, progress, choices, opens=refusal, again=self._reload, freeze=self.freeze)
 
-    def reoptimizer(self, rules: Sequence[Rule], progress: Progress, reports: list[OptimizeReport]) -> "Reoptimize":
+    def reoptimizer(self, rules: Sequence[Rule], progress: Steps, reports: list[OptimizeReport]) -> "Reoptimize":
         """Return a function that optimizes with some rules disabled; `reports` receives the report of each run."""
 
         def reoptimize(without: Collection[str]) -> tuple[ModelProto, tuple[str, ...]]:
             model = self.origin.fresh()
-            reports.append(self.run(model, asked.without(rules, without), progress))
+            reports.append(self.run(model, request_options.without(rules, without), progress))
             return model, tuple(reports[-1].by_rule())
 
         return reoptimize
 
-    def _again(self) -> ModelProto:
+    def _reload(self) -> ModelProto:
         fresh = self.origin.fresh()
         if self.tuned is not None:
             unfuse(fresh)

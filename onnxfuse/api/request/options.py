@@ -1,12 +1,12 @@
 """Optimization options: one `Options` for every function that optimizes, whether to write, explain or compare."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxfuse.contract import Requirement
+from onnxfuse.contract.config import Requirement
 from onnxfuse.rules.language import pack, rule_file
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
@@ -17,13 +17,6 @@ from onnxfuse.support.plurals import plural
 if TYPE_CHECKING:
     from onnxfuse.precision import Lowering
     from onnxfuse.verification import RealInputs
-
-Progress = Callable[[str], None]
-"""Called with the name of each step as it starts."""
-
-
-def silent(step: str) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True)
@@ -123,38 +116,42 @@ class Options:
         """Return the rules to apply. Raises RuleError for a rule file, UsageError for an unknown rule name."""
         rules = pack.select(self.rules)
         for name in (*self.only, *self.skip):
-            find(rules, name)
+            find_rule(rules, name)
         for name in self.also:
-            if not find(rules, name).optional:
-                known = ", ".join(r.name for r in rules if r.optional) or "none"
-                raise UsageError(f"'{name}' applies without --also, which is for optional rules", f"Optional: {known}.")
+            if not find_rule(rules, name).optional:
+                optional_names = ", ".join(r.name for r in rules if r.optional) or "none"
+                raise UsageError(
+                    f"'{name}' applies without --also, which is for optional rules", f"Optional: {optional_names}."
+                )
         named = {*self.only, *self.also}
-        left = tuple(r for r in rules if r.name not in self.skip and (r.name in named or not (self.only or r.optional)))
+        applied = tuple(
+            r for r in rules if r.name not in self.skip and (r.name in named or not (self.only or r.optional))
+        )
         for required in self.require:
-            must_apply(required.rule, left, rules)
-        return left
+            check_applies(required.rule, applied, rules)
+        return applied
 
 
-def find(rules: Sequence[Rule], name: str) -> Rule:
+def find_rule(rules: Sequence[Rule], name: str) -> Rule:
     """Return the rule called `name`; raises UsageError that suggests the nearest name."""
-    known = {r.name: r for r in rules}
-    if name not in known:
-        near = did_you_mean(name, set(known)) or f" There are: {', '.join(known)}."
-        raise UsageError(f"'{name}' is not a rule.{near}", "See onnxfuse rules.")
-    return known[name]
+    by_name = {r.name: r for r in rules}
+    if name not in by_name:
+        suggestion = did_you_mean(name, set(by_name)) or f" There are: {', '.join(by_name)}."
+        raise UsageError(f"'{name}' is not a rule.{suggestion}", "See onnxfuse rules.")
+    return by_name[name]
 
 
-def must_apply(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> None:
+def check_applies(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> None:
     """Raise UsageError if the rule called `name` is unknown, or optional and not `chosen`."""
     if name in {r.name for r in chosen}:
         return
-    unasked = [r for r in rules if r.optional and r.name == name]
-    if unasked:
+    optional = [r for r in rules if r.optional and r.name == name]
+    if optional:
         raise UsageError(
             f"the rule '{name}' is optional, and was not asked for",
             f'Ask for it: --also {name}, or also = ["{name}"] in onnxfuse.toml.',
         )
-    find(chosen, name)
+    find_rule(chosen, name)
 
 
 def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
@@ -165,12 +162,12 @@ def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:
 def requirement(text: str) -> Requirement:
     """Parse a requirement `RULE`, `RULE>=N` or `RULE==N`, as in onnxfuse.toml; raises UsageError for other text."""
     named = re.match(r"\s*(\w+)", text)
-    asked = None if named is None else Requirement.of(named[1], text[named.end() :].strip() or ">=1")
-    if asked is None:
+    parsed = None if named is None else Requirement.of(named[1], text[named.end() :].strip() or ">=1")
+    if parsed is None:
         raise UsageError(
             f"require: '{text}' is not of the form RULE, RULE>=N or RULE==N", "The relations are ==, >=, <=, > and <."
         )
-    return asked
+    return parsed
 
 
 def missed(report: OptimizeReport, required: Sequence[Requirement]) -> list[Requirement]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-Asked = Callable[..., Any] | bool | None
+ProgressArgument = Callable[..., Any] | bool | None
 """A callback; True or False for a bar or none; None for a bar in notebooks only."""
-Show = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 WIDTH = 90
 """Width of the bar in a notebook, in columns."""
@@ -34,15 +34,15 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def progress_callback(asked: Asked, first: str) -> Iterator[Show | None]:
+def progress_callback(argument: ProgressArgument, first: str) -> Iterator[ProgressCallback | None]:
     """Yield a progress callback (step, done, total), or None if no progress is reported.
 
     `first` names the first step.
     """
     notebook = in_notebook()
-    if callable(asked):
-        yield asked
-    elif not (notebook if asked is None else asked):
+    if callable(argument):
+        yield argument
+    elif not (notebook if argument is None else argument):
         yield None
     else:
         with _in_notebook(first) if notebook else _on_terminal(first) as show:
@@ -50,18 +50,18 @@ def progress_callback(asked: Asked, first: str) -> Iterator[Show | None]:
 
 
 @contextmanager
-def stepping(asked: Asked, first: str) -> Iterator[Callable[[str], Any]]:
+def stepping(argument: ProgressArgument, first: str) -> Iterator[Callable[[str], Any]]:
     """Like `progress_callback`, for functions that only name their steps; a callback of the caller's is called with the
     names."""
-    if callable(asked):
-        yield asked
+    if callable(argument):
+        yield argument
         return
-    with progress_callback(asked, first) as show:
+    with progress_callback(argument, first) as show:
         yield (lambda step: None) if show is None else (lambda step: show(step, 0, 0))
 
 
 @contextmanager
-def _on_terminal(first: str) -> Iterator[Show]:
+def _on_terminal(first: str) -> Iterator[ProgressCallback]:
     from rich.console import Console
 
     with _bar(Console(stderr=True), first) as bar:
@@ -69,25 +69,25 @@ def _on_terminal(first: str) -> Iterator[Show]:
 
 
 @contextmanager
-def _in_notebook(first: str) -> Iterator[Show]:
+def _in_notebook(first: str) -> Iterator[ProgressCallback]:
     display = importlib.import_module("IPython.display").display  # available in every notebook
     bar = _bar(_silent_console(), first)
-    drawn, place = 0.0, display(_Drawn(bar), display_id=True)
+    last_update, handle = 0.0, display(_RenderedBar(bar), display_id=True)
 
     def show(step: str, done: int, total: int) -> None:
-        nonlocal drawn
+        nonlocal last_update
         _update(bar, step, done, total)
-        if time.monotonic() - drawn >= SECONDS:
-            drawn = time.monotonic()
-            place.update(_Drawn(bar))
+        if time.monotonic() - last_update >= SECONDS:
+            last_update = time.monotonic()
+            handle.update(_RenderedBar(bar))
 
     try:
         yield show
     finally:
-        place.update(_Drawn(None))
+        handle.update(_RenderedBar(None))
 
 
-class _Drawn:
+class _RenderedBar:
     """A bar as drawn in a notebook."""
 
     def __init__(self, bar: "Bar | None") -> None:

@@ -34,7 +34,7 @@ Rows = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Inside:
+class FusedNode:
     """A fused op in the given file."""
 
     node: str
@@ -42,25 +42,27 @@ class Inside:
     op: str
     rule: str
     template: str
-    came_from: tuple[str, ...]
+    original_nodes: tuple[str, ...]
     """The original nodes, as "Op name"."""
     body: tuple[str, ...]
     """The nodes of its body, as lines of ONNX text."""
-    given: bool = True
+    is_available: bool = True
     """Whether its rule is among those considered now."""
 
     @property
     def names(self) -> frozenset[str]:
         """Every name under which it can be requested."""
-        return frozenset((self.node, *(name_of(n) for n in self.came_from)))
+        return frozenset((self.node, *(name_of(n) for n in self.original_nodes)))
 
     @property
     def verdict(self) -> str:
         """Describe it in one line."""
-        what = f"{self.op} (rule {self.rule}, kernel {self.template})"
-        stands = f"is in the fused op {what}, which stands for {operators(self.came_from)}"
+        description = f"{self.op} (rule {self.rule}, kernel {self.template})"
+        sentence = f"is in the fused op {description}, which stands for {operators(self.original_nodes)}"
         return (
-            stands if self.given else f"{stands}; made by rule '{self.rule}', which is not given here: --rules FOLDER"
+            sentence
+            if self.is_available
+            else f"{sentence}; made by rule '{self.rule}', which is not given here: --rules FOLDER"
         )
 
 
@@ -70,19 +72,19 @@ class RequestedNodes:
 
     nodes: frozenset[str]
     """Their names, as in reports."""
-    inside: tuple[Inside, ...] = ()
+    inside: tuple[FusedNode, ...] = ()
     """The fused ops of the file that contain any of them."""
-    gone: bool = False
+    is_removed: bool = False
     """Whether none of them remains although no rule took any: a built-in pass removed them."""
 
 
-def fused_ops_by_node(model: onnx.ModelProto, known: Collection[str]) -> tuple[Inside, ...]:
-    """Return the fused ops of a model, one per node; `known` are the names of the available rules."""
+def fused_ops_by_node(model: onnx.ModelProto, rules: Collection[str]) -> tuple[FusedNode, ...]:
+    """Return the fused ops of a model, one per node; `rules` are the names of the available rules."""
     ops = fused_ops(model)
     bodies = {name: tuple(as_line(n) for n in op.body.node) for name, op in ops.items()}
     return tuple(
-        Inside(
-            Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type], op.rule in known
+        FusedNode(
+            Node(n).name, n.op_type, op.rule, op.template, replaced_nodes(n, op), bodies[n.op_type], op.rule in rules
         )
         for n in nodes_of(model.graph)
         if n.domain == DOMAIN and (op := ops.get(n.op_type)) is not None
@@ -96,11 +98,13 @@ def undoable(model: onnx.ModelProto) -> set[str]:
     }
 
 
-class Names:
+class NodeNames:
     """Index of every name of a model to the nodes that it denotes: producers of a value, or readers of a graph
     input."""
 
-    def __init__(self, model: onnx.ModelProto, inside: Sequence[Inside], source: str | Path | onnx.ModelProto) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, inside: Sequence[FusedNode], source: str | Path | onnx.ModelProto
+    ) -> None:
         self.source = source
         self.inside = inside
         self.known: dict[str, set[str]] = {}
@@ -119,27 +123,27 @@ class Names:
             self.known.setdefault(one.node, set()).update(one.names)
             self.printed.setdefault(one.op, set()).update(one.names)
 
-    def place(self, asked: str, report: OptimizeReport, left: Collection[str] = ()) -> RequestedNodes:
+    def find(self, query: str, report: OptimizeReport, remaining: Collection[str] = ()) -> RequestedNodes:
         """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError if there are none.
 
-        `left` are the names of the nodes that remain in the optimized model.
+        `remaining` are the names of the nodes that remain in the optimized model.
         """
-        told = _told(report)
-        exact = {**told, **self.printed, **self.known}
-        if asked in exact:
-            found = set(exact[asked])
+        printed = _printed_names(report)
+        exact = {**printed, **self.printed, **self.known}
+        if query in exact:
+            nodes = set(exact[query])
         else:
-            found = {name for word, names in self.known.items() if fnmatchcase(word, asked) for name in names}
-        if not found:
-            near = did_you_mean(asked, set(exact))
+            nodes = {name for word, names in self.known.items() if fnmatchcase(word, query) for name in names}
+        if not nodes:
+            suggestion = did_you_mean(query, set(exact))
             where = "the model" if isinstance(self.source, onnx.ModelProto) else self.source
             raise UsageError(
-                f"{where}: has no node and no value called '{asked}'.{near}",
+                f"{where}: has no node and no value called '{query}'.{suggestion}",
                 "Names are those that explain prints, and those of the model; * and ? stand for any letters.",
             )
-        taken = {name_of(n) for a in report.applied for n in a.nodes}
-        gone = bool(left) and found.isdisjoint(left) and found.isdisjoint(taken)
-        return RequestedNodes(frozenset(found), tuple(one for one in self.inside if found & one.names), gone)
+        fused = {name_of(n) for a in report.applied for n in a.nodes}
+        removed = bool(remaining) and nodes.isdisjoint(remaining) and nodes.isdisjoint(fused)
+        return RequestedNodes(frozenset(nodes), tuple(one for one in self.inside if nodes & one.names), removed)
 
 
 def node_names(path: Path) -> list[str]:
@@ -151,50 +155,50 @@ def node_names(path: Path) -> list[str]:
     return list(dict.fromkeys(Node(node).name for node in nodes_of(model.graph)))
 
 
-def took(report: OptimizeReport, place: RequestedNodes) -> list[str]:
+def took_nodes(report: OptimizeReport, request: RequestedNodes) -> list[str]:
     """Return which rules took the nodes, and with which others."""
-    took = [a for a in report.applied if any(name_of(n) in place.nodes for n in a.nodes)]
-    kinds = Counter((a.rule, operators(a.nodes)) for a in took)
+    applied = [a for a in report.applied if any(name_of(n) in request.nodes for n in a.nodes)]
+    kinds = Counter((a.rule, operators(a.nodes)) for a in applied)
     return [
-        f"{rule} took it with {what}" if n == 1 else f"{rule} took {n} of them with {what}"
-        for (rule, what), n in kinds.items()
+        f"{rule} took it with {others}" if n == 1 else f"{rule} took {n} of them with {others}"
+        for (rule, others), n in kinds.items()
     ]
 
 
-def attempts(report: OptimizeReport, place: RequestedNodes) -> list[Near]:
+def attempts(report: OptimizeReport, request: RequestedNodes) -> list[Near]:
     """Return each rule's furthest attempt that involved a node of the request, wherever it started, nearest first."""
-    return sorted(_furthest(report, place).values(), key=_rank, reverse=True)
+    return sorted(_furthest(report, request).values(), key=_rank, reverse=True)
 
 
-def rows(report: OptimizeReport, place: RequestedNodes, lost: Sequence[Lost], *, everything: bool) -> Rows:
+def rows(report: OptimizeReport, request: RequestedNodes, lost_types: Sequence[Lost], *, everything: bool) -> Rows:
     """Return table rows of the rules' furthest attempts that involved requested nodes, wherever they started, nearest
     first.
 
     Of each: matched part, rule, node that stopped it, reason and advice. Without `everything` uninformative attempts
     are omitted; if there are no others, some of them are included.
     """
-    found = attempts(report, place)
-    telling = [n for n in found if near_misses.telling(n)]
+    furthest = attempts(report, request)
+    telling = [n for n in furthest if near_misses.telling(n)]
     if any(n.refusal.depth > 1 for n in telling):
         # If a block nearly matches, attempts of other rules at one of its operators are irrelevant.
         telling = [n for n in telling if n.refusal.depth > 1 or n.refusal.cause.kind not in SPELLINGS]
-    beside = [
-        ("beside", a.rule, s.node, f"{a.op or a.rule}: {near_misses.miss_text(s)}") for a, s in _stops(report, place)
+    grown_up_to = [
+        ("beside", a.rule, s.node, f"{a.op or a.rule}: {near_misses.miss_text(s)}") for a, s in _stops(report, request)
     ]
-    shown = found if everything else telling
-    if not shown and not beside and not took(report, place):
-        shown = found[:FAR]
-    return [*((matched(n), n.rule, n.refusal.node, why(n, lost)) for n in shown), *beside]
+    attempts_shown = furthest if everything else telling
+    if not attempts_shown and not grown_up_to and not took_nodes(report, request):
+        attempts_shown = furthest[:FAR]
+    return [*((matched(n), n.rule, n.refusal.node, why(n, lost_types)) for n in attempts_shown), *grown_up_to]
 
 
-def why(near: Near, lost: Sequence[Lost]) -> str:
+def why(attempt: Near, lost_types: Sequence[Lost]) -> str:
     """Return why an attempt stopped, with advice: if types are lost before it, that."""
-    if near.refusal.cause.kind in ("unknown", "untyped"):
-        loss = next((one for one in lost if near.refusal.node in one.after), None)
+    if attempt.refusal.cause.kind in ("unknown", "untyped"):
+        loss = next((one for one in lost_types if attempt.refusal.node in one.after), None)
         if loss is not None:
-            where = "" if f"'{loss.value}'" in near.refusal.reason else f" types are lost at '{loss.value}',"
-            return f"{near.refusal.reason}:{where} {loss.maker}\n-> {loss.mend}"
-    return near_misses.miss_text(near.refusal)
+            where = "" if f"'{loss.value}'" in attempt.refusal.reason else f" types are lost at '{loss.value}',"
+            return f"{attempt.refusal.reason}:{where} {loss.maker}\n-> {loss.mend}"
+    return near_misses.miss_text(attempt.refusal)
 
 
 def name_of(node: str) -> str:
@@ -202,9 +206,9 @@ def name_of(node: str) -> str:
     return node.partition(" ")[2]
 
 
-def matched(near: Near) -> str:
+def matched(attempt: Near) -> str:
     """Return how much of the pattern was matched."""
-    return f"{near.refusal.depth} of {near.refusal.size}"
+    return f"{attempt.refusal.depth} of {attempt.refusal.size}"
 
 
 def operators(nodes: Sequence[str]) -> str:
@@ -215,42 +219,44 @@ def operators(nodes: Sequence[str]) -> str:
     return ", ".join(f"{n} {op}" for op, n in Counter(ops).items())
 
 
-def _furthest(report: OptimizeReport, place: RequestedNodes) -> Mapping[str, Near]:
+def _furthest(report: OptimizeReport, request: RequestedNodes) -> Mapping[str, Near]:
     """Return, by rule, the furthest attempt that involved a node of the request.
 
     Attempts at surrounding nodes may belong to another block: they count if the matched part exceeds the missing part.
     """
-    found: dict[str, Near] = {}
-    for near in report.attempts():
-        refusal = near.refusal
+    furthest: dict[str, Near] = {}
+    for attempt in report.attempts():
+        refusal = attempt.refusal
         rest = refusal.around if refusal.depth > refusal.missing else ()
-        part = {name_of(near.root), refusal.node, *refusal.nodes, *rest}
-        if not place.nodes.isdisjoint(part) and (near.rule not in found or _rank(near) > _rank(found[near.rule])):
-            found[near.rule] = near
-    return found
+        part = {name_of(attempt.root), refusal.node, *refusal.nodes, *rest}
+        if not request.nodes.isdisjoint(part) and (
+            attempt.rule not in furthest or _rank(attempt) > _rank(furthest[attempt.rule])
+        ):
+            furthest[attempt.rule] = attempt
+    return furthest
 
 
-def _rank(near: Near) -> tuple[object, ...]:
-    refusal = near.refusal
+def _rank(attempt: Near) -> tuple[object, ...]:
+    refusal = attempt.refusal
     return refusal.alone and refusal.size > 1, refusal.nearness
 
 
-def _stops(report: OptimizeReport, place: RequestedNodes) -> Iterable[tuple[Applied, Refusal]]:
+def _stops(report: OptimizeReport, request: RequestedNodes) -> Iterable[tuple[Applied, Refusal]]:
     """Return the fused ops that grew up to a requested node and could not include it."""
-    return ((a, s) for a in report.applied for s in a.stops if s.node in place.nodes)
+    return ((a, s) for a in report.applied for s in a.stops if s.node in request.nodes)
 
 
-def _told(report: OptimizeReport) -> dict[str, set[str]]:
+def _printed_names(report: OptimizeReport) -> dict[str, set[str]]:
     """Return every name that the report prints: nodes as "Op name" and by name, fused ops, values in reasons."""
-    found: dict[str, set[str]] = {}
+    nodes_by_name: dict[str, set[str]] = {}
     for applied in report.applied:
         names = {name_of(n) for n in applied.nodes}
-        found.setdefault(applied.op or applied.rule, set()).update(names)
+        nodes_by_name.setdefault(applied.op or applied.rule, set()).update(names)
         for node in applied.nodes:
-            found.setdefault(node, set()).add(name_of(node))
-    for near in report.attempts():
-        for node in (near.root, f" {near.refusal.node}"):
-            found.setdefault(node.strip(), set()).add(name_of(node))
-        for value in re.findall(r"'([^']+)'", near.refusal.reason):
-            found.setdefault(value, {near.refusal.node})
-    return {**{name: {name} for names in found.values() for name in names}, **found}
+            nodes_by_name.setdefault(node, set()).add(name_of(node))
+    for attempt in report.attempts():
+        for node in (attempt.root, f" {attempt.refusal.node}"):
+            nodes_by_name.setdefault(node.strip(), set()).add(name_of(node))
+        for value in re.findall(r"'([^']+)'", attempt.refusal.reason):
+            nodes_by_name.setdefault(value, {attempt.refusal.node})
+    return {**{name: {name} for names in nodes_by_name.values() for name in names}, **nodes_by_name}

@@ -41,7 +41,7 @@ TO_DO = "`to` is yours to write: as it stands it is wrong, and --test says so."
 
 
 @dataclass(frozen=True)
-class Begun:
+class RuleSkeleton:
     """A rule file that was written."""
 
     path: Path
@@ -51,7 +51,7 @@ class Begun:
     """Kind of the skeleton: the template of its kernel, or "rewrite"."""
     products: tuple[str, ...] = ()
     """The matrix products (and their biases) at which the extraction ended, as "Op name", if one node was named."""
-    cut: tuple[str, ...] = ()
+    beyond_limit: tuple[str, ...] = ()
     """Producers beyond the limit of MOST nodes, as "Op name"."""
 
 
@@ -59,10 +59,10 @@ class Begun:
 class _SelectedNodes:
     nodes: list[Node]
     products: list[Node]
-    cut: list[Node]
+    beyond_limit: list[Node]
 
 
-def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
+def write_skeleton(name: str, model: Model, at: Sequence[str], folder: Path) -> RuleSkeleton:
     """Write the file of a new rule into `folder` and return what it holds.
 
     `at` are the nodes to cover, by name, value or pattern; for a single one also its producers that nothing else reads,
@@ -84,59 +84,59 @@ def begin(name: str, model: Model, at: Sequence[str], folder: Path) -> Begun:
     ours = origin.fresh()
     normalize(ours)
     graph = Graph(ours.graph, infer(ours).graph, opset_of(ours))
-    region = _region(graph, node_lookup.Names(ours, (), origin.source), at)
-    cut = _Subgraph(graph, region.nodes)
+    region = _region(graph, node_lookup.NodeNames(ours, (), origin.source), at)
+    subgraph = _Subgraph(graph, region.nodes)
     folder.mkdir(parents=True, exist_ok=True)
-    kind, text = _text(path, cut)
+    kind, text = _text(path, subgraph)
     path.write_text(text, encoding="utf-8")
-    nodes, products, left = (
-        tuple(f"{n.op} {n.name}" for n in which) for which in (region.nodes, region.products, region.cut)
+    nodes, products, beyond_limit = (
+        tuple(f"{n.op} {n.name}" for n in which) for which in (region.nodes, region.products, region.beyond_limit)
     )
-    return Begun(path, nodes, kind, products, left)
+    return RuleSkeleton(path, nodes, kind, products, beyond_limit)
 
 
-def _region(graph: Graph, names: node_lookup.Names, at: Sequence[str]) -> _SelectedNodes:
+def _region(graph: Graph, names: node_lookup.NodeNames, at: Sequence[str]) -> _SelectedNodes:
     """Return the requested nodes in order, and the producers at which the region ends."""
-    asked = {node for one in at for node in names.place(one, OptimizeReport()).nodes}
-    found = dict.fromkeys(n for n in graph.nodes if n.name in asked and n.op != ops.Constant)
-    if not found:
+    requested = {node for one in at for node in names.find(one, OptimizeReport()).nodes}
+    nodes = dict.fromkeys(n for n in graph.nodes if n.name in requested and n.op != ops.Constant)
+    if not nodes:
         raise UsageError(
             f"{', '.join(at)}: no node of the main graph computes that", "Name nodes that are in no branch or loop."
         )
-    products, cut = dict[Node, None](), dict[Node, None]()
-    if len(found) == 1:
-        waiting = list(found)
+    products, beyond_limit = dict[Node, None](), dict[Node, None]()
+    if len(nodes) == 1:
+        waiting = list(nodes)
         for node in waiting:
-            for before in _before(graph, node):
-                if before in found or any(graph.is_read_outside(v, found) for v in before.outputs if v):
+            for before in _producers(graph, node):
+                if before in nodes or any(graph.is_read_outside(v, nodes) for v in before.outputs if v):
                     continue
-                if _of_a_product(graph, before):
+                if _is_product_or_bias(graph, before):
                     products[before] = None
-                elif len(found) == MOST:
-                    cut[before] = None
+                elif len(nodes) == MOST:
+                    beyond_limit[before] = None
                 else:
-                    found[before] = None
+                    nodes[before] = None
                     waiting.append(before)
-    region = sorted(found, key=lambda n: n.order)
+    region = sorted(nodes, key=lambda n: n.order)
     inner = next((n for n in region if any(True for _ in bodies(n.proto))), None)
     if inner is not None:
         raise UsageError(f"{inner.op} {inner.name} holds a graph", "A pattern has plain nodes: name those inside.")
-    untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _unknown(graph.type(v))), None)
+    untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _is_untyped(graph.type(v))), None)
     if untyped is not None:
         raise UsageError(f"the type of '{untyped}' is not known", "See onnxfuse explain: it says where types are lost.")
-    return _SelectedNodes(region, list(products), list(cut))
+    return _SelectedNodes(region, list(products), list(beyond_limit))
 
 
-def _before(graph: Graph, node: Node) -> list[Node]:
-    found = (graph.producer(v) for v in node.inputs if v)
-    return [before for before in found if before is not None and before.op != ops.Constant]
+def _producers(graph: Graph, node: Node) -> list[Node]:
+    producers = (graph.producer(v) for v in node.inputs if v)
+    return [before for before in producers if before is not None and before.op != ops.Constant]
 
 
-def _of_a_product(graph: Graph, node: Node) -> bool:
+def _is_product_or_bias(graph: Graph, node: Node) -> bool:
     """Return whether a node is a product by a weight, or adds the bias to one."""
     weights = [v for v in node.reads if graph.is_constant(v)]
     if node.op == ops.Add and not node.domain:
-        return bool(weights) and any(_is_product(graph, before) for before in _before(graph, node))
+        return bool(weights) and any(_is_product(graph, before) for before in _producers(graph, node))
     return _is_product(graph, node)
 
 
@@ -152,8 +152,8 @@ def _elements(shape: Sequence[Dim]) -> int:
     return math.prod(d for d in shape if isinstance(d, int))
 
 
-def _unknown(known: ValueType) -> bool:
-    return not known.dtype or known.shape is None
+def _is_untyped(type_: ValueType) -> bool:
+    return not type_.dtype or type_.shape is None
 
 
 class _Subgraph:
@@ -174,9 +174,9 @@ class _Subgraph:
 
     def typed(self, value: str) -> str:
         """Return the type of a value in ONNX text; symbolic extents become letters."""
-        known = self.graph.type(value)
-        extents = [str(d) if isinstance(d, int) else self._letter(d) for d in known.shape or ()]
-        element = onnx.TensorProto.DataType.Name(known.dtype).lower()
+        type_ = self.graph.type(value)
+        extents = [str(d) if isinstance(d, int) else self._letter(d) for d in type_.shape or ()]
+        element = onnx.TensorProto.DataType.Name(type_.dtype).lower()
         return f"{element}[{','.join(extents)}]" if extents else element
 
     def _letter(self, dim: Int | None) -> str:
@@ -184,15 +184,15 @@ class _Subgraph:
         free = [c for c in "NSTUVWABCDEFGH" if c not in self.dims.values()] or [f"D{len(self.dims)}"]
         return self.dims.setdefault(key, free[0])
 
-    def example(self, *more: str) -> str:
-        """Return the nodes as a model in ONNX text; `more` are inner values that are also outputs."""
+    def example(self, *inner_outputs: str) -> str:
+        """Return the nodes as a model in ONNX text; `inner_outputs` are inner values that are also outputs."""
         graph = self.graph
         domains = {n.domain: 1 for n in self.region if n.domain} | {"": graph.opset}
         imports = ", ".join(f'"{domain}" : {version}' for domain, version in sorted(domains.items()))
         reads = ", ".join(f"{self.typed(v)} {self.names[v]}" for v in self.inputs)
-        makes = ", ".join(f"{self.typed(v)} {self.names[v]}" for v in (*self.outputs, *more))
+        results = ", ".join(f"{self.typed(v)} {self.names[v]}" for v in (*self.outputs, *inner_outputs))
         weights = ", ".join(f"{self.typed(v)} {self.names[v]} = {_numbers(graph, v)}" for v in self.weights)
-        head = f"<ir_version: 8, opset_import: [{imports}]>\ng ({reads}) => ({makes})"
+        head = f"<ir_version: 8, opset_import: [{imports}]>\ng ({reads}) => ({results})"
         nodes = "\n".join(f"  {as_line(self._renamed(n.proto))}" for n in self.region)
         return f"{head}{f' <{weights}>' if weights else ''} {{\n{nodes}\n}}"
 
@@ -205,7 +205,7 @@ class _Subgraph:
 
     def pattern(self) -> tuple[str, list[str]]:
         """Return the nodes as a pattern, in the newest form of their operators, and the inputs that are weights."""
-        lines, taken, inputs = list[str](), dict[str, str](), [self.names[v] for v in self.inputs]
+        lines, weight_names, inputs = list[str](), dict[str, str](), [self.names[v] for v in self.inputs]
         for node in self.region:
             reads = []
             for index, operand in enumerate(operands_of(self.graph, node)):
@@ -218,24 +218,24 @@ class _Subgraph:
                     word = self.names[operand]
                     array = self.graph.constant(operand)
                     written = None if array is None else _constant(array)
-                    if written is not None and operand not in taken:
+                    if written is not None and operand not in weight_names:
                         lines.append(f"{word} = {written}")
                     elif written is None and word not in inputs:
                         inputs.append(word)
-                    taken[operand] = word
+                    weight_names[operand] = word
                 reads.append(word)
             proto = onnx.NodeProto(op_type=node.op, domain=node.domain)
             proto.input.extend(reads)
             proto.output.extend(self.names.get(v, "") for v in node.outputs)
-            moved = schema.moved(node.op, node.domain, self.graph.opset)
+            moved_attributes = schema.moved(node.op, node.domain, self.graph.opset)
             newest = schema.defaults(node.op, node.domain, NEWEST)
             proto.attribute.extend(
                 a for a in node.proto.attribute
-                if a.name not in moved and onnx.helper.get_attribute_value(a) != newest.get(a.name)
+                if a.name not in moved_attributes and onnx.helper.get_attribute_value(a) != newest.get(a.name)
             )  # fmt: skip
             lines.append(as_line(proto))
-        made = [self.names[v] for v in self.outputs]
-        return _function(inputs, made, lines), [w for w in inputs if w in {self.names[v] for v in self.weights}]
+        outputs = [self.names[v] for v in self.outputs]
+        return _function(inputs, outputs, lines), [w for w in inputs if w in {self.names[v] for v in self.weights}]
 
 
 def _function(inputs: Sequence[str], outputs: Sequence[str], lines: Sequence[str]) -> str:
@@ -252,10 +252,10 @@ def _constant(array: np.ndarray) -> str | None:
     return None
 
 
-def _decimal(number: float) -> str:
-    if not math.isfinite(number):
-        return repr(number)
-    return np.format_float_positional(np.float32(number), trim="0", unique=True)
+def _decimal(value: float) -> str:
+    if not math.isfinite(value):
+        return repr(value)
+    return np.format_float_positional(np.float32(value), trim="0", unique=True)
 
 
 def _numbers(graph: Graph, value: str) -> str:
@@ -273,46 +273,46 @@ def _numbers(graph: Graph, value: str) -> str:
 # ---- the file
 
 
-def _text(path: Path, cut: _Subgraph) -> tuple[str, str]:
+def _text(path: Path, subgraph: _Subgraph) -> tuple[str, str]:
     """Return the kind of the skeleton, and the text of the file."""
-    pattern, weights = cut.pattern()
-    chain = " ".join(n.op for n in cut.region)
+    pattern, weights = subgraph.pattern()
+    chain = " ".join(n.op for n in subgraph.region)
     where = f'where = ["const({", ".join(weights)})"]\n' if weights else ""
-    large = [v for v in cut.inputs if cut.graph.is_constant(v)]
-    note = "".join(f"# {cut.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
+    large = [v for v in subgraph.inputs if subgraph.graph.is_constant(v)]
+    note = "".join(f"# {subgraph.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
     # Later rules take nodes from earlier ones: try the kernel that covers the most nodes, with the fewest requirements.
     for template in (t.name for t in sorted(cuda.TEMPLATES.values(), key=lambda t: -t.order)):
         head = f"[fuse]\ntemplate = \"{template}\"\n\n[[fuse.anchor]]\npattern = '''{pattern}'''\n{where}"
         summary = f'summary = "{chain} in one kernel."\n\n{note}'
-        examples = _examples(path, cut, f"{summary}{head}")
+        examples = _examples(path, subgraph, f"{summary}{head}")
         if examples is not None:
             return template, f"{summary}{head}{examples}"
     inputs, outputs = pattern.split("{")[0].split(" => ")
     first = inputs.strip("() ").split(",")[0]
     to = "\n".join(f"  {o.strip()} = Identity ({first})" for o in outputs.strip("() ").split(","))
     rewrite = f"[[rewrite]]\nfrom = '''{pattern}'''\n# {TO_DO}\nto = '''{inputs} => {outputs}{{\n{to}\n}}'''\n{where}"
-    left = ", ".join(['"Identity"'] * len(cut.outputs))
-    after = f"[[example]]\nmodel = '''{cut.example()}'''\nafter = [{left}]\n"
+    operators_left = ", ".join(['"Identity"'] * len(subgraph.outputs))
+    after = f"[[example]]\nmodel = '''{subgraph.example()}'''\nafter = [{operators_left}]\n"
     return "rewrite", f'summary = "{chain} becomes something better."\n\n{note}{rewrite}\n{after}'
 
 
-def _examples(path: Path, cut: _Subgraph, rule: str) -> str | None:
+def _examples(path: Path, subgraph: _Subgraph, rule: str) -> str | None:
     """Return an example that applies, and one that must not; None if the rule makes no op of the nodes."""
     path.write_text(rule, encoding="utf-8")
     try:
         one = rule_file.read(path)
-        model = parse_model(cut.example())
+        model = parse_model(subgraph.example())
         if not pipeline.run(model, [one]).applied:
             return None
         after = ", ".join(f'"{op}"' for op in operators(model))
-        text = f"\n[[example]]\nmodel = '''{cut.example()}'''\nafter = [{after}]\n"
-        inner = [v for n in cut.region for v in n.outputs if v and v not in cut.outputs]
+        text = f"\n[[example]]\nmodel = '''{subgraph.example()}'''\nafter = [{after}]\n"
+        inner = [v for n in subgraph.region for v in n.outputs if v and v not in subgraph.outputs]
         if inner:
-            given = parse_model(cut.example(inner[-1]))
-            report = pipeline.run(given, [one])
-            told = next((n.refusal.reason for n in report.near if "graph output" in n.refusal.reason), "")
-            if told and not report.applied:
-                text += f"\n[[example]]\nmodel = '''{cut.example(inner[-1])}'''\nrefusal = \"{told}\"\n"
+            refused = parse_model(subgraph.example(inner[-1]))
+            report = pipeline.run(refused, [one])
+            reason = next((n.refusal.reason for n in report.near if "graph output" in n.refusal.reason), "")
+            if reason and not report.applied:
+                text += f"\n[[example]]\nmodel = '''{subgraph.example(inner[-1])}'''\nrefusal = \"{reason}\"\n"
         return text
     except OnnxfuseError:
         return None

@@ -37,8 +37,8 @@ def rules(folders: Sequence[Path] = (), name: str | None = None) -> tuple[Rule, 
 
     Raises RuleError, UsageError.
     """
-    found = pack.select(folders)
-    return found if name is None else (options.find((*found, *rule_file.forms().values()), name),)
+    available = pack.select(folders)
+    return available if name is None else (options.find_rule((*available, *rule_file.forms().values()), name),)
 
 
 def custom_rules(folders: Sequence[Path], name: str | None = None) -> tuple[Rule, ...]:
@@ -117,8 +117,8 @@ def example_model(one: Rule, text: str) -> onnx.ModelProto:
 
 def _without_values(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield the names that a graph in ONNX text declares with a type, without a value or a producer."""
-    known = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
-    yield from (v.name for v in graph.value_info if v.name not in known)
+    computed = {v.name for v in (*graph.input, *graph.initializer)} | {o for n in graph.node for o in n.output}
+    yield from (v.name for v in graph.value_info if v.name not in computed)
     for node in graph.node:
         for body in bodies(node):
             yield from _without_values(body)
@@ -130,6 +130,6 @@ def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
 
 def as_line(node: onnx.NodeProto) -> str:
     """Return a node as one line of ONNX text, without its provenance."""
-    shown = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
-    text: str = onnx.printer.to_text(shown)
+    plain = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
+    text: str = onnx.printer.to_text(plain)
     return text.strip()

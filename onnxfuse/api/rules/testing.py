@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import ModelError, OnnxfuseError, RuleError
 from onnxfuse.support.isolation import Crash, isolated
-from onnxfuse.support.isolation import Progress as Tell
+from onnxfuse.support.progress import Progress, Steps, silent
 
 if TYPE_CHECKING:
     from onnxfuse.rules.language.rule_file import Example, Rule
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 """Element types in which an example is tested in addition to its own."""
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class ExampleFault:
 
 
 @dataclass(frozen=True)
-class Without:
+class UntestedType:
     """An example to which the rule applies as written, but not in another element type."""
 
     example: int
@@ -68,7 +66,7 @@ class Tested:
     examples: int
     types: tuple[str, ...] = ()
     """Element types in which results were compared."""
-    without: tuple[Without, ...] = ()
+    without: tuple[UntestedType, ...] = ()
     """Examples that the rule ignores in an element type other than their own."""
     cases: int = 0
     """Number of compared input sets, over all examples, types and execution modes."""
@@ -102,19 +100,17 @@ class Tested:
 
 
 @dataclass
-class _Count:
+class _Counters:
     """Counters accumulated over the examples of a rule."""
 
     types: dict[str, None] = field(default_factory=dict)
-    without: list[Without] = field(default_factory=list)
+    without: list[UntestedType] = field(default_factory=list)
     cases: int = 0
     kernels: int = 0
     bodies: dict[str, None] = field(default_factory=dict)
 
 
-def run_examples(
-    rules: Sequence[Rule], folders: Sequence[Path] = (), progress: Progress = lambda _: None
-) -> list[Tested]:
+def run_examples(rules: Sequence[Rule], folders: Sequence[Path] = (), progress: Steps = silent) -> list[Tested]:
     """Test each rule on its examples.
 
     Only the rule itself is applied to each example: the result must be `after`, or unchanged for the stated reason.
@@ -122,40 +118,45 @@ def run_examples(
     applies there, on generated inputs of several kinds and sizes, and compared with the example in float64: through the
     plain nodes of the bodies and, on a GPU, also by the kernels. `folders` are those from which the rules were read.
     """
-    found = []
+    results = []
     for one in rules:
         progress(one.name)
-        done = isolated(partial(_held, one, folders))
-        if isinstance(done, Crash):
-            fault = ExampleFault(0, f"its examples end the process: {done.how} ({done.step})")
-            done = Tested(one.name, one.path, len(one.examples), faults=(fault,))
-        found.append(done)
-    return found
+        result = isolated(partial(_test_rule, one, folders))
+        if isinstance(result, Crash):
+            fault = ExampleFault(0, f"its examples end the process: {result.how} ({result.step})")
+            result = Tested(one.name, one.path, len(one.examples), faults=(fault,))
+        results.append(result)
+    return results
 
 
-def _held(one: Rule, folders: Sequence[Path], tell: Tell) -> Tested:
+def _test_rule(one: Rule, folders: Sequence[Path], progress: Progress) -> Tested:
     from onnxfuse.verification.run.sessions import (  # ONNX Runtime is imported only when needed.
         CUDA,
         chosen_providers,
     )
 
-    ways = [running.CPU, *([running.CUDA] if chosen_providers(None)[0] == CUDA else [])]
-    count, faults = _Count(), list[ExampleFault]()
+    provider_lists = [running.CPU, *([running.CUDA] if chosen_providers(None)[0] == CUDA else [])]
+    count, faults = _Counters(), list[ExampleFault]()
     for index, example in enumerate(one.examples, 1):
-        tell(f"example {index}", index, len(one.examples))
-        faults += _faults(one, index, example, ways, folders, count)
+        progress(f"example {index}", index, len(one.examples))
+        faults += _faults(one, index, example, provider_lists, folders, count)
     shown_by_others = one.fuse is not None and one.fuse.needs_others
     if not shown_by_others and not any(e.after for e in one.examples):
         faults.append(
             ExampleFault(0, "has no [[example]] that applies: nothing shows what it does; --new cuts one from a model")
         )
-    done = Tested(one.name, one.path, len(one.examples))
-    found = replace(done, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
-    return replace(found, bodies=tuple(count.bodies), without=tuple(count.without))
+    result = Tested(one.name, one.path, len(one.examples))
+    counted = replace(result, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
+    return replace(counted, bodies=tuple(count.bodies), without=tuple(count.without))
 
 
 def _faults(
-    one: Rule, index: int, example: Example, ways: Sequence[list[str]], folders: Sequence[Path], count: _Count
+    one: Rule,
+    index: int,
+    example: Example,
+    provider_lists: Sequence[list[str]],
+    folders: Sequence[Path],
+    count: _Counters,
 ) -> Iterator[ExampleFault]:
     try:
         before, after = example_model(one, example.text), example_model(one, example.text)
@@ -164,40 +165,42 @@ def _faults(
         yield ExampleFault(index, f"{error}. {error.hint}".strip())
         return
     if example.refusal:
-        fault = _wrongly_refused(example, before, after, report)
+        fault = _unexpected_refusal(example, before, after, report)
     else:
-        fault = _wrongly_made(one, example, after, report) or _not_valid(after)
+        fault = _unexpected_result(one, example, after, report) or _not_valid(after)
     if fault is not None:
         yield replace(fault, example=index)
         return
     if example.after:
-        for name, given in _variants(before):
-            fault = _other_numbers(one, index, name, given, ways, folders, count)
+        for name, variant in _variants(before):
+            fault = _numeric_fault(one, index, name, variant, provider_lists, folders, count)
             if fault is not None:
                 yield replace(fault, example=index)
 
 
-def _wrongly_refused(
+def _unexpected_refusal(
     example: Example, before: onnx.ModelProto, after: onnx.ModelProto, report: OptimizeReport
 ) -> ExampleFault | None:
     """Return the fault of an example that must be unchanged for the stated reason."""
     if report.applied:
         return ExampleFault(0, f"the rule applies, though `refusal` says '{example.refusal}'", changed(before, after))
-    told = [f"{n.refusal.node}: {n.refusal.reason}" for n in report.near]
-    if any(example.refusal in line for line in told):
+    reasons = [f"{n.refusal.node}: {n.refusal.reason}" for n in report.near]
+    if any(example.refusal in line for line in reasons):
         return None
-    seen = [f"+ {line}" for line in told] or ["+ (no attempt got anywhere)"]
-    return ExampleFault(0, "it stays as it is for another reason", (f"- {example.refusal}", *seen))
+    actual = [f"+ {line}" for line in reasons] or ["+ (no attempt got anywhere)"]
+    return ExampleFault(0, "it stays as it is for another reason", (f"- {example.refusal}", *actual))
 
 
-def _wrongly_made(one: Rule, example: Example, after: onnx.ModelProto, report: OptimizeReport) -> ExampleFault | None:
+def _unexpected_result(
+    one: Rule, example: Example, after: onnx.ModelProto, report: OptimizeReport
+) -> ExampleFault | None:
     """Return the fault of an example that does not become what its file states."""
-    made = operators(after)
-    if made == list(example.after):
+    actual = operators(after)
+    if actual == list(example.after):
         return None
     stops = [f"{a.op or a.rule} grew no further: at {s.node}: {s.reason}" for a in report.applied for s in a.stops]
     why = stops if report.applied else _why_not(one, report)
-    return ExampleFault(0, "it becomes something else than `after` says", _diff(example.after, made), tuple(why))
+    return ExampleFault(0, "it becomes something else than `after` says", _diff(example.after, actual), tuple(why))
 
 
 def _why_not(one: Rule, report: OptimizeReport) -> list[str]:
@@ -215,25 +218,25 @@ def _not_valid(after: onnx.ModelProto) -> ExampleFault | None:
     return None
 
 
-def _other_numbers(
+def _numeric_fault(
     one: Rule,
     index: int,
     name: str,
-    given: onnx.ModelProto,
-    ways: Sequence[list[str]],
+    original: onnx.ModelProto,
+    provider_lists: Sequence[list[str]],
     folders: Sequence[Path],
-    count: _Count,
+    count: _Counters,
 ) -> ExampleFault | None:
     """Return the fault of an example whose results change when the rule is applied; None if they do not."""
-    made = onnx.ModelProto()
-    made.CopyFrom(given)
+    rewritten = onnx.ModelProto()
+    rewritten.CopyFrom(original)
     try:
-        report = pipeline.run(made, [one])
+        report = pipeline.run(rewritten, [one])
         if not report.applied:  # the rule is for other types
-            count.without.append(Without(index, name, next(iter(_why_not(one, report)))))
+            count.without.append(UntestedType(index, name, next(iter(_why_not(one, report)))))
             return None
-        for providers in ways:
-            ran = _compared(given, made, providers, folders)
+        for providers in provider_lists:
+            ran = _compared(original, rewritten, providers, folders)
             count.types[name] = None
             count.cases += len(ran.cases)
             count.kernels += len(ran.cases) if any(k.launches for k in ran.kernels) else 0
@@ -241,15 +244,15 @@ def _other_numbers(
             if not ran.ok:
                 where = "as kernels" if providers is running.CUDA else "as plain nodes"
                 wrong = next((f"{r.output}: {r.fault}" for r in ran.rows if r.fault), "")
-                said = "; ".join(dict.fromkeys(word for word in (ran.summary, wrong, *ran.problems) if word))
-                return ExampleFault(0, f"other numbers in {name}, {where}: {said}", changed(given, made))
+                report_text = "; ".join(dict.fromkeys(word for word in (ran.summary, wrong, *ran.problems) if word))
+                return ExampleFault(0, f"other numbers in {name}, {where}: {report_text}", changed(original, rewritten))
     except (RuleError, ModelError) as error:
-        return ExampleFault(0, f"in {name}: {error}", changed(given, made))
+        return ExampleFault(0, f"in {name}: {error}", changed(original, rewritten))
     return None
 
 
 def _compared(
-    given: onnx.ModelProto, made: onnx.ModelProto, providers: list[str], folders: Sequence[Path]
+    original: onnx.ModelProto, rewritten: onnx.ModelProto, providers: list[str], folders: Sequence[Path]
 ) -> VerifyReport:
     """Compare the result of a rule with its example on `providers`.
 
@@ -260,35 +263,35 @@ def _compared(
         launch_problems,  # ONNX Runtime is imported only when needed.
     )
 
-    def beside(its: list[str]) -> VerifyReport:
+    def verified_against(its: list[str]) -> VerifyReport:
         with np.errstate(all="ignore"):
             # The same inputs on every machine, so that pages and pipelines can compare their number.
             ran = running.verify(
-                given, made, providers=its, fused_providers=providers, rules=folders, extra_cases=False
+                original, rewritten, providers=its, fused_providers=providers, rules=folders, extra_cases=False
             )
         # A small example without a kernel on this GPU is not a fault of the rule; wrong results are.
         not_launched = launch_problems(ran.kernels) if providers is running.CUDA else []
         return replace(ran, problems=tuple(p for p in ran.problems if p not in not_launched))
 
-    found = beside(running.CPU)
-    if found.ok or providers is running.CPU:
-        return found
+    by_cpu = verified_against(running.CPU)
+    if by_cpu.ok or providers is running.CPU:
+        return by_cpu
     try:
-        there = beside(providers)
+        by_gpu = verified_against(providers)
     except ModelError:
-        return found
-    return there if there.ok else found
+        return by_cpu
+    return by_gpu if by_gpu.ok else by_cpu
 
 
 def _variants(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Yield the model in its own and the other supported types, where it is valid."""
     elements = [_element(v) for v in model.graph.input]
-    own = next((t for t in elements if t in TYPES.values()), None)
-    written = next(iter(elements), 0) if own is None else own
-    yield next((n for n, t in TYPES.items() if t == own), TensorProto.DataType.Name(written).lower()), model
+    own_type = next((t for t in elements if t in TYPES.values()), None)
+    written = next(iter(elements), 0) if own_type is None else own_type
+    yield next((n for n, t in TYPES.items() if t == own_type), TensorProto.DataType.Name(written).lower()), model
     for name, element in TYPES.items():
-        if own is not None and element != own:
-            other = _retyped(model, own, element)
+        if own_type is not None and element != own_type:
+            other = _retyped(model, own_type, element)
             if _is_valid(other):
                 yield name, other
 
@@ -309,29 +312,29 @@ def _element(value: onnx.ValueInfoProto) -> int:
     return int(value.type.tensor_type.elem_type)
 
 
-def _retyped(model: onnx.ModelProto, own: int, element: int) -> onnx.ModelProto:
+def _retyped(model: onnx.ModelProto, own_type: int, element: int) -> onnx.ModelProto:
     """Return the model with values, weights and constants of one element type converted to another."""
     other = onnx.ModelProto()
     other.CopyFrom(model)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
 
-    def turn(graph: onnx.GraphProto) -> None:
+    def convert(graph: onnx.GraphProto) -> None:
         for value in (*graph.input, *graph.output, *graph.value_info):
-            if _element(value) == own:
+            if _element(value) == own_type:
                 value.type.tensor_type.elem_type = element
         constants = [a.t for n in graph.node if n.op_type == ops.Constant for a in n.attribute if a.name == "value"]
         for tensor in (*graph.initializer, *constants):
-            if tensor.data_type == own:
+            if tensor.data_type == own_type:
                 with np.errstate(over="ignore"):
                     array = numpy_helper.to_array(tensor).astype(dtype)
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
         for node in graph.node:
-            for cast in (a for a in node.attribute if node.op_type == ops.Cast and a.name == "to" and a.i == own):
+            for cast in (a for a in node.attribute if node.op_type == ops.Cast and a.name == "to" and a.i == own_type):
                 cast.i = element
             for body in bodies(node):
-                turn(body)
+                convert(body)
 
-    turn(other.graph)
+    convert(other.graph)
     return other
 
 
@@ -351,12 +354,12 @@ def operators(model: onnx.ModelProto) -> list[str]:
 
 def lines(model: onnx.ModelProto) -> list[str]:
     """Return a model's nodes as lines of ONNX text, bodies of fused ops below them."""
-    fused, found = fused_ops(model), list[str]()
+    fused, text_lines = fused_ops(model), list[str]()
     for node in model.graph.node:
-        found.append(as_line(node))
+        text_lines.append(as_line(node))
         if node.domain == DOMAIN:
-            found += [f"  {as_line(inner)}" for inner in fused[node.op_type].body.node]
-    return found
+            text_lines += [f"  {as_line(inner)}" for inner in fused[node.op_type].body.node]
+    return text_lines
 
 
 def changed(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[str, ...]:

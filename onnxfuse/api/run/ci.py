@@ -8,14 +8,25 @@ from typing import Any
 
 import onnx
 
-from onnxfuse import contract
 from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
 from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.request.options import Options, Progress, missed, must_apply, requirement_line, silent
+from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
 from onnxfuse.api.run.running import PROVIDERS, verify
-from onnxfuse.contract import Change, Contract, Lock, ModelEntry, ModelLock
+from onnxfuse.contract import config as contract_file
+from onnxfuse.contract.config import LOCK, Contract, ModelEntry
+from onnxfuse.contract.lock import (
+    Change,
+    Lock,
+    ModelLock,
+    beyond_tolerance,
+    compare,
+    lock_model,
+    read_lock,
+    rule_hashes,
+    write_lock,
+)
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together
 from onnxfuse.rules.language import pack
@@ -23,6 +34,7 @@ from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.progress import Steps, silent
 
 
 @dataclass
@@ -114,7 +126,7 @@ def ci(
     locked: bool = False,
     names: Sequence[str] = (),
     bench: bool = True,
-    progress: Progress = silent,
+    progress: Steps = silent,
 ) -> CiResult:
     """Check the models of `config`: optimize, verify and time them as it specifies.
 
@@ -123,56 +135,58 @@ def ci(
     models only. `bench=False` skips timing. Outputs are written if everything passed. A failing model does not stop the
     others. Raises UsageError for a mistake in the file.
     """
-    with holding(
+    with checked(
         None if config is None else Path(config),
         update=update,
         locked=locked,
         names=names,
         bench=bench,
         progress=progress,
-    ) as held:
-        return held
+    ) as result:
+        return result
 
 
 @contextmanager
-def holding(
+def checked(
     config: Path | None,
     *,
     update: bool = False,
     locked: bool = False,
     names: Sequence[str] = (),
     bench: bool = True,
-    progress: Progress = silent,
+    progress: Steps = silent,
 ) -> Iterator[CiResult]:
     """Yield the result of `ci`; outputs and the lock file are put in place if the block succeeds, and otherwise
     discarded."""
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
-    config = contract.nearest() if config is None else config
-    promised = _chosen(contract.read(config), names)
-    lock_file = config.with_suffix(contract.LOCK)
+    config = contract_file.nearest() if config is None else config
+    selected = _chosen(contract_file.read(config), names)
+    lock_file = config.with_suffix(LOCK)
     if update:
         check_no_links(lock_file, lock_file.parent)
-    was = None if update else contract.read_lock(lock_file)
-    if locked and was is None:
+    old_lock = None if update else read_lock(lock_file)
+    if locked and old_lock is None:
         raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
-        rules = {e.name: _options(e).chosen() for e in promised.models}
-        _check_rules(promised, rules)
+        rules = {e.name: _options(e).chosen() for e in selected.models}
+        _check_rules(selected, rules)
         every = {r.name: r for chosen in rules.values() for r in chosen}.values()
-        hashes, packs = contract.rule_hashes(every), pack.versions(every)
-        general = [] if was is None or names else _general(was, Lock(hashes, {}, packs), promised)
+        hashes, packs = rule_hashes(every), pack.versions(every)
+        general = [] if old_lock is None or names else _other_changes(old_lock, Lock(hashes, {}, packs), selected)
         # Differences that do not concern the models are known beforehand: then no output is written at all.
-        place = None if locked and general else pending
-        done = tuple(_hold(Outcome(e, strict=locked), was, progress, place, bench=bench) for e in promised.models)
-        now = Lock(hashes, {o.entry.name: o.locked for o in done if o.locked is not None}, packs)
-        code = next((c for c in (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in done}), 0)
+        outputs = None if locked and general else pending
+        outcomes = tuple(
+            _run_model(Outcome(e, strict=locked), old_lock, progress, outputs, bench=bench) for e in selected.models
+        )
+        new_lock = Lock(hashes, {o.entry.name: o.locked for o in outcomes if o.locked is not None}, packs)
+        code = next((c for c in (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in outcomes}), 0)
         if locked and general:
             code = code or EXPECTATION_NOT_MET
-        state = "written" if update and not code else "absent" if was is None else "read"
-        yield CiResult(config, lock_file, state, done, tuple(general), code)
+        state = "written" if update and not code else "absent" if old_lock is None else "read"
+        yield CiResult(config, lock_file, state, outcomes, tuple(general), code)
         if state == "written":
-            contract.write_lock(now, lock_file)
+            write_lock(new_lock, lock_file)
 
 
 def _options(entry: ModelEntry) -> Options:
@@ -187,74 +201,78 @@ def _options(entry: ModelEntry) -> Options:
     )
 
 
-def _chosen(promised: Contract, names: Sequence[str]) -> Contract:
-    known = [e.name for e in promised.models]
-    unknown = next((n for n in names if n not in known), None)
+def _chosen(entries: Contract, names: Sequence[str]) -> Contract:
+    valid_names = [e.name for e in entries.models]
+    unknown = next((n for n in names if n not in valid_names), None)
     if unknown is not None:
-        raise UsageError(f"{promised.path}: has no model '{unknown}'", f"There are: {', '.join(known)}.")
-    return Contract(promised.path, tuple(e for e in promised.models if not names or e.name in names))
+        raise UsageError(f"{entries.path}: has no model '{unknown}'", f"There are: {', '.join(valid_names)}.")
+    return Contract(entries.path, tuple(e for e in entries.models if not names or e.name in names))
 
 
-def _check_rules(promised: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
+def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
     """Raise UsageError for a requirement on a rule that does not apply, before any model is read."""
-    for entry in promised.models:
-        known = pack.select(entry.rules) if entry.require else ()
+    for entry in entries.models:
+        available = pack.select(entry.rules) if entry.require else ()
         for required in entry.require:
             try:
-                must_apply(required.rule, rules[entry.name], known)
+                check_applies(required.rule, rules[entry.name], available)
             except UsageError as error:
-                raise UsageError(f"{promised.path}:{entry.line}: require: {error}", error.hint) from None
+                raise UsageError(f"{entries.path}:{entry.line}: require: {error}", error.hint) from None
 
 
-def _general(was: Lock, now: Lock, promised: Contract) -> list[Change]:
+def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Change]:
     """Return the differences from the lock that do not concern the models that are run."""
-    run = {e.name for e in promised.models}
-    others = {name: model for name, model in was.models.items() if name not in run}
-    return list(contract.compare(Lock(was.rules, others, was.packs), now))
+    run = {e.name for e in entries.models}
+    other_models = {name: model for name, model in old_lock.models.items() if name not in run}
+    return list(compare(Lock(old_lock.rules, other_models, old_lock.packs), new_lock))
 
 
-def _hold(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> Outcome:
+def _run_model(
+    outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: ExitStack | None, *, bench: bool
+) -> Outcome:
     """Run one model; its failure does not stop the others."""
     try:
-        _run(outcome, was, progress, pending, bench=bench)
+        _run(outcome, old_lock, progress, pending, bench=bench)
     except OnnxfuseError as error:
         outcome.error = error
     return outcome
 
 
-def _run(outcome: Outcome, was: Lock | None, progress: Progress, pending: ExitStack | None, *, bench: bool) -> None:
-    """Like `_hold`; the output is put in place when `pending` closes, and not written without it."""
+def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: ExitStack | None, *, bench: bool) -> None:
+    """Like `_run_model`; the output is put in place when `pending` closes, and not written without it."""
     entry = outcome.entry
     progress(f"{entry.name}: optimize")
     original = io.load(entry.path)
-    made = optimize(entry.path, _options(entry))
-    outcome.optimized = made.as_dict(entry.path, entry.output or entry.path)
-    outcome.optimized["near"] = near_misses.facts(near_misses.ranked(made.report), made.report)
-    outcome.models = {"before": original, "after": made.model}
-    _require(outcome, made)
+    optimized = optimize(entry.path, _options(entry))
+    outcome.optimized = optimized.as_dict(entry.path, entry.output or entry.path)
+    outcome.optimized["near"] = near_misses.facts(near_misses.ranked(optimized.report), optimized.report)
+    outcome.models = {"before": original, "after": optimized.model}
+    _require(outcome, optimized)
     if entry.verify:
         progress(f"{entry.name}: verify")
         _verify(outcome)
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = contract.lock_model(made.report, outcome.verified, made.lowered)
-    if was is not None:
-        _against_lock(outcome, outcome.locked, made.report, was)
+    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered)
+    if old_lock is not None:
+        _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
-        pending.enter_context(io.saving(made.model, entry.output, beside=made.external_data, opens=made.opens()))
+        pending.enter_context(
+            io.saving(optimized.model, entry.output, external_data=optimized.external_data, opens=optimized.opens())
+        )
     elif entry.output is not None:
         outcome.optimized["target"] = None
 
 
-def _require(outcome: Outcome, made: Optimized) -> None:
+def _require(outcome: Outcome, optimized: Optimized) -> None:
     """Record every fusion and size that does not meet its requirement."""
-    entry, size = outcome.entry, made.sizes[1]
-    for required in missed(made.report, entry.require):
-        outcome.not_met.append(requirement_line(made.report, required))
-        outcome.why += why(made.report, required)
-    nodes = made.report.after.total()
+    entry, size = outcome.entry, optimized.sizes[1]
+    for required in missed(optimized.report, entry.require):
+        outcome.not_met.append(requirement_line(optimized.report, required))
+        outcome.why += why(optimized.report, required)
+    nodes = optimized.report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
         outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
     if entry.megabytes is not None and size > entry.megabytes * 1e6:
@@ -282,26 +300,28 @@ def _verify(outcome: Outcome) -> None:
             )
 
 
-def _bench(outcome: Outcome, least: float) -> None:
+def _bench(outcome: Outcome, required: float) -> None:
     entry = outcome.entry
     before, after = outcome.models["before"], outcome.models["after"]
     report = running.bench(before, after, shapes=dict(entry.shapes), providers=PROVIDERS[entry.provider]).report
-    slow = report.missed(least)
-    not_met = [f"min_speedup {least:g}: {b.measured}" for b in slow]
+    slow = report.missed(required)
+    not_met = [f"min_speedup {required:g}: {b.measured}" for b in slow]
     if report.portable:
         outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench leaves the timing out")
-    outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": least, "not_met": not_met}
+    outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": required, "not_met": not_met}
     outcome.not_met += not_met
 
 
-def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, was: Lock) -> None:
+def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, old_lock: Lock) -> None:
     """Record differences from the lock, and for a lost fusion what stopped the rule."""
     name = outcome.entry.name
-    known = was.models.get(name)
-    outcome.changes += contract.compare(Lock({}, {} if known is None else {name: known}), Lock({}, {name: locked}))
-    if outcome.verified is not None and known is not None:
-        outcome.changes += contract.beyond_tolerance(known, outcome.verified, name)
+    locked_before = old_lock.models.get(name)
+    outcome.changes += compare(
+        Lock({}, {} if locked_before is None else {name: locked_before}), Lock({}, {name: locked})
+    )
+    if outcome.verified is not None and locked_before is not None:
+        outcome.changes += beyond_tolerance(locked_before, outcome.verified, name)
     for change in outcome.lost:
-        if known is not None and change.what.startswith("fusions by "):
-            lost = change.what.removeprefix("fusions by ")
-            outcome.why += near_misses.why(report, lost, known.places.get(lost, ()))
+        if locked_before is not None and change.what.startswith("fusions by "):
+            rule = change.what.removeprefix("fusions by ")
+            outcome.why += near_misses.why(report, rule, locked_before.places.get(rule, ()))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from onnxfuse.api.optimize import optimizing
 from onnxfuse.api.request.model_source import Model
 from onnxfuse.api.request.options import Options
-from onnxfuse.api.run.running import quiet
 from onnxfuse.support.errors import CrashError, DeviceError, ModelError
-from onnxfuse.support.isolation import Crash, Progress, isolated
+from onnxfuse.support.isolation import Crash, isolated
+from onnxfuse.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.sessions.capture import Capture
@@ -20,7 +20,7 @@ def explain_graph(
     *,
     options: Options | None = None,
     rules: Sequence[str | Path] = (),
-    progress: Progress = quiet,
+    progress: Progress = silent,
 ) -> "Capture":
     """Return what prevents a CUDA graph of the optimized `model`, which is not changed.
 
@@ -32,22 +32,22 @@ def explain_graph(
     from onnxfuse.runtime.sessions.capture import capture  # ONNX Runtime is imported only when something is run.
     from onnxfuse.runtime.sessions.opening import ORT_ERRORS, reason
 
-    asked = options or Options(rules=tuple(Path(r) for r in rules))
-    missing = isolated(lambda _: cuda_unusable())
-    if missing is not None:
+    chosen = options or Options(rules=tuple(Path(r) for r in rules))
+    unusable = isolated(lambda _: cuda_unusable())
+    if unusable is not None:
         raise DeviceError(
-            f"what blocks a CUDA graph is asked of ONNX Runtime's CUDA provider, which cannot be used here: {missing}",
+            f"what blocks a CUDA graph is asked of ONNX Runtime's CUDA provider, which cannot be used here: {unusable}",
             "Ask on a machine with a GPU and pip install 'onnxfuse[cuda]'; onnxfuse doctor says what is missing.",
         )
-    made = optimizing.optimize(model, asked, lambda step: progress(step, 0, 0)).model
+    optimized = optimizing.optimize(model, chosen, lambda step: progress(step, 0, 0)).model
     progress("place on CUDA", 0, 0)
     try:
-        found = isolated(lambda _: capture(made, asked.rules))
+        outcome = isolated(lambda _: capture(optimized, chosen.rules))
     except ORT_ERRORS as error:
         raise ModelError(
             f"ONNX Runtime does not open the optimized model on CUDA: {reason(error)}",
             "Check that the original runs there: onnxfuse verify.",
         ) from error
-    if isinstance(found, Crash):
-        raise CrashError(f"ONNX Runtime {found.how} when it opens the model on CUDA", "onnxfuse verify names the op.")
-    return found
+    if isinstance(outcome, Crash):
+        raise CrashError(f"ONNX Runtime {outcome.how} when it opens the model on CUDA", "onnxfuse verify names the op.")
+    return outcome

@@ -23,7 +23,8 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.rules.language import pack
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceError
-from onnxfuse.support.isolation import Crash, Progress, isolated
+from onnxfuse.support.isolation import Crash, isolated
+from onnxfuse.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import BenchmarkReport as BenchReport
@@ -41,10 +42,6 @@ Shapes = Mapping[str, Sequence[int]]
 CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
 """Providers on which both models run."""
-
-
-def quiet(step: str, done: int, total: int) -> None:
-    """Report no progress."""
 
 
 def verify(
@@ -72,28 +69,28 @@ def verify(
     reported, too.
     """
     from onnxfuse.verification import verify as compare  # ONNX Runtime is imported only when something is run.
-    from onnxfuse.verification.localize.crashes import ChildRun, report_of
+    from onnxfuse.verification.localize.crashes import ChildRun, crash_report
 
     chosen = _with_rules(rules)
-    before, after, show = path_or_proto(original), path_or_proto(fused), progress or quiet
+    before, after, report_progress = path_or_proto(original), path_or_proto(fused), progress or silent
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     run = ChildRun(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
     planned = 0 if save_inputs is None else _save_inputs(save_inputs, before, run)
-    found = isolated(
+    outcome = isolated(
         lambda tell: compare(
             before, after, inputs=several, seeds=seeds, shapes=shapes, providers=providers,
             fused_providers=fused_providers, use_tf32=use_tf32, seconds=seconds, rules=rules,
             progress=tell, **judged,
         ),
-        show,
+        report_progress,
         patience=max(seconds or 0, isolation.PATIENCE),
     )  # fmt: skip
-    report = report_of(found, run, show) if isinstance(found, Crash) else found
+    report = crash_report(outcome, run, report_progress) if isinstance(outcome, Crash) else outcome
     if save_inputs is not None:
-        _save_sought(save_inputs, before, report, planned)
+        _save_searched_inputs(save_inputs, before, report, planned)
     if bisect is None or report.crash is not None:
         return report
-    return _blamed(report, run, bisect, chosen, show)
+    return _with_localization(report, run, bisect, chosen, report_progress)
 
 
 def _with_rules(folders: Sequence[str | Path]) -> Options:
@@ -118,17 +115,19 @@ def _save_inputs(path: Path, original: Source, run: "ChildRun") -> int:
     return len(plan)
 
 
-def _save_sought(path: Path, original: Source, report: "VerifyReport", planned: int) -> None:
+def _save_searched_inputs(path: Path, original: Source, report: "VerifyReport", planned: int) -> None:
     """Write the inputs that were run; searched ones follow the planned ones."""
     from onnxfuse.verification.inputs.input_files import save_cases
     from onnxfuse.verification.inputs.input_specs import input_specs
 
-    made = [case.made for case in report.cases if case.made is not None]
-    if len(made) > planned:
-        save_cases(path, made, input_specs(original if isinstance(original, onnx.ModelProto) else io.load(original)))
+    searched = [case.made for case in report.cases if case.made is not None]
+    if len(searched) > planned:
+        save_cases(
+            path, searched, input_specs(original if isinstance(original, onnx.ModelProto) else io.load(original))
+        )
 
 
-def _blamed(
+def _with_localization(
     report: "VerifyReport", run: "ChildRun", folder: Path, options: Options, progress: Progress
 ) -> "VerifyReport":
     """Return the report, with the op or rule at fault for a mismatch."""
@@ -139,22 +138,22 @@ def _blamed(
     if report.contract is not None:
         from onnxfuse.verification.localize import first_loss
 
-        lost = isolated(lambda _: first_loss.investigate(original, fused, report, run.inputs, run.seeds), progress)
-        return report if isinstance(lost, Crash) else lost
+        outcome = isolated(lambda _: first_loss.investigate(original, fused, report, run.inputs, run.seeds), progress)
+        return report if isinstance(outcome, Crash) else outcome
     made_by = {op.rule for op in fused_ops(_light(path_or_proto(fused))).values()}
-    asked = tuple(r.name for r in pack.select(options.rules) if r.optional and r.name in made_by)
-    rules = replace(options, also=asked).chosen()
+    optional = tuple(r.name for r in pack.select(options.rules) if r.optional and r.name in made_by)
+    rules = replace(options, also=optional).chosen()
     reoptimize = OptimizePipeline(Origin(original)).reoptimizer(rules, lambda _: None, [])
-    found = isolated(
+    localized = isolated(
         lambda tell: investigate(
             original, fused, report, inputs=run.inputs, seeds=run.seeds, shapes=run.shapes, reoptimize=reoptimize,
             folder=folder, progress=tell,
         ),
         progress,
     )  # fmt: skip
-    if not isinstance(found, Crash):
-        return found
-    crashed = f"--bisect: a part of the models {found.how}, at the step '{found.step}'"
+    if not isinstance(localized, Crash):
+        return localized
+    crashed = f"--bisect: a part of the models {localized.how}, at the step '{localized.step}'"
     return replace(report, problems=(*report.problems, crashed))
 
 
@@ -188,7 +187,7 @@ def bench(
     .svg or .pdf for latency by shape and the roofline.
     """
     from onnxfuse.benchmark import bench as compare
-    from onnxfuse.verification.localize.crashes import ChildRun, survived
+    from onnxfuse.verification.localize.crashes import ChildRun, result_or_crash_error
 
     if plot is not None:
         from onnxfuse.benchmark.plot import check
@@ -198,15 +197,15 @@ def bench(
     chosen = _with_rules(rules)
     before = path_or_proto(original)
     after = optimize(before, chosen).model if fused is None else path_or_proto(fused)
-    found = raced(
+    outcome = raced(
         lambda tell, earlier: compare(
             before, after, shapes=shapes, providers=providers, use_tf32=use_tf32, runs=runs, rounds=rounds, seed=seed,
             rules=rules, patience=patience, progress=tell, earlier=earlier,
         ),
-        progress or quiet,
+        progress or silent,
     )  # fmt: skip
     run = ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules)
-    report = survived(found, run, progress or quiet)
+    report = result_or_crash_error(outcome, run, progress or silent)
     if plot is not None:
         from onnxfuse.benchmark.plot import draw
 
@@ -243,22 +242,22 @@ def profile(
     run as a Chrome trace. Raises CrashError that names the op at fault.
     """
     from onnxfuse.profiling import profile as look
-    from onnxfuse.verification.localize.crashes import ChildRun, surviving
+    from onnxfuse.verification.localize.crashes import ChildRun, run_naming_crashes
 
     if trace is not None:
         writable(trace)
-    before, show = path_or_proto(model), progress or quiet
+    before, report_progress = path_or_proto(model), progress or silent
     after = None if fused is None else path_or_proto(fused)
     if after is None and not alone and not fused_ops(_light(before)):
-        show("optimize", 0, 0)
+        report_progress("optimize", 0, 0)
         after = optimize(before).model
-    report = surviving(
+    report = run_naming_crashes(
         lambda tell: look(
             before, after, shapes=shapes, providers=providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
             runs=runs, seed=seed, progress=lambda step: tell(step, 0, 0),
         ),
         ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32),
-        show,
+        report_progress,
     )  # fmt: skip
     if trace is not None:
         _write_trace(report, trace)

@@ -19,7 +19,8 @@ from onnxfuse.files import external, io
 from onnxfuse.model import custom_ops
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import CrashError
-from onnxfuse.support.isolation import Crash, Progress
+from onnxfuse.support.isolation import Crash
+from onnxfuse.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from onnxfuse.benchmark import BenchmarkReport as BenchReport
@@ -41,17 +42,17 @@ def profile(*models: Any, **options: Any) -> "Profile":
     return running.profile(*models, **options).report
 
 
-def shown(work: Callable[..., T], name: str, given: Mapping[str, Any]) -> T:
+def call_with_progress(task: Callable[..., T], name: str, arguments: Mapping[str, Any]) -> T:
     """Call `call` with the arguments of a public function, with its operator libraries, and a progress bar if
     requested."""
-    options = dict(given)
+    options = dict(arguments)
     models = [options.pop(key) for key in ("model", "original", "fused") if key in options]
     with custom_ops.using(options.pop("custom_ops")), progress_callback(options.pop("progress"), name) as show:
-        return call(work, *models, progress=show, **options)
+        return call(task, *models, progress=show, **options)
 
 
 def call(
-    work: Callable[..., T],
+    task: Callable[..., T],
     *models: "Model | None",
     isolate: bool,
     progress: Progress | None = None,
@@ -62,30 +63,30 @@ def call(
     Raises its exceptions; CrashError if the process itself ends, UsageError for arguments that cannot be sent to it.
     """
     if not isolate:
-        return work(*models, progress=progress or running.quiet, **options)
+        return task(*models, progress=progress or silent, **options)
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-        given = [
-            None if m is None else _sent(path_or_proto(m), Path(folder) / f"{n}.onnx") for n, m in enumerate(models)
+        sent = [
+            None if m is None else _sendable(path_or_proto(m), Path(folder) / f"{n}.onnx") for n, m in enumerate(models)
         ]
-        found: T | Crash = isolation.apart(
-            _as_here,
+        outcome: T | Crash = isolation.in_new_process(
+            _with_callers_settings,
             external.follows_links(),
             custom_ops.libraries(),
-            work,
-            *given,
-            progress=progress or running.quiet,
+            task,
+            *sent,
+            progress=progress or silent,
             **options,
         )
-    if isinstance(found, Crash):
-        step = f", at the step '{found.step}'" * bool(found.step)
+    if isinstance(outcome, Crash):
+        step = f", at the step '{outcome.step}'" * bool(outcome.step)
         raise CrashError(
-            f"the process that was started for this {found.how}{step}",
+            f"the process that was started for this {outcome.how}{step}",
             "What it printed says more. isolate=False does the work in the caller's own process.",
         )
-    return found
+    return outcome
 
 
-def _sent(model: Source, file: Path) -> Source:
+def _sendable(model: Source, file: Path) -> Source:
     """Return the model in a form for another process: through `file` if it is too big to be sent."""
     if not isinstance(model, onnx.ModelProto) or io.size(model) <= io.PROTOBUF_LIMIT:
         return model
@@ -93,10 +94,10 @@ def _sent(model: Source, file: Path) -> Source:
     return file
 
 
-def _as_here(
-    links: bool, libraries: Sequence[Path], work: Callable[..., T], *models: Source | None, **options: Any
+def _with_callers_settings(
+    links: bool, libraries: Sequence[Path], task: Callable[..., T], *models: Source | None, **options: Any
 ) -> T:
     """Work in the child under the caller's settings: symbolic links to data files allowed or not, and operator
     libraries."""
     with external.following_links() if links else contextlib.nullcontext(), custom_ops.using(libraries):
-        return work(*models, **options)
+        return task(*models, **options)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -49,7 +49,7 @@ GAP = 2
 INDENT = 4
 """Indentation of text below a row."""
 
-_FILLED = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
+_TRAILING_SPACES = re.compile(r"(?:\x1b\[[\d;]*m| )+\n")
 """Trailing spaces of a line, with their color codes."""
 
 VERBOSITY = "onnxfuse.verbosity"
@@ -72,11 +72,11 @@ class _Printing(rich.console.Console):
             widths = _widths(renderable.columns, self, options.max_width)
             for column, width in zip(renderable.columns, widths, strict=True):
                 column.width, column.overflow = width, "fold"  # a truncated name could not be copied into a query
-            options = options.update_width(max(options.max_width, _together(widths)))
+            options = options.update_width(max(options.max_width, _total_width(widths)))
         for segment in super().render(renderable, options):
             text = segment.text
-            shown = text if segment.control or text.isspace() or not text else printable(text)
-            yield segment if shown == text else Segment(shown, segment.style)
+            escaped = text if segment.control or text.isspace() or not text else printable(text)
+            yield segment if escaped == text else Segment(escaped, segment.style)
 
 
 def _widths(columns: Sequence[Column], console: rich.console.Console, width: int) -> list[int]:
@@ -85,19 +85,24 @@ def _widths(columns: Sequence[Column], console: rich.console.Console, width: int
     Numbers are never broken; words, including names, only if there is not enough room; otherwise no column is narrower
     than `FOLDED`.
     """
-    most, least = [_widest(column, console) for column in columns], [_narrowest(column, console) for column in columns]
-    if _together(least) > width:
-        least = [
+    widest_each, narrowest_each = (
+        [_widest(column, console) for column in columns],
+        [_narrowest(column, console) for column in columns],
+    )
+    if _total_width(narrowest_each) > width:
+        narrowest_each = [
             m if _rigid(column) else min(m, max(FOLDED, column.min_width or 0))
-            for column, m in zip(columns, most, strict=True)
+            for column, m in zip(columns, widest_each, strict=True)
         ]
-    while _together(most) > width and most != least:
-        widest = max((n for n in range(len(most)) if most[n] > least[n]), key=most.__getitem__)
-        most[widest] -= 1
-    return most
+    while _total_width(widest_each) > width and widest_each != narrowest_each:
+        widest = max(
+            (n for n in range(len(widest_each)) if widest_each[n] > narrowest_each[n]), key=widest_each.__getitem__
+        )
+        widest_each[widest] -= 1
+    return widest_each
 
 
-def _together(widths: Sequence[int]) -> int:
+def _total_width(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
@@ -122,21 +127,21 @@ def _measured(column: Column, console: rich.console.Console, which: int) -> list
     return [Measurement.get(console, wide, cell)[which] for cell in (column.header, *column.cells)]
 
 
-class _Ending:
+class _Stripping:
     """A stream that strips the trailing spaces with which tables fill their lines."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        self.stream.write(_FILLED.sub(lambda end: end[0].replace(" ", ""), text))
+        self.stream.write(_TRAILING_SPACES.sub(lambda end: end[0].replace(" ", ""), text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
-class _Failing:
+class _IgnoringErrors:
     """A stream whose write errors are ignored: on a full disk, the work and its exit code are unaffected."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -159,12 +164,12 @@ _stdin: ContextVar[Path | None] = ContextVar("stdin", default=None)
 """Temporary file with the model read from standard input."""
 
 
-def call_stdin(file: Path) -> None:
-    """Register the temporary file of standard input, for `as_called`."""
+def register_stdin(file: Path) -> None:
+    """Register the temporary file of standard input, for `with_callers_names`."""
     _stdin.set(file)
 
 
-def as_called(text: str) -> str:
+def with_callers_names(text: str) -> str:
     """Return a message with the model's name as the caller gave it: - if it came from a stream."""
     file = _stdin.get()
     return text if file is None else text.replace(f"{file}", "-").replace(f"{file.parent}{os.sep}", "")
@@ -172,19 +177,19 @@ def as_called(text: str) -> str:
 
 def output() -> rich.console.Console:
     """Return the console for results; silent with --quiet."""
-    known = rich.console.Console()
-    width = known.width if known.is_terminal else max(WIDTH, known.width)
-    return _Printing(file=cast(IO[str], _Ending(sys.stdout)), width=width, quiet=verbosity() < 0)
+    detected = rich.console.Console()
+    width = detected.width if detected.is_terminal else max(WIDTH, detected.width)
+    return _Printing(file=cast(IO[str], _Stripping(sys.stdout)), width=width, quiet=verbosity() < 0)
 
 
 @contextmanager
-def telling() -> Iterator[Callable[[Callable[[], None]], None]]:
+def printing() -> Iterator[Callable[[Callable[[], None]], None]]:
     """Yield a function that prints results while the command's output files are not yet in place.
 
     If standard output cannot be written, as on a full disk, the block fails, and with it everything that depends on its
     success. A closed pipe ends the command after the block.
     """
-    gone: list[BaseException] = []
+    closed_pipes: list[BaseException] = []
 
     def tell(show: Callable[[], None]) -> None:
         try:
@@ -193,16 +198,16 @@ def telling() -> Iterator[Callable[[Callable[[], None]], None]]:
         except (BrokenPipeError, SystemExit) as error:
             if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
                 raise
-            gone.append(error)
+            closed_pipes.append(error)
 
     yield tell
-    for error in gone:
+    for error in closed_pipes:
         raise error
 
 
 def errors(*, quiet: bool = False) -> rich.console.Console:
     """Return the console for progress and errors, on standard error."""
-    return _Printing(file=cast(IO[str], _Failing(sys.stderr)), quiet=quiet)
+    return _Printing(file=cast(IO[str], _IgnoringErrors(sys.stderr)), quiet=quiet)
 
 
 def verbosity() -> int:
@@ -249,7 +254,7 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
         with working(first) as next_step:
             steps = [first]
 
-            def tell(step: str, done: int, total: int) -> None:
+            def tell(step: str, amount: int, total: int) -> None:
                 if step != steps[-1]:
                     steps.append(step)
                     next_step(step)
@@ -260,13 +265,21 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
 
     console = errors()
     disable = hidden or not console.is_terminal
-    with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as shown:
-        task = shown.add_task(escape(first), total=None)
+    with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as progress:
+        task = progress.add_task(escape(first), total=None)
         if still:
-            shown.refresh()
-        yield lambda step, done, total: shown.update(
+            progress.refresh()
+        yield lambda step, done, total: progress.update(
             task, description=escape(step), completed=done, total=total, refresh=still
         )
+
+
+def plain_table(*headings: str, right: Collection[str] = ()) -> Table:
+    """Return a table without borders; the columns of the headings in `right` are right-aligned."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    return table
 
 
 def print_table(console: rich.console.Console, table: Table, beneath: Sequence[str], *, names: bool = False) -> None:
@@ -276,40 +289,40 @@ def print_table(console: rich.console.Console, table: Table, beneath: Sequence[s
     cells are names to copy, each then on an unbroken line; only on a terminal, elsewhere each row is one line, for
     programs.
     """
-    kept, moved = list(table.columns), list[Column]()
-    order = [column for heading in beneath for column in kept if column.header == heading]
-    while (names or console.is_terminal) and order and _least(kept, console) > console.width:
-        moved.append(order.pop(0))
-        kept.remove(moved[-1])
-    if not moved:
+    columns, below = list(table.columns), list[Column]()
+    order = [column for heading in beneath for column in columns if column.header == heading]
+    while (names or console.is_terminal) and order and _least_width(columns, console) > console.width:
+        below.append(order.pop(0))
+        columns.remove(below[-1])
+    if not below:
         console.print(table)
         return
-    widths = _widths(kept, console, console.width)
+    widths = _widths(columns, console, console.width)
 
     def line(*cells: RenderableType, style: StyleType | None) -> Table:
         part = Table(box=None, pad_edge=False, show_header=False)
-        for column, width in zip(kept, widths, strict=True):
+        for column, width in zip(columns, widths, strict=True):
             part.add_column(justify=column.justify, width=width)
         part.add_row(*cells, style=style)
         return part
 
-    console.print(line(*(column.header for column in kept), style=table.header_style))
-    for number, row in enumerate(table.rows):
-        console.print(line(*(list(column.cells)[number] for column in kept), style=row.style))
+    console.print(line(*(column.header for column in columns), style=table.header_style))
+    for index, row in enumerate(table.rows):
+        console.print(line(*(list(column.cells)[index] for column in columns), style=row.style))
         facts = [
-            (str(column.header).partition(" ->")[0], str(list(column.cells)[number]))
+            (str(column.header).partition(" ->")[0], str(list(column.cells)[index]))
             for column in table.columns
-            if column in moved
+            if column in below
         ]
-        told = [f"{heading} {cell}" for heading, cell in facts if cell]
-        for fact in told if names else filter(None, [", ".join(told)]):
+        labeled = [f"{heading} {cell}" for heading, cell in facts if cell]
+        for fact in labeled if names else filter(None, [", ".join(labeled)]):
             text = Text.from_markup(fact.replace("\n", f"\n{' ' * INDENT}") if names else fact, style="dim")
-            shown = Text(" " * INDENT).append_text(text) if names else Padding(text, (0, 0, 0, INDENT))
-            console.print(shown, soft_wrap=names)
+            line_below = Text(" " * INDENT).append_text(text) if names else Padding(text, (0, 0, 0, INDENT))
+            console.print(line_below, soft_wrap=names)
 
 
-def _least(columns: Sequence[Column], console: rich.console.Console) -> int:
-    return _together([_narrowest(column, console) for column in columns])
+def _least_width(columns: Sequence[Column], console: rich.console.Console) -> int:
+    return _total_width([_narrowest(column, console) for column in columns])
 
 
 def print_rows(
@@ -323,8 +336,7 @@ def print_rows(
     if not rows:
         return
     console.print()
-    table = Table(title, "rule", *headings, box=None, pad_edge=False, header_style="bold")
-    table.columns[0].justify = "right"
+    table = plain_table(title, "rule", *headings, right=(title,))
     table.columns[-1].min_width = PROSE
     for row in rows[:limit]:
         table.add_row(*(escape(cell) for cell in row))

@@ -4,6 +4,6 @@ import os
 from types import FrameType
 
 
-def leave(number: int, frame: FrameType | None) -> None:
+def exit_on_signal(signal_number: int, frame: FrameType | None) -> None:
     """Exit at once, with the exit code that shells report for the signal."""
-    os._exit(128 + number)
+    os._exit(128 + signal_number)

@@ -12,7 +12,7 @@ import click
 
 from onnxfuse.api.request.options import optional_names, shipped_names
 from onnxfuse.api.run.running import PROVIDERS
-from onnxfuse.cli.base.console import call_stdin
+from onnxfuse.cli.base.console import register_stdin
 from onnxfuse.files.io import data_files
 from onnxfuse.model.precision_record import PRECISIONS
 from onnxfuse.support.errors import ModelError, UsageError
@@ -44,7 +44,7 @@ def from_stdin(*, weights: bool = True) -> Path:
     file = Path(folder) / STDIN
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
-    call_stdin(file)
+    register_stdin(file)
     elsewhere = data_files(file) if weights else ()
     if elsewhere:
         raise ModelError(
@@ -94,12 +94,12 @@ def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> l
     """Return the nodes and values of the call's model whose names start with a prefix, for shell completion."""
     # An option without its value stops click's parser: the preceding arguments are then unparsed.
     words = (context.params.get("source"), context.params.get("model"), *context.args)
-    given = next((word for word in words if word and Path(word).is_file()), None)
-    if given is None:
+    path = next((word for word in words if word and Path(word).is_file()), None)
+    if path is None:
         return []
     from onnxfuse.api.rules.node_lookup import node_names as named  # ONNX is imported where a model is read
 
-    return [name for name in named(Path(given)) if name.startswith(incomplete)][:COMPLETED]
+    return [name for name in named(Path(path)) if name.startswith(incomplete)][:COMPLETED]
 
 
 COMPLETED = 200
@@ -113,9 +113,9 @@ class ToleranceOption(click.ParamType[tuple[str, float]]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
         """Return the name, empty for every output, and the number."""
-        name, _, number = str(value).rpartition("=")
+        name, _, tolerance = str(value).rpartition("=")
         try:
-            return name, float(number)
+            return name, float(tolerance)
         except ValueError:
             self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
 
@@ -130,21 +130,21 @@ class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
     ) -> tuple[str, Sequence[int]]:
         """Return the name and the sizes."""
         name, equals, sizes = str(value).rpartition("=")
-        least, dots, most = sizes.partition("..")
-        if name and dots and least.strip().isdecimal() and most.strip().isdecimal() and int(least) <= int(most):
-            return name, range(int(least), int(most) + 1)
-        numbers = sizes.replace("x", ",").split(",")
-        if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in numbers):
+        low, dots, high = sizes.partition("..")
+        if name and dots and low.strip().isdecimal() and high.strip().isdecimal() and int(low) <= int(high):
+            return name, range(int(low), int(high) + 1)
+        extents = sizes.replace("x", ",").split(",")
+        if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in extents):
             self.fail(f"'{value}' is neither DIMENSION=1,7 nor DIMENSION=1..32 nor INPUT=1x3x224x224", param, ctx)
-        return name, tuple(int(n) for n in numbers)
+        return name, tuple(int(n) for n in extents)
 
 
 def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
     """Return the least and the greatest size of each dimension. Raises UsageError for sizes that are not a range."""
     for name, sizes in shapes:
         if not isinstance(sizes, range) and len(sizes) != 1:
-            told = ",".join(map(str, sizes))
-            raise UsageError(f"--shape {name}={told}: kernels are compiled for a range", "Say --shape batch=1..32.")
+            text = ",".join(map(str, sizes))
+            raise UsageError(f"--shape {name}={text}: kernels are compiled for a range", "Say --shape batch=1..32.")
     return {name: (sizes[0], sizes[-1]) for name, sizes in shapes}
 
 
@@ -153,8 +153,8 @@ def arch_option(
 ) -> Callable[[Command], Command]:
     """Return the option for architectures, repeatable and comma-separated; the command receives them one by one."""
 
-    def names(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-        return tuple(name.strip() for names in given for name in names.split(",") if name.strip())
+    def names(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name.strip() for names in values for name in names.split(",") if name.strip())
 
     return click.option("--arch", "archs", metavar="sm_NN[,...]", multiple=True, callback=names, help=text)
 
@@ -196,11 +196,11 @@ JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every 
 def custom_ops_option(command: Command) -> Command:
     """Add to a command the option for custom operator libraries, which its sessions load."""
 
-    def load(context: click.Context, _: click.Parameter, given: tuple[Path, ...]) -> None:
-        if given:
+    def load(context: click.Context, _: click.Parameter, libraries: tuple[Path, ...]) -> None:
+        if libraries:
             from onnxfuse.model.custom_ops import using  # ONNX is imported where a model is read
 
-            context.with_resource(using(given))
+            context.with_resource(using(libraries))
 
     return click.option(
         "--custom-ops", metavar="LIB.so", multiple=True, type=click.Path(path_type=Path), expose_value=False,

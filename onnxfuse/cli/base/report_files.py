@@ -19,7 +19,7 @@ import click
 import onnx
 
 from onnxfuse.api.request.files import writable
-from onnxfuse.cli.base.console import as_called
+from onnxfuse.cli.base.console import with_callers_names
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import add, same_file
 from onnxfuse.support.errors import OnnxfuseError, UsageError
@@ -43,27 +43,27 @@ class Outputs:
         command: str,
         facts: Mapping[str, Any],
         models: Models | None = None,
-        more: Mapping[str, Models] | None = None,
+        by_model: Mapping[str, Models] | None = None,
     ) -> None:
         """Write the requested files; `facts` is the command's `--json` output.
 
-        `models` are drawn in the HTML report, those of `more` under the names that `ci` gives them. In a GitHub
-        workflow each failed check becomes an annotation in the log, on standard error. Raises ModelError if a file
-        cannot be written.
+        `models` are drawn in the HTML report, those of `by_model` under the names that `ci` gives them. In a
+        GitHub workflow each failed check becomes an annotation in the log, on standard error. Raises ModelError if a
+        file cannot be written.
         """
         from onnxfuse import reporting
 
-        found = reporting.checks(command, facts)
+        checks = reporting.checks(command, facts)
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in reporting.annotations(found):
+            for line in reporting.annotations(checks):
                 click.echo(line, err=True)
         if self.junit is not None:
-            io.write_text(self.junit, reporting.junit(found))
+            io.write_text(self.junit, reporting.junit(checks))
         if self.report is not None:
-            from onnxfuse.viewing.showing import drawn as graph_of
             from onnxfuse.viewing.times import times_of
+            from onnxfuse.viewing.view_page import drawn as graph_of
 
-            sides = more if more is not None else {"": models or {}}
+            sides = by_model if by_model is not None else {"": models or {}}
             profiled = command == "profile"
             times = times_of(facts) if profiled and facts["before"]["nodes"] else None
             sizes = facts["shapes"] if profiled else None
@@ -71,8 +71,8 @@ class Outputs:
                 name: {side: graph_of(_light(m), side, sizes, times) for side, m in ms.items()}
                 for name, ms in sides.items()
             }
-            drawn = {name: sides for name, sides in graphs.items() if sides}
-            io.write_text(self.report, reporting.page(command, facts, drawn, command_line(), environment()))
+            graphs_by_name = {name: sides for name, sides in graphs.items() if sides}
+            io.write_text(self.report, reporting.page(command, facts, graphs_by_name, command_line(), environment()))
         if self.markdown is not None:
             add(self.markdown, reporting.markdown(command, facts).encode())
 
@@ -102,7 +102,7 @@ def output_options(command: Command) -> Command:
     ) -> Any:
         outputs = Outputs(report, junit, markdown)
         outputs.check()
-        _check_apart(options | {"report": report, "junit": junit, "markdown": markdown})
+        _check_distinct(options | {"report": report, "junit": junit, "markdown": markdown})
         try:
             return command(*arguments, outputs=outputs, **options)
         except OnnxfuseError as error:
@@ -111,8 +111,8 @@ def output_options(command: Command) -> Command:
             facts = {
                 "ok": False,
                 "exit_code": error.exit_code,
-                "error": as_called(f"{error}"),
-                "hint": as_called(error.hint),
+                "error": with_callers_names(f"{error}"),
+                "hint": with_callers_names(error.hint),
             }
             replace(outputs, report=None).write(name, facts)
             raise
@@ -124,19 +124,19 @@ WRITTEN = ("report", "junit", "markdown", "plot", "trace", "save_inputs", "tunin
 """Options that name files written in addition to a model."""
 
 
-def _check_apart(options: Mapping[str, Any]) -> None:
+def _check_distinct(options: Mapping[str, Any]) -> None:
     """Raise UsageError if an output file is also an input or another output, which would be lost.
 
     Devices and pipes may be repeated.
     """
     named = [
         (name, path)
-        for name, given in options.items()
-        for path in (given if isinstance(given, tuple) else (given,))
+        for name, value in options.items()
+        for path in (value if isinstance(value, tuple) else (value,))
         if isinstance(path, Path) and (os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path))
     ]
     for name, path in named:
-        if name in WRITTEN and any(other != name and same_file(path, beside) for other, beside in named):
+        if name in WRITTEN and any(other != name and same_file(path, other_path) for other, other_path in named):
             option = f"--{name.removesuffix('_file').replace('_', '-')}"
             raise UsageError(f"{option} {path}: is named twice, and would be overwritten", "Give another name.")
 

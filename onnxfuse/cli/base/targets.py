@@ -35,12 +35,12 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[
     if in_place and output is not None:
         raise UsageError("--in-place writes over IN.onnx, and -o names another place: they do not go together")
     if in_place:
-        found = _apart([path for given in paths for path, _ in _models(given)])
-        if any(str(path) == STREAM for path in found):
+        sources = _distinct([path for path_or_folder in paths for path, _ in _models(path_or_folder)])
+        if any(str(path) == STREAM for path in sources):
             raise UsageError("--in-place writes over files, and - is none")
-        return [Job(path, path, str(path)) for path in found]
+        return [Job(path, path, str(path)) for path in sources]
     if output is not None:
-        return _into(paths, output)
+        return _output_jobs(paths, output)
     if len(paths) == 1:
         raise click.UsageError("Missing argument 'OUT.onnx': name it, or -o DIR, or --in-place.")
     if len(paths) > 2:
@@ -49,41 +49,41 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[
     return [_job(source, target)]
 
 
-def _into(paths: Sequence[Path], output: Path) -> list[Job]:
+def _output_jobs(paths: Sequence[Path], output: Path) -> list[Job]:
     """Return the jobs of -o: a file for one model, a folder for any number, preserving subfolders."""
     single = len(paths) == 1 and not os.path.isdir(paths[0])
     if single and (str(output) == STREAM or (output.suffix == ".onnx" and not os.path.isdir(output))):
         return [_job(paths[0], output)]
-    found = [(path, output / inside) for given in paths for path, inside in _models(given)]
-    if str(output) == STREAM or any(str(path) == STREAM for path, _ in found):
+    pairs = [(path, output / inside) for path_or_folder in paths for path, inside in _models(path_or_folder)]
+    if str(output) == STREAM or any(str(path) == STREAM for path, _ in pairs):
         raise UsageError("- has no name in a folder", "Name the file: -o OUT.onnx, or -o - for standard output.")
-    for number, (path, target) in enumerate(found):
-        twin = next((other for other, place in found[:number] if place == target), None)
+    for index, (path, target) in enumerate(pairs):
+        twin = next((other for other, other_target in pairs[:index] if other_target == target), None)
         if twin is not None:
             raise UsageError(f"{path} and {twin} would both be {target}", "Give each a folder of its own.")
-        beside = next((other for other, _ in found if other != path and same_file(other, target)), None)
-        if beside is not None:
-            raise UsageError(f"{target}: is {beside}, which is read, too", "Give another folder.")
-    return [_job(path, target) for path, target in found]
+        overwritten = next((other for other, _ in pairs if other != path and same_file(other, target)), None)
+        if overwritten is not None:
+            raise UsageError(f"{target}: is {overwritten}, which is read, too", "Give another folder.")
+    return [_job(path, target) for path, target in pairs]
 
 
-def _models(given: Path) -> list[tuple[Path, Path]]:
+def _models(path_or_folder: Path) -> list[tuple[Path, Path]]:
     """Return the models below a path, each with its relative path: all of a folder, by name."""
-    if not os.path.isdir(given):
-        return [(given, Path(given.name))]
-    found = sorted(path for path in given.rglob("*.onnx") if path.is_file())
-    if not found:
-        raise UsageError(f"{given}: no file in this folder ends in .onnx", "Give the model itself.")
-    return [(path, path.relative_to(given)) for path in found]
+    if not os.path.isdir(path_or_folder):
+        return [(path_or_folder, Path(path_or_folder.name))]
+    files = sorted(path for path in path_or_folder.rglob("*.onnx") if path.is_file())
+    if not files:
+        raise UsageError(f"{path_or_folder}: no file in this folder ends in .onnx", "Give the model itself.")
+    return [(path, path.relative_to(path_or_folder)) for path in files]
 
 
-def _apart(paths: Sequence[Path]) -> list[Path]:
+def _distinct(paths: Sequence[Path]) -> list[Path]:
     """Return the paths without duplicate files."""
-    found: list[Path] = []
+    distinct: list[Path] = []
     for path in paths:
-        if not any(same_file(path, other) for other in found):
-            found.append(path)
-    return found
+        if not any(same_file(path, other) for other in distinct):
+            distinct.append(path)
+    return distinct
 
 
 def _job(source: Path, target: Path) -> Job:

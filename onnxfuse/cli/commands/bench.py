@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.api.run.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
-from onnxfuse.cli.base.console import bar, output, print_json, print_table, telling
+from onnxfuse.cli.base.console import bar, output, print_json, print_table, printing
 from onnxfuse.cli.base.parameters import (
     JSON_OPTION,
     PROVIDER_OPTION,
@@ -97,7 +97,7 @@ def command(
     Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused model's.
     Several --shape sizes are combined in order: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
     """
-    with telling() as told, together():
+    with printing() as print_result, together():
         with bar("optimize" if fused is None else "load", still=True) as show_progress:
             timed = bench(
                 original,
@@ -128,7 +128,7 @@ def command(
             if plot is not None:
                 output().print(f"plot: {escape(str(plot))}", style="dim", soft_wrap=True)
 
-        told(tell)
+        print_result(tell)
     return EXPECTATION_NOT_MET if missed else 0
 
 
@@ -194,7 +194,7 @@ def _legend(report: "BenchmarkReport", on_cuda: bool) -> list[str]:
     refused = {(r.kind, r.reason, f"{r.model}: {r.setting}"): None for b in report.blocks for r in b.refused}
     reasons = dict.fromkeys((kind, reason) for kind, reason, _ in refused)
     lines = [
-        f"{LEFT_OUT[kind]} {', '.join(who for *why, who in refused if why == [kind, reason])}: {reason}"
+        f"{LEFT_OUT[kind]} {', '.join(setting for *why, setting in refused if why == [kind, reason])}: {reason}"
         for kind, reason in reasons
     ]
     if any(kind == "hangs" for kind, _ in reasons):
@@ -207,12 +207,12 @@ def _legend(report: "BenchmarkReport", on_cuda: bool) -> list[str]:
     )
     lines.append(f"nodes per run: {ran}; {_fused_text(report.fused_ops)}")
     if not report.fused_ops.nodes and len({tuple(counts.items()) for counts in report.nodes.values()}) == 1:
-        lines.append("nothing is fused: both models run the same nodes, and what differs is chance")
+        lines.append("nothing is fused: both models run the same nodes, and any difference is chance")
     lines += [f"as bodies: {reason}" for reason in report.fused_ops.reasons]
     lines += [_work_text(report)] if report.ceilings is not None else []
     if on_cuda and report.uncounted:
         lines.append(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
-    how = (
+    method = (
         f"{report.rounds} x {plural(report.runs, 'timed run')} of each in turns, inputs and "
         f"outputs bound; {report.seconds:.1f} s"
     )
@@ -221,7 +221,7 @@ def _legend(report: "BenchmarkReport", on_cuda: bool) -> list[str]:
     )
     unknown = any(row.memory is None for block in report.blocks for row in block.rows)
     memory = f"; memory is by how much the card's use grew{', ? where other processes freed some' if unknown else ''}"
-    lines.append(how + (memory if on_cuda else ""))
+    lines.append(method + (memory if on_cuda else ""))
     lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
     return lines
 
@@ -245,5 +245,5 @@ def _fused_text(ops: "FusedOps") -> str:
         (ops.nodes - ops.kernels - ops.bodies, "as ops of ONNX Runtime's own"),
         (ops.bodies, "as bodies"),
     )
-    text = "; ".join([f"fused {ops.nodes}", *(f"{n} {how}" for n, how in counts if n)])
+    text = "; ".join([f"fused {ops.nodes}", *(f"{n} {suffix}" for n, suffix in counts if n)])
     return text if ops.launches is None else f"{text}; {plural(ops.launches, 'launch')} of our kernels"

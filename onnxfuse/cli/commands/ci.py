@@ -8,10 +8,9 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from onnxfuse.api.run.ci import CiResult, Outcome, holding
-from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.api.run.ci import CiResult, Outcome, checked
+from onnxfuse.cli.base.console import output, plain_table, print_json, printing, working
 from onnxfuse.cli.base.parameters import JSON_OPTION, custom_ops_option
 from onnxfuse.cli.base.report_files import Outputs, output_options
 from onnxfuse.support.plurals import agreeing, plural
@@ -47,48 +46,49 @@ def command(
     # Outputs and the lock are put in place last: if a report cannot be written, they remain unchanged.
     def tell() -> None:
         if as_json:
-            print_json("ci", held.as_dict())
+            print_json("ci", result.as_dict())
         else:
-            _print(held, locked=locked, update=update)
+            _print(result, locked=locked, update=update)
 
-    with telling() as told, ExitStack() as pending:
+    with printing() as print_result, ExitStack() as pending:
         with working("read") as progress:
-            held = pending.enter_context(
-                holding(config, update=update, locked=locked, names=names, bench=not no_bench, progress=progress)
+            result = pending.enter_context(
+                checked(config, update=update, locked=locked, names=names, bench=not no_bench, progress=progress)
             )
-        outputs.write("ci", held.as_dict(), more={o.entry.name: o.models for o in held.outcomes})
-        told(tell)
-    return held.exit_code
+        outputs.write("ci", result.as_dict(), by_model={o.entry.name: o.models for o in result.outcomes})
+        print_result(tell)
+    return result.exit_code
 
 
-def _print(held: CiResult, *, locked: bool, update: bool) -> None:
-    console, done = output(), held.outcomes
-    config, lock = escape(str(held.config)), escape(str(held.lock))
-    good = sum(not o.exit_code for o in done)
-    verdict = "[bold green]ok[/]" if not held.exit_code else "[bold red]failed[/]"
+def _print(result: CiResult, *, locked: bool, update: bool) -> None:
+    console, outcomes = output(), result.outcomes
+    config, lock = escape(str(result.config)), escape(str(result.lock))
+    good = sum(not o.exit_code for o in outcomes)
+    verdict = "[bold green]ok[/]" if not result.exit_code else "[bold red]failed[/]"
     console.print(
-        f"{verdict}: {good} of {plural(done, 'model')} {agreeing(good, 'holds', 'hold', of=done)} to {config}"
+        f"{verdict}: {good} of {plural(outcomes, 'model')} {agreeing(good, 'holds', 'hold', of=outcomes)} to {config}"
     )
-    table = Table("model", "nodes", "fusions", "verify", "speed-up", "verdict", box=None, pad_edge=False)
-    table.header_style = "bold"
-    for outcome in done:
+    table = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")
+    for outcome in outcomes:
         table.add_row(*_row(outcome))
     console.print(table)
-    for outcome in done:
+    for outcome in outcomes:
         _print_outcome(outcome, console, lock)
-    changed = [str(c) for c in held.changed] + [f"{o.entry.name}: {c}" for o in done for c in o.changes if not c.lost]
+    changed = [str(c) for c in result.changed] + [
+        f"{o.entry.name}: {c}" for o in outcomes for c in o.changes if not c.lost
+    ]
     if changed:
         color = "bold red" if locked else "dim"
         console.print(f"[{color}]changed since {lock}:[/]")
         for line in changed:
             console.print(f"  {escape(line)}", style="dim")
         console.print(f"keep it: onnxfuse ci {config} --update", style="dim", soft_wrap=True)
-    if held.lock_state == "absent" and not held.exit_code:
-        again = f"onnxfuse ci {config} --update"
-        console.print(f"no {lock} yet: {again} writes it", style="dim", soft_wrap=True)
-    if update and held.lock_state != "written":
+    if result.lock_state == "absent" and not result.exit_code:
+        command_line = f"onnxfuse ci {config} --update"
+        console.print(f"no {lock} yet: {command_line} writes it", style="dim", soft_wrap=True)
+    if update and result.lock_state != "written":
         console.print(f"{lock} not written: it is for models that hold", style="bold red")
-    if held.lock_state == "written":
+    if result.lock_state == "written":
         console.print(f"{lock} written")
 
 

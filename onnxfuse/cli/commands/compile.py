@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from onnxfuse.api.deploy.compiling import compile, trust
 from onnxfuse.api.request.options import Compiling
-from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.cli.base.console import output, print_json, printing, working
 from onnxfuse.cli.base.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
 from onnxfuse.cli.screens.pack_coverage import show
 from onnxfuse.files.atomic_write import together
@@ -45,20 +45,20 @@ def command(
     if trust_pack:
         if archs or shapes or target is not None or ptx is not None:
             raise UsageError("--trust-pack compiles nothing: it goes with no --arch, --shape, --ptx and -o")
-        place = trust(model)
+        pack_path = trust(model)
         if as_json:
-            print_json("compile", {"ok": True, "trusted": str(place)})
+            print_json("compile", {"ok": True, "trusted": str(pack_path)})
         else:
-            output().print(f"[bold green]trusted:[/] {escape(str(place))}, as it is now", soft_wrap=True)
+            output().print(f"[bold green]trusted:[/] {escape(str(pack_path))}, as it is now", soft_wrap=True)
         return 0
-    asked = Compiling(archs, ranges(shapes), ptx, folders)
-    with telling() as told, together():
+    options = Compiling(archs, ranges(shapes), ptx, folders)
+    with printing() as print_result, together():
         with working("load") as progress:
 
             def step(what: str, done: int, of: int) -> None:
                 progress(f"{what} {done} of {of}" if of else what)
 
-            made = compile(model, asked, target, step)
-        facts = made.as_dict()
-        told(lambda: print_json("compile", facts) if as_json else show(facts, output()))
+            pack = compile(model, options, target, step)
+        facts = pack.as_dict()
+        print_result(lambda: print_json("compile", facts) if as_json else show(facts, output()))
     return 0

@@ -4,10 +4,9 @@ from typing import Literal
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
 from onnxfuse.api.deploy.doctor import Diagnosis, doctor
-from onnxfuse.cli.base.console import output, print_json, working
+from onnxfuse.cli.base.console import output, plain_table, print_json, working
 from onnxfuse.cli.base.parameters import JSON_OPTION
 from onnxfuse.support.errors import DeviceError
 
@@ -28,24 +27,24 @@ def command(provider: Literal["auto", "cpu", "cuda"], as_json: bool) -> int:
     (--provider cuda: always, --provider cpu: never).
     """
     with working("look"):
-        found = doctor(provider)
+        diagnosis = doctor(provider)
     if as_json:
-        print_json("doctor", found.as_dict())
+        print_json("doctor", diagnosis.as_dict())
     else:
-        _print(found)
-    return DeviceError.exit_code if found.broken else 0
+        _print(diagnosis)
+    return DeviceError.exit_code if diagnosis.broken else 0
 
 
-def _print(found: Diagnosis) -> None:
+def _print(diagnosis: Diagnosis) -> None:
     console = output()
-    if found.broken:
-        console.print(f"[bold red]{len(found.broken)} to mend:[/] {', '.join(f.what for f in found.broken)}")
+    if diagnosis.broken:
+        console.print(f"[bold red]{len(diagnosis.broken)} to fix:[/] {', '.join(f.what for f in diagnosis.broken)}")
     else:
-        how = "fused ops run as CUDA kernels" if found.cuda else "models run on the CPU, through the bodies"
-        console.print(f"[bold green]ok:[/] {how}")
-    table = Table("", "what", "fact", box=None, pad_edge=False, header_style="bold")
+        summary = "fused ops run as CUDA kernels" if diagnosis.cuda else "models run on the CPU, through the bodies"
+        console.print(f"[bold green]ok:[/] {summary}")
+    table = plain_table("", "what", "fact")
     colors = {"ok": "green", "absent": "dim", "broken": "bold red"}
-    for f in found.findings:
+    for f in diagnosis.findings:
         mend = f"\n-> {f.mend}" if f.mend else ""
         table.add_row(f"[{colors[f.verdict]}]{f.verdict}[/]", f.what, escape(f.fact + mend))
     console.print(table)

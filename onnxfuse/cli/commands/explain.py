@@ -88,24 +88,24 @@ def command(
             cuda_graph.show(captured, output(), None if everything else SCREEN)
         return 0
     with working("load") as progress:
-        found = explain(source, options, at, progress)
+        explained = explain(source, options, at, progress)
     limit = None if everything else SCREEN
     if as_json:
-        print_json("explain", found.as_dict())
+        print_json("explain", explained.as_dict())
     elif at:
         for name in at:
-            _print_place(found, name, limit)
+            _print_nodes(explained, name, limit)
     elif nearest:
-        _print_near(found, limit)
+        _print_nearest(explained, limit)
     else:
-        _print(found, limit)
-        if found.pack is not None:
-            _print_pack(found.pack)
-        if found.lowered is not None:
-            print_precision(found.lowered.as_dict(), output(), limit)
-        if found.tuned is not None:
-            tuning.print_summary(found.tuned, found.file, output())
-            tuning.print_candidates(found.tuned, output(), limit)
+        _print(explained, limit)
+        if explained.pack is not None:
+            _print_pack(explained.pack)
+        if explained.lowered is not None:
+            print_precision(explained.lowered.as_dict(), output(), limit)
+        if explained.tuned is not None:
+            tuning.print_summary(explained.tuned, explained.file, output())
+            tuning.print_candidates(explained.tuned, output(), limit)
     return 0
 
 
@@ -120,38 +120,40 @@ def _print_pack(pack: PackInspection) -> None:
         pack_coverage.covered(pack.as_dict(), console)
 
 
-def _print_near(found: Explained, limit: int | None) -> None:
+def _print_nearest(explained: Explained, limit: int | None) -> None:
     """Print the near misses outside any fused op, grouped if equal."""
     console = output()
-    count, rows = found.nearest(everything=limit is None)
+    count, rows = explained.nearest(everything=limit is None)
     console.print(f"[bold]{plural(count, 'near miss')}[/] of {plural(rows, 'kind')}, nearest first")
     print_rows(console, "places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
 
 
-def _print_place(found: Explained, name: str, limit: int | None) -> None:
+def _print_nodes(explained: Explained, name: str, limit: int | None) -> None:
     """Print what happened to one node, and every rule's furthest attempt that involved it."""
     console = output()
-    place = found.places[name]
-    took, rows = found.at(name, everything=limit is None)
-    nobody = "folded or left out by a built-in step: onnxfuse rules lists them" if place.gone else "no rule took it"
-    many = f" ({plural(place.nodes, 'node')})" if len(place.nodes) > 1 and not place.inside else ""
-    console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(took) or nobody)}", soft_wrap=True)
-    for one in place.inside[:limit]:
-        console.print(f"{escape(one.node)} came from {escape(', '.join(one.came_from))}", soft_wrap=True)
-        console.print("inside it is", style="dim")
+    request = explained.requests[name]
+    events, rows = explained.at(name, everything=limit is None)
+    no_event = (
+        "folded or removed by a built-in pass: onnxfuse rules lists them" if request.is_removed else "no rule took it"
+    )
+    many = f" ({plural(request.nodes, 'node')})" if len(request.nodes) > 1 and not request.inside else ""
+    console.print(f"[bold]{escape(name)}[/]{many}: {escape('; '.join(events) or no_event)}", soft_wrap=True)
+    for one in request.inside[:limit]:
+        console.print(f"{escape(one.node)} replaces {escape(', '.join(one.original_nodes))}", soft_wrap=True)
+        console.print("its body:", style="dim")
         console.print("\n".join(f"  {line}" for line in one.body), markup=False, soft_wrap=True)
-    if not rows and not took and not place.gone:
-        for note in found.report.notes:
+    if not rows and not events and not request.is_removed:
+        for note in explained.report.notes:
             console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
-        if not found.report.notes:
-            console.print("no rule begins at its operator", style="dim")
-    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(name), limit)
+        if not explained.report.notes:
+            console.print("no rule starts at its operator", style="dim")
+    print_rows(console, "lost", ("nodes", "first at", "because"), explained.conflict_rows(name), limit)
     print_rows(console, "matched", ("stopped at", "because it -> what would help"), rows, limit)
-    print_rows(console, "optional", ("nodes", "first at", "asked for by"), found.optional(name), limit)
+    print_rows(console, "optional", ("nodes", "first at", "request with"), explained.optional_rows(name), limit)
 
 
-def _print(found: Explained, limit: int | None) -> None:
-    console, report = output(), found.report
+def _print(explained: Explained, limit: int | None) -> None:
+    console, report = output(), explained.report
     console.print(
         f"[bold green]{plural(report.applied, 'fusion')}[/]: "
         f"{plural(report.before.total(), 'node')} -> {report.after.total()}; "
@@ -159,10 +161,10 @@ def _print(found: Explained, limit: int | None) -> None:
     )
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
-    print_rows(console, "in the file", ("came from", "first", "kernel"), found.held(), limit)
-    print_rows(console, "fused", ("nodes", "first at", "grew no further because"), found.fused(), limit)
-    print_rows(console, "lost", ("nodes", "first at", "because"), found.first_taken(), limit)
-    print_rows(console, "not fused", ("from", "first stopped at", "because it"), found.not_fused(), limit)
-    print_rows(console, "optional", ("nodes", "first at", "asked for by"), found.optional(), limit)
-    if found.inside:
-        console.print("why a fused op holds no more: onnxfuse explain of the original, or --at NODE here", style="dim")
+    print_rows(console, "in the file", ("came from", "first", "kernel"), explained.fused_rows(), limit)
+    print_rows(console, "fused", ("nodes", "first at", "grew no further because"), explained.fused(), limit)
+    print_rows(console, "lost", ("nodes", "first at", "because"), explained.conflict_rows(), limit)
+    print_rows(console, "not fused", ("from", "first stopped at", "because it"), explained.not_fused(), limit)
+    print_rows(console, "optional", ("nodes", "first at", "request with"), explained.optional_rows(), limit)
+    if explained.inside:
+        console.print("why a fused op is not larger: onnxfuse explain of the original, or --at NODE here", style="dim")

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from onnxfuse.api.deploy.exporting import Exported, export_library
 from onnxfuse.api.request.options import Compiling, Exporting
-from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.cli.base.console import output, print_json, printing, working
 from onnxfuse.cli.base.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
 from onnxfuse.cli.screens.pack_coverage import covered, megabytes
 from onnxfuse.files.atomic_write import filling
@@ -45,38 +45,40 @@ def command(
 
     MODEL.onnx is an output of `onnxfuse optimize`. DIR is also a model of a Triton repository. Needs no GPU.
     """
-    asked = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
+    options = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
     new = not os.path.lexists(folder)  # existing content is checked by the export
-    with telling() as told, filling(folder) if new else nullcontext():
+    with printing() as print_result, filling(folder) if new else nullcontext():
         with working("load") as progress:
 
             def step(what: str, done: int, of: int) -> None:
                 progress(f"{what} {done} of {of}" if of else what)
 
-            made = export_library(model, folder, asked, step)
-        told(lambda: print_json("export-library", made.as_dict()) if as_json else _print(made))
+            exported = export_library(model, folder, options, step)
+        print_result(lambda: print_json("export-library", exported.as_dict()) if as_json else _print(exported))
     return 0
 
 
-def _print(made: Exported) -> None:
-    console, facts = output(), made.as_dict()
+def _print(exported: Exported) -> None:
+    console, facts = output(), exported.as_dict()
     console.print(
-        f"[bold green]exported:[/] {megabytes(facts['bytes'])} in {made.seconds:.1f} s: {escape(str(made.folder))}",
+        f"[bold green]exported:[/] {megabytes(facts['bytes'])} in {exported.seconds:.1f} s: {escape(facts['folder'])}",
         soft_wrap=True,
     )
     covered({**facts["pack"], "without": {}}, console)
-    for p in made.placements:
+    for p in exported.placements:
         if p.runs_as != "kernel":
-            how = "ONNX Runtime's own op" if p.runs_as == "library" else "its body"
+            implementation = "ONNX Runtime's own op" if p.runs_as == "library" else "its body"
             console.print(
-                f"{escape(p.op)}: {how}{escape(f'; {p.reason}' if p.reason else '')}", style="dim", soft_wrap=True
+                f"{escape(p.op)}: {implementation}{escape(f'; {p.reason}' if p.reason else '')}",
+                style="dim",
+                soft_wrap=True,
             )
-    if made.triton:
-        console.print(f"[yellow]no config.pbtxt:[/] {escape(made.triton)}", soft_wrap=True)
-    if made.batch is not None:
-        name, most = made.batch
+    if exported.triton:
+        console.print(f"[yellow]no config.pbtxt:[/] {escape(exported.triton)}", soft_wrap=True)
+    if exported.batch is not None:
+        name, batch_size = exported.batch
         console.print(
-            f"Triton joins requests along {escape(name)}, to {plural(most, 'row')}; "
+            f"Triton joins requests along {escape(name)}, to {plural(batch_size, 'row')}; "
             "if rows depend on each other, export with --no-batch",
             soft_wrap=True,
         )

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Table
 
-from onnxfuse.cli.base.console import output, print_json, telling
+from onnxfuse.cli.base.console import output, plain_table, print_json, printing
 from onnxfuse.cli.base.targets import Job
 from onnxfuse.cli.screens.pack_coverage import megabytes
 from onnxfuse.files.atomic_write import filling, room_for
@@ -27,7 +26,7 @@ FILES = 4
 
 
 @dataclass(frozen=True)
-class Done:
+class JobResult:
     """Result of one model."""
 
     facts: dict[str, Any]
@@ -36,7 +35,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingModel:
     """A model that is written to a temporary file, but not yet in place."""
 
     pending: contextlib.ExitStack
@@ -52,32 +51,32 @@ class Waiting:
         self.context.run(self.pending.__exit__, type(error), error, error.__traceback__)
 
 
-def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], Done], *, as_json: bool) -> int:
+def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], JobResult], *, as_json: bool) -> int:
     """Run all jobs; a failing model does not stop the others. Returns the exit code.
 
     Outputs are put in place after results were printed; if that is impossible, all are discarded. Completed work
     survives an interrupt.
     """
-    waiting: list[Waiting] = []
-    with telling() as told, room_for(FILES * len(todo)):
+    waiting: list[PendingModel] = []
+    with printing() as print_result, room_for(FILES * len(todo)):
         try:
-            every = [_tried(job, one, waiting) for job in todo]
+            every = [_run_job(job, one, waiting) for job in todo]
         except BaseException:  # also on a signal
-            _place(waiting)
+            _place_all(waiting)
             raise
-        found = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
-        code = next((c for c in WORST if c in found), 0)
+        codes = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
+        code = next((c for c in WORST if c in codes), 0)
         try:
-            told(lambda: _tell(every, code, as_json=as_json))
+            print_result(lambda: _print_results(every, code, as_json=as_json))
         except BaseException as error:
             for model in waiting:
                 model.drop(error)
             raise
-        _place(waiting)
+        _place_all(waiting)
     return code
 
 
-def _place(waiting: Sequence[Waiting]) -> None:
+def _place_all(waiting: Sequence[PendingModel]) -> None:
     """Put every model in place; the first failure is reported after all others are done."""
     errors: list[OnnxfuseError] = []
     for model in waiting:
@@ -89,15 +88,14 @@ def _place(waiting: Sequence[Waiting]) -> None:
         raise errors[0]
 
 
-def _tell(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
+def _print_results(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
     """Print the results of the models."""
     if as_json:
         print_json("optimize", {"ok": not code, "models": every})
         return
     console, good = output(), sum(facts["ok"] for facts in every)
     console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {plural(every, 'model')}")
-    table = Table("model", "nodes", "fused", "size", "seconds", "written to", box=None, pad_edge=False)
-    table.header_style = "bold"
+    table = plain_table("model", "nodes", "fused", "size", "seconds", "written to")
     for facts in every:
         table.add_row(*_row(facts))
     console.print(table)
@@ -107,34 +105,38 @@ def _tell(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
         for note in facts.get("notes", ()):
             console.print(f"[yellow]{escape(facts['source'])}: note:[/] {escape(note)}", soft_wrap=True)
         if "precision" in facts:
-            told = "; ".join(filter(None, (facts["precision"]["summary"], facts["precision"]["hint"])))
-            console.print(f"{escape(facts['source'])}: precision: {escape(told)}", soft_wrap=True)
+            precision_text = "; ".join(filter(None, (facts["precision"]["summary"], facts["precision"]["hint"])))
+            console.print(f"{escape(facts['source'])}: precision: {escape(precision_text)}", soft_wrap=True)
         if "error" in facts:
             console.print(f"[bold red]error:[/] {escape(facts['error'])}", soft_wrap=True)
             console.print(escape(facts["hint"]), style="dim", soft_wrap=True)
 
 
-def _tried(job: Job, one: Callable[[Job, contextlib.ExitStack], Done], waiting: list[Waiting]) -> dict[str, Any]:
+def _run_job(
+    job: Job, one: Callable[[Job, contextlib.ExitStack], JobResult], waiting: list[PendingModel]
+) -> dict[str, Any]:
     """Return the result of one model, which is then pending."""
     context = contextvars.copy_context()
     try:
-        done, pending = context.run(_made, job, one)
+        result, pending = context.run(_run_pending, job, one)
     except OnnxfuseError as error:
         return {
             "ok": False, "source": job.name, "target": None, "exit_code": error.exit_code, "error": f"{error}",
             "hint": error.hint,
         }  # fmt: skip
 
-    waiting.append(Waiting(pending, context))
-    return done.facts
+    waiting.append(PendingModel(pending, context))
+    return result.facts
 
 
-def _made(job: Job, one: Callable[[Job, contextlib.ExitStack], Done]) -> tuple[Done, contextlib.ExitStack]:
+def _run_pending(
+    job: Job, one: Callable[[Job, contextlib.ExitStack], JobResult]
+) -> tuple[JobResult, contextlib.ExitStack]:
     assert job.target is not None
     with contextlib.ExitStack() as pending:
         pending.enter_context(filling(job.target.parent))
-        done = one(job, pending)
-        return done, pending.pop_all()
+        result = one(job, pending)
+        return result, pending.pop_all()
 
 
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:

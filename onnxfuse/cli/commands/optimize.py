@@ -13,7 +13,7 @@ from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import optimize, undo, written
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.request.options import Compiling, Dump, Guarding, Options, TuningOptions, requirement
-from onnxfuse.cli.base.console import errors, print_json, telling, verbosity, working
+from onnxfuse.cli.base.console import errors, print_json, printing, verbosity, working
 from onnxfuse.cli.base.console import output as results
 from onnxfuse.cli.base.parameters import (
     ALSO_OPTION,
@@ -30,7 +30,7 @@ from onnxfuse.cli.base.parameters import (
 from onnxfuse.cli.base.report_files import Outputs, output_options
 from onnxfuse.cli.base.targets import Job, jobs
 from onnxfuse.cli.commands import multiple_models
-from onnxfuse.cli.commands.multiple_models import Done
+from onnxfuse.cli.commands.multiple_models import JobResult
 from onnxfuse.cli.screens.optimize import show
 from onnxfuse.files.atomic_write import check_no_links
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
@@ -204,40 +204,42 @@ def command(
         keep=outputs.report is not None,
     )
 
-    def tell(done: Done) -> None:
+    def tell(result: JobResult) -> None:
         if as_json:
-            print_json("optimize", done.facts)
+            print_json("optimize", result.facts)
         else:
             console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
-            show(done.facts, done.tuned, console, options.rules, inputs, also)
+            show(result.facts, result.tuned, console, options.rules, inputs, also)
 
-    def one(job: Job, pending: contextlib.ExitStack) -> Done:
+    def one(job: Job, pending: contextlib.ExitStack) -> JobResult:
         measured = _tuning(tune, tuning_file, job.target, shapes)
         return _one(job, replace(options, tuning=measured), outputs, pending, plain=plain)
 
     if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
         return multiple_models.run(todo, one, as_json=as_json)
-    with telling() as told, contextlib.ExitStack() as pending:
-        done = one(todo[0], pending)
-        told(lambda: tell(done))
-    return EXPECTATION_NOT_MET if done.facts["not_met"] else 0
+    with printing() as print_result, contextlib.ExitStack() as pending:
+        result = one(todo[0], pending)
+        print_result(lambda: tell(result))
+    return EXPECTATION_NOT_MET if result.facts["not_met"] else 0
 
 
 def _check_each(
     todo: Sequence[Job], single: Mapping[str, Path | None], *, packed: bool, measured: bool, as_json: bool
 ) -> None:
     """Raise UsageError for an option that names a file of a single model if there are several, or none."""
-    given = [name for name, path in single.items() if path is not None]
-    if len(todo) > 1 and given:
-        raise UsageError(f"{given[0]} is of one model, and there are {len(todo)}", "Call it for each by itself.")
+    single_options = [name for name, path in single.items() if path is not None]
+    if len(todo) > 1 and single_options:
+        raise UsageError(
+            f"{single_options[0]} is of one model, and there are {len(todo)}", "Call it for each by itself."
+        )
     if todo[0].target is None and (packed or measured):
-        option, place = ("--compile", "") if packed else ("--tune", ", or say --tuning FILE")
-        raise UsageError(f"{option} writes a file beside OUT.onnx, and - has none", f"Name OUT.onnx{place}.")
+        option, remedy = ("--compile", "") if packed else ("--tune", ", or say --tuning FILE")
+        raise UsageError(f"{option} writes a file beside OUT.onnx, and - has none", f"Name OUT.onnx{remedy}.")
     if todo[0].target is None and as_json:
         raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
 
 
-def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, plain: bool) -> Done:
+def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, plain: bool) -> JobResult:
     """Make one model and write it; it is put in place when `pending` closes, provided that its results could be
     printed."""
     with working("load") as progress:
@@ -245,13 +247,13 @@ def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitS
             partial(undo, job.source, progress, options) if plain else partial(optimize, job.source, options, progress)
         )
         target = sys.stdout.buffer if job.target is None else job.target
-        made = pending.enter_context(written(make, target, progress))
-    facts = made.as_dict(job.name, job.target_name)
-    near = near_misses.facts(near_misses.ranked(made.report), made.report) if options.keep else []
-    outputs.write("optimize", {**facts, "near": near}, made.models)
-    if made.removed:
-        facts["removed"] = [str(file) for file in made.removed]
-    return Done(facts, made.tuned)
+        optimized = pending.enter_context(written(make, target, progress))
+    facts = optimized.as_dict(job.name, job.target_name)
+    misses = near_misses.facts(near_misses.ranked(optimized.report), optimized.report) if options.keep else []
+    outputs.write("optimize", {**facts, "near": misses}, optimized.models)
+    if optimized.removed:
+        facts["removed"] = [str(file) for file in optimized.removed]
+    return JobResult(facts, optimized.tuned)
 
 
 def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Shapes) -> TuningOptions | None:

@@ -6,7 +6,7 @@ import click
 from rich.markup import escape
 
 from onnxfuse.api.run.running import PROFILED, PROVIDERS, profile
-from onnxfuse.cli.base.console import output, print_json, telling, working
+from onnxfuse.cli.base.console import output, print_json, printing, working
 from onnxfuse.cli.base.parameters import (
     JSON_OPTION,
     PROVIDER_OPTION,
@@ -72,9 +72,9 @@ def command(
         raise UsageError("--alone looks at one model, and two were given")
     if no_time and (trace is not None or cuda_graph):
         raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
-    with telling() as told, together():
+    with printing() as print_result, together():
         with working("load") as progress:
-            found = profile(
+            profiled = profile(
                 model,
                 fused,
                 alone=alone,
@@ -88,10 +88,12 @@ def command(
                 trace=trace,
                 progress=lambda step, done, total: progress(step),
             )
-        report = found.report
+        report = profiled.report
         facts = {"ok": True, **report.as_dict(), "trace": None if trace is None else str(trace)}
         outputs.write(
-            "profile", facts, {"before": model} if found.fused is None else {"before": model, "after": found.fused}
+            "profile",
+            facts,
+            {"before": model} if profiled.fused is None else {"before": model, "after": profiled.fused},
         )
 
         def tell() -> None:
@@ -102,5 +104,5 @@ def command(
             if trace is not None:
                 output().print(f"trace: {escape(str(trace))}", style="dim", soft_wrap=True)
 
-        told(tell)
+        print_result(tell)
     return 0

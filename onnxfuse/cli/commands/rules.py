@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from onnxfuse.api.rules import rules as library
-from onnxfuse.cli.base.console import output, print_json, working
+from onnxfuse.cli.base.console import output, plain_table, print_json, working
 from onnxfuse.cli.base.parameters import JSON_OPTION, node_names, rule_names, rules_option
 from onnxfuse.cli.screens import rule_tests
 from onnxfuse.support.errors import MISMATCH, UsageError
@@ -82,7 +81,7 @@ def command(
         built_in = [asdict(step) for step in library.built_in()] if name is None else []
         print_json("rules", {"ok": True, "rules": facts, "built_in": built_in})
     elif name is None:
-        table = Table("rule", "kind", "what it does", box=None, pad_edge=False, header_style="bold")
+        table = plain_table("rule", "kind", "what it does")
         for one in rules:
             pack = f", of {escape(one.pack)}" if one.pack else ""
             optional = ", optional" if one.optional else ""
@@ -91,8 +90,8 @@ def command(
             table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
         console.print(table)
         console.print(
-            "order: those of --rules, then of packs; by priority, template, length of the pattern (rules/README.md)\n"
-            "one of them in full: onnxfuse rules NAME",
+            "order: rules of --rules, then of packs; by priority, template, length of the pattern (rules/README.md)\n"
+            "to explain one: onnxfuse rules NAME",
             style="dim",
         )
     else:
@@ -102,41 +101,45 @@ def command(
 
 def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: bool) -> int:
     """Create a rule file and print the next steps."""
-    from onnxfuse.api.rules.rule_from_model import begin  # runs the examples
+    from onnxfuse.api.rules.rule_from_model import write_skeleton  # runs the examples
 
     with working("load"):
-        made = begin(name, model, at, folder)
+        skeleton = write_skeleton(name, model, at, folder)
     if as_json:
-        facts = {"rule": name, "file": str(made.path), "kind": made.kind, "nodes": list(made.nodes)}
-        facts |= {"products": list(made.products), "cut": list(made.cut)}
+        facts = {"rule": name, "file": str(skeleton.path), "kind": skeleton.kind, "nodes": list(skeleton.nodes)}
+        facts |= {"products": list(skeleton.products), "cut": list(skeleton.beyond_limit)}
         print_json("rules", {"ok": True, "new": facts})
         return 0
     console = output()
-    what = (
-        "becomes other nodes: write them into `to`" if made.kind == "rewrite" else f"one kernel, template {made.kind}"
+    description = (
+        "a rewrite: write the replacement into `to`"
+        if skeleton.kind == "rewrite"
+        else f"one kernel, template {skeleton.kind}"
     )
-    console.print(f"[bold green]written:[/] {escape(str(made.path))}: {escape(', '.join(made.nodes))}", soft_wrap=True)
-    if made.products:
-        behind = escape(", ".join(made.products))
-        console.print(f"begins behind {behind}: a product by a weight has a kernel of its own", soft_wrap=True)
-    if made.cut:
-        several = f"--at '{_together(made.nodes)}'" if _together(made.nodes) else "several --at"
+    console.print(
+        f"[bold green]written:[/] {escape(str(skeleton.path))}: {escape(', '.join(skeleton.nodes))}", soft_wrap=True
+    )
+    if skeleton.products:
+        behind = escape(", ".join(skeleton.products))
+        console.print(f"starts after {behind}: a product by a weight has its own kernel", soft_wrap=True)
+    if skeleton.beyond_limit:
+        several = f"--at '{_common_pattern(skeleton.nodes)}'" if _common_pattern(skeleton.nodes) else "several --at"
         console.print(
-            f"[yellow]cut at {plural(made.nodes, 'node')};[/] left out: "
-            f"{escape(', '.join(made.cut))} and what is before; "
-            f"name the whole block to have all of it: {escape(several)}",
+            f"[yellow]cut at {plural(skeleton.nodes, 'node')};[/] left out: "
+            f"{escape(', '.join(skeleton.beyond_limit))} and their producers; "
+            f"to extract the whole block, name it: {escape(several)}",
             soft_wrap=True,
         )
-    console.print(f"{what}; with an example of what applies, cut from {escape(str(model))}", soft_wrap=True)
+    console.print(f"{description}; with an example of what applies, cut from {escape(str(model))}", soft_wrap=True)
     console.print(f"next: onnxfuse rules {name} --test --rules {escape(str(folder))}", style="dim", soft_wrap=True)
     return 0
 
 
-def _together(nodes: Sequence[str]) -> str:
+def _common_pattern(nodes: Sequence[str]) -> str:
     """Return a pattern for the common name prefix of nodes, "Op name": `layer.0/*`; "" if there is none."""
     letters = zip(*(one.partition(" ")[2] for one in nodes), strict=False)
-    found = re.match(r".*[/.]", "".join(at[0] for at in takewhile(lambda at: len(set(at)) == 1, letters)))
-    return f"{found[0]}*" if found else ""
+    match = re.match(r".*[/.]", "".join(at[0] for at in takewhile(lambda at: len(set(at)) == 1, letters)))
+    return f"{match[0]}*" if match else ""
 
 
 def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
@@ -144,13 +147,13 @@ def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
     from onnxfuse.api.rules.testing import run_examples  # runs models
 
     with working("read rules") as progress:
-        found = run_examples(library.custom_rules(folders, name), folders, progress)
+        results = run_examples(library.custom_rules(folders, name), folders, progress)
     if as_json:
-        print_json("rules", {"ok": all(one.ok for one in found), "tested": [one.as_dict() for one in found]})
+        print_json("rules", {"ok": all(one.ok for one in results), "tested": [one.as_dict() for one in results]})
     else:
-        again = ["onnxfuse rules", *([name] if name else []), "--test", *(f"--rules {f}" for f in folders)]
-        rule_tests.show(found, output(), " ".join(again))
-    return 0 if all(one.ok for one in found) else MISMATCH
+        command_line = ["onnxfuse rules", *([name] if name else []), "--test", *(f"--rules {f}" for f in folders)]
+        rule_tests.show(results, output(), " ".join(command_line))
+    return 0 if all(one.ok for one in results) else MISMATCH
 
 
 def _explain(console: Console, one: "Rule") -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from onnxfuse.api.run.running import CPU, CUDA, PROVIDERS, verify
-from onnxfuse.cli.base.console import bar, output, print_json, telling
+from onnxfuse.cli.base.console import bar, output, print_json, printing
 from onnxfuse.cli.base.parameters import (
     JSON_OPTION,
     SEED_OPTION,
@@ -144,7 +144,7 @@ def command(
     op must also have run as its kernel.
     """
     ours, theirs = AGAINST[provider] if provider in AGAINST else (PROVIDERS[provider], None)
-    with telling() as told, together():
+    with printing() as print_result, together():
         with bar("opening", hidden=quiet) as show_progress:
             report = verify(
                 original,
@@ -169,7 +169,7 @@ def command(
             )
         outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
         if as_json:
-            told(lambda: print_json("verify", report.as_dict()))
+            print_result(lambda: print_json("verify", report.as_dict()))
         elif not quiet:
-            told(lambda: show(report, output()))
+            print_result(lambda: show(report, output()))
     return 0 if report.ok else MISMATCH

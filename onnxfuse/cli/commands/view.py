@@ -12,8 +12,8 @@ from onnxfuse.cli.base.console import output, print_json, working
 from onnxfuse.cli.base.parameters import JSON_OPTION, ModelFile, Shapes, rules_option, shapes_option
 from onnxfuse.cli.base.report_files import command_line, environment
 from onnxfuse.viewing import LOCAL, serve
-from onnxfuse.viewing.showing import ViewRequest
 from onnxfuse.viewing.times import read_times
+from onnxfuse.viewing.view_page import ViewRequest
 
 
 @click.command("view")
@@ -51,7 +51,7 @@ def command(
     reason. Colors show rules, estimated bytes, or the times of --profile.
     """
     with working("load") as progress:
-        asked = ViewRequest(
+        request = ViewRequest(
             model,
             fused,
             Options(folders),
@@ -60,18 +60,18 @@ def command(
             command_line(),
             environment(),
         )
-        shown = serve(asked, host, port, browser=not no_browser and _has_display(), progress=progress)
+        page = serve(request, host, port, browser=not no_browser and _has_display(), progress=progress)
     try:
         if as_json:
-            print_json("view", {"ok": True, "url": shown.url, "summary": shown.summary})
+            print_json("view", {"ok": True, "url": page.url, "summary": page.summary})
         else:
-            output().print(f"{escape(shown.summary)}: [bold]{escape(shown.url)}[/]  (^C ends it)", soft_wrap=True)
+            output().print(f"{escape(page.summary)}: [bold]{escape(page.url)}[/]  (^C ends it)", soft_wrap=True)
         sys.stdout.flush()
-        shown.wait()
+        page.wait()
     except KeyboardInterrupt:
         return 0
     finally:
-        shown.close()
+        page.close()
     return 0
 
 

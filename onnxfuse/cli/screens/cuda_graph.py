@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from onnxfuse.runtime.sessions.capture import Blocker, Capture
 
 
-def show(found: "Capture", console: rich.console.Console, limit: int | None) -> None:
+def show(capture: "Capture", console: rich.console.Console, limit: int | None) -> None:
     """Print the verdict, each reason with its nodes and advice, and values that a replay does not recompute."""
-    at = f"ONNX Runtime {found.software['onnxruntime']} on CUDA"
-    if found.ok:
-        console.print(f"[bold green]it can be captured in a CUDA graph[/] by {escape(at)}", soft_wrap=True)
+    at = f"ONNX Runtime {capture.software['onnxruntime']} on CUDA"
+    if capture.ok:
+        console.print(f"[bold green]can be captured in a CUDA graph[/] by {escape(at)}", soft_wrap=True)
     else:
-        count = sum(len(b.nodes) for b in found.blocking)
-        reasons = plural(found.blocking, "reason")
+        count = sum(len(b.nodes) for b in capture.blocking)
+        reasons = plural(capture.blocking, "reason")
         console.print(
             f"[bold red]no CUDA graph[/]: {plural(count, 'node')} in the way, {reasons}; {escape(at)}",
             soft_wrap=True,
         )
-    _print("blocked by", found.blocking, console, limit)
-    _print("not done again in a replay:", found.frozen, console, limit)
-    if found.ok:
-        if found.on_cpu:
+    _print("blocked by", capture.blocking, console, limit)
+    _print("not recomputed in a replay:", capture.frozen, console, limit)
+    if capture.ok:
+        if capture.on_cpu:
             console.print(
-                f"{plural(found.on_cpu, 'node')} of arithmetic on shapes "
-                f"{agreeing(found.on_cpu, 'stays on the CPU and blocks', 'stay on the CPU and block')} nothing",
+                f"{plural(capture.on_cpu, 'node')} of arithmetic on shapes "
+                f"{agreeing(capture.on_cpu, 'stays on the CPU and blocks', 'stay on the CPU and block')} nothing",
                 style="dim",
             )
-        if found.dims:
-            console.print(f"one graph for each set of sizes of {escape(', '.join(found.dims))}", style="dim")
+        if capture.dims:
+            console.print(f"one graph for each set of sizes of {escape(', '.join(capture.dims))}", style="dim")
         console.print("next: onnxfuse.runner(model) captures and replays; onnxfuse bench times it", style="dim")
 
 

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from onnxfuse.cli.base.console import PROSE, print_table
+from onnxfuse.cli.base.console import PROSE, plain_table, print_table
 from onnxfuse.cli.base.parameters import STREAM
 from onnxfuse.cli.screens import pack_coverage, tuning
 from onnxfuse.cli.screens.pack_coverage import megabytes
 from onnxfuse.cli.screens.precision import print_precision
-from onnxfuse.model.custom_ops import again
+from onnxfuse.model.custom_ops import custom_ops_arguments
 from onnxfuse.support.plurals import agreeing, plural
 
 if TYPE_CHECKING:
     from onnxfuse.tuning import Tuned
 
-OPERATORS, LEFT = 6, 3
+OPERATORS, REMAINING = 6, 3
 """Maximum rows of each table, so that everything fits one screen."""
 
 
@@ -37,9 +36,9 @@ def show(
     `folders` are the given rule folders, `inputs` the inputs of measurements, `also` the requested optional rules: the
     suggested next steps repeat them.
     """
-    same = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + again())
-    asked = escape("".join(f" --also {name}" for name in also))
-    real = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
+    common_options = escape("".join(f" --rules {shlex.quote(str(f))}" for f in folders) + custom_ops_arguments())
+    also_options = escape("".join(f" --also {name}" for name in also))
+    inputs_options = escape("".join(f" --inputs {shlex.quote(str(f))}" for f in inputs))
     names = [escape(shlex.quote(facts[key] or "")) for key in ("source", "target")]
     _print_verdict(facts, console)
     if tuned is not None:
@@ -54,16 +53,18 @@ def show(
     if "operators" in facts:
         _print_operators(facts["operators"], console)
     if facts["target"] is not None:
-        _print_target(facts, f"onnxfuse verify {names[0]} {names[1]}{real}{same}", console)
+        _print_target(facts, f"onnxfuse verify {names[0]} {names[1]}{inputs_options}{common_options}", console)
     if "left" in facts:
         source = "" if facts["source"] == STREAM else f"{names[0]} "
-        _print_left(facts["left"], console, f"onnxfuse explain {source}--at NODE{asked}{same}")
+        _print_remaining(facts["left"], console, f"onnxfuse explain {source}--at NODE{also_options}{common_options}")
     if "dump" in facts:
         _print_dump(facts["dump"], console)
     if "compiled" in facts:
         pack_coverage.show(facts["compiled"], console)
     if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
-        console.print(f"why not more: onnxfuse explain {names[0]}{asked}{same}", style="dim", soft_wrap=True)
+        console.print(
+            f"why not more: onnxfuse explain {names[0]}{also_options}{common_options}", style="dim", soft_wrap=True
+        )
 
 
 def _print_verdict(facts: dict[str, Any], console: Console) -> None:
@@ -78,7 +79,7 @@ def _print_verdict(facts: dict[str, Any], console: Console) -> None:
             f"[bold green]undone:[/] {plural(facts['undone'], 'fused node')} "
             f"{agreeing(facts['undone'], 'is a plain one', 'are plain ones')} again: {plural(nodes['after'], 'node')}"
         )
-        _print_back(facts["back"], console)
+        _print_undone(facts["back"], console)
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         console.print(
@@ -95,8 +96,7 @@ def _print_verdict(facts: dict[str, Any], console: Console) -> None:
 
 def _print_rules(rules: dict[str, int], console: Console) -> None:
     """Print how often each rule was applied."""
-    table = Table("rule", "applied", box=None, pad_edge=False, header_style="bold")
-    table.columns[1].justify = "right"
+    table = plain_table("rule", "applied", right=("applied",))
     for name, count in rules.items():
         table.add_row(name, str(count))
     console.print(table)
@@ -108,36 +108,33 @@ def _print_target(facts: dict[str, Any], verify: str, console: Console) -> None:
     sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
     console.print(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s")
     for file in facts.get("removed", ()):
-        console.print(f"removed: {escape(file)}, which only the model that was there before read", soft_wrap=True)
+        console.print(f"removed: {escape(file)}, which only the replaced model read", soft_wrap=True)
     if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
         console.print(f"next: {verify}", style="dim", soft_wrap=True)
 
 
-def _print_back(back: dict[str, Any], console: Console) -> None:
+def _print_undone(back: dict[str, Any], console: Console) -> None:
     """Print how the result of --undo differs from the original: rewrites, and operators with other counts."""
     nodes = back["nodes"]
     if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
         console.print(back["summary"])
         return
-    left, made = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
+    missing, added = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
     console.print(
         f"{nodes['back']} of the original's {plural(nodes['original'], 'node')} "
-        f"{agreeing(nodes['back'], 'is back as it was', 'are back as they were', of=nodes['original'])}; {left} "
-        f"{agreeing(left, 'is', 'are')} "
-        f"not, and {made} {agreeing(made, 'is', 'are')} in their place. They compute "
+        f"{agreeing(nodes['back'], 'is back as it was', 'are back as they were', of=nodes['original'])}; {missing} "
+        f"{agreeing(missing, 'is', 'are')} "
+        f"not, and {added} {agreeing(added, 'is', 'are')} in their place. They compute "
         "the same; the original itself is in the file that was optimized"
     )
-    for what in back["made"]:
-        console.print(f"stays: {escape(what)}", soft_wrap=True)
+    for change in back["made"]:
+        console.print(f"stays: {escape(change)}", soft_wrap=True)
     if back["rewrites"]:
-        table = Table("rewrite that stays", "applied", box=None, pad_edge=False, header_style="bold")
-        table.columns[1].justify = "right"
+        table = plain_table("rewrite that stays", "applied", right=("applied",))
         for rule, count in back["rewrites"].items():
             table.add_row(escape(rule), str(count))
         console.print(table)
-    table = Table("operator", "original", "now", box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = plain_table("operator", "original", "now", right=("original", "now"))
     for op, n in back["operators"].items():
         table.add_row(escape(op), str(n["original"]), str(n["after"]))
     if back["operators"]:
@@ -147,9 +144,7 @@ def _print_back(back: dict[str, Any], console: Console) -> None:
 def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> None:
     """Print the operators with changed counts; the rest in one line."""
     changed = {op: n for op, n in operators.items() if n["before"] != n["after"]}
-    table = Table("operator", "before", "after", box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = plain_table("operator", "before", "after", right=("before", "after"))
     for op, n in [*changed.items()][:OPERATORS]:
         table.add_row(escape(op), str(n["before"]), str(n["after"]))
     others = [n for op, n in operators.items() if op not in [*changed][:OPERATORS]]
@@ -159,22 +154,20 @@ def _print_operators(operators: dict[str, dict[str, int]], console: Console) -> 
     console.print(table)
 
 
-def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
+def _print_remaining(remaining: dict[str, Any], console: Console, explain_command: str) -> None:
     """Print the remaining operators with the highest costs, each with the reason why the largest was not fused.
 
-    `more` is the command that explains one of them.
+    `explain_command` is the command that explains one of them.
     """
-    if left["note"]:
-        console.print(escape(left["note"]), style="dim", soft_wrap=True)
-    if not left["kinds"]:
+    if remaining["note"]:
+        console.print(escape(remaining["note"]), style="dim", soft_wrap=True)
+    if not remaining["kinds"]:
         return
-    sizes = ", ".join(f"{name}={n}" for name, n in left["sizes"].items())
+    sizes = ", ".join(f"{name}={n}" for name, n in remaining["sizes"].items())
     at = f" at {escape(sizes)}" if sizes else ""
-    table = Table("left", "launches", "MB", "of all", "because", box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:4]:
-        column.justify = "right"
-    for kind in left["kinds"][:LEFT]:
-        why = kind["why"] or "no rule is for it"
+    table = plain_table("left", "launches", "MB", "of all", "because", right=("launches", "MB", "of all"))
+    for kind in remaining["kinds"][:REMAINING]:
+        why = kind["why"] or "no rule matches it"
         table.add_row(
             f"{kind['nodes']} {escape(kind['op'])}",
             str(kind["launches"]),
@@ -185,23 +178,23 @@ def _print_left(left: dict[str, Any], console: Console, more: str) -> None:
     table.columns[-1].min_width = PROSE
     print_table(console, table, ("because",), names=True)
     console.print(
-        f"of all: of the time estimated{at} from bytes and launches; more of it: {more}",
+        f"of all: share of the time estimated{at} from bytes and launches; details: {explain_command}",
         style="dim",
         soft_wrap=True,
     )
 
 
 def _print_guard(guard: dict[str, Any], fused: int, console: Console) -> None:
-    undone = guard["undone"]
-    color = "yellow" if undone else "green"
-    ops = fused + sum(bool(one["op"]) for one in undone)
-    places = f"{plural(guard['checked'], 'place')} with {plural(ops, 'fused op')}"
-    console.print(f"[bold {color}]guard:[/] {places} checked, {len(undone)} taken back")
-    for one in undone:
-        what = (
+    reverted = guard["undone"]
+    color = "yellow" if reverted else "green"
+    ops = fused + sum(bool(one["op"]) for one in reverted)
+    checked = f"{plural(guard['checked'], 'window')} with {plural(ops, 'fused op')}"
+    console.print(f"[bold {color}]guard:[/] {checked} checked, {len(reverted)} reverted")
+    for one in reverted:
+        description = (
             f"{one['op']} ({one['node']}) of rule {one['rule']} undone" if one["op"] else f"rule {one['rule']} left out"
         )
-        console.print(f"  - {escape(what)}: {escape(one['fault'])}", soft_wrap=True)
+        console.print(f"  - {escape(description)}: {escape(one['fault'])}", soft_wrap=True)
         console.print(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim", soft_wrap=True)
     for line in guard["unseen"]:
         console.print(f"  - {escape(line)}", soft_wrap=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from onnxfuse.cli.base.console import plain_table
 from onnxfuse.support.plurals import agreeing, plural
 
 
@@ -23,33 +23,31 @@ def show(facts: dict[str, Any], console: Console) -> None:
 
 def covered(facts: dict[str, Any], console: Console) -> None:
     """Print the coverage of a new or existing pack from its `facts`."""
-    table = Table("for", "kernels", "size", box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = plain_table("for", "kernels", "size", right=("kernels", "size"))
     for name, target in facts["targets"].items():
         later = " and later" if name.startswith("compute_") else ""
         table.add_row(f"{escape(name)}{later}", str(target["kernels"]), megabytes(target["bytes"]))
     console.print(table)
     assumed = set(facts.get("assumed", ()))
-    for name, (least, most) in facts["ranges"].items():
-        console.print(f"{escape(name)}: {least}..{most}{' (assumed: --shape)' if name in assumed else ''}")
+    for name, (low, high) in facts["ranges"].items():
+        console.print(f"{escape(name)}: {low}..{high}{' (assumed: --shape)' if name in assumed else ''}")
     programs = facts["programs"]
-    left = [p for p in programs if p["left"]]
+    uncovered = [p for p in programs if p["left"]]
     shapes = sum(p["shapes"] for p in programs)
-    if not left:
+    if not uncovered:
         console.print(
             f"{plural(shapes, 'shape')} of {plural({p['op'] for p in programs}, 'op')} "
-            f"{agreeing(shapes, 'is', 'are')} answered, each was evaluated"
+            f"{agreeing(shapes, 'is', 'are')} covered, each evaluated"
         )
-    for p in {(p["op"], p["why"]): p for p in left}.values():
+    for p in {(p["op"], p["why"]): p for p in uncovered}.values():
         console.print(
-            f"[yellow]left:[/] {p['left']} of {plural(p['shapes'], 'shape')} of {escape(p['op'])} "
-            f"{agreeing(p['left'], 'is planned when it comes', 'are planned when they come')}: "
+            f"[yellow]not covered:[/] {p['left']} of {plural(p['shapes'], 'shape')} of {escape(p['op'])} "
+            f"{agreeing(p['left'], 'is planned at run time', 'are planned at run time')}: "
             f"{escape(p['why'])}",
             soft_wrap=True,
         )
     if not all(p["whole"] for p in programs):
-        console.print("[yellow]note:[/] of some ops there are too many shapes to look at each; some of them were")
+        console.print("[yellow]note:[/] some ops have too many shapes to check each; a sample was checked")
     for op, why in facts["without"].items():
         console.print(f"no kernel of {escape(op)}: {escape(why)}", style="dim", soft_wrap=True)
 

@@ -25,9 +25,9 @@ def print_precision(facts: Mapping[str, Any], console: Console, limit: int | Non
         )
     if limit is not None and len(kept) > limit:
         console.print(f"  - {len(kept) - limit} more: onnxfuse explain OUT.onnx --all, or --json", style="dim")
-    for told, names in (
-        ("masks brought into its range, which changes nothing", facts["clamped"]),
-        ("weights that are there in two types", facts["doubled"]),
+    for title, names in (
+        ("mask constants clamped to its range, without effect on the result", facts["clamped"]),
+        ("weights stored in two types", facts["doubled"]),
     ):
         if names:
-            console.print(f"  {told}: {escape(', '.join(names))}", soft_wrap=True)
+            console.print(f"  {title}: {escape(', '.join(names))}", soft_wrap=True)

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onnxfuse.cli.base.console import plain_table
 from onnxfuse.model.display_names import plain_name
 from onnxfuse.profiling.report import size_text
 from onnxfuse.profiling.traffic import TrafficRow
@@ -22,10 +23,10 @@ def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
     if report.portable:
         console.print(f"[yellow]note:[/] {escape(report.portable)}")
     if report.after is not None:
-        gone = report.removed
+        removed = report.removed
         console.print(
-            f"{gone.count} of {plural(gone.of, 'intermediate value')} no longer "
-            f"{agreeing(gone.count, 'exists', 'exist', of=gone.of)}: {size_text(gone.bytes)}, "
+            f"{removed.count} of {plural(removed.of, 'intermediate value')} no longer "
+            f"{agreeing(removed.count, 'exists', 'exist', of=removed.of)}: {size_text(removed.bytes)}, "
             "each written once and read at least once"
         )
     console.print()
@@ -48,21 +49,25 @@ def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
 
 def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
     two = report.after is not None
-    found = report.node_rows if nodes else report.rows
-    named = two and any(r.before for r in found)
+    rows = report.node_rows if nodes else report.rows
+    named = two and any(r.before for r in rows)
     sizes = ("MB before", "MB after", "saved") if two else ("MB",)
     table = _table("count", "node", *(["in place of"] if named else []), *sizes, "GFLOP", left=("node", "in place of"))
     before, after = report.before.work, (report.after or report.before).work
     total = TrafficRow(0, "total", "", before.bytes, after.bytes, after.flops)
-    for row in (*found[:top], total):
-        if row is total and len(found) > top:
-            table.add_row("", f"{plural(len(found) - top, 'more row')}: --top {len(found)}", style="dim")
+    for row in (*rows[:top], total):
+        if row is total and len(rows) > top:
+            table.add_row("", f"{plural(len(rows) - top, 'more row')}: --top {len(rows)}", style="dim")
         saved = f"{row.saved / row.bytes_before:.0%}" if row.saved and row.bytes_before else ""
         table.add_row(
             str(row.count or ""),
             escape(row.after or "nothing"),
             *([escape(row.before)] if named else []),
-            *((_mb(row.bytes_before), _mb(row.bytes_after), saved) if two else (_mb(row.bytes_after),)),
+            *(
+                (_megabytes(row.bytes_before), _megabytes(row.bytes_after), saved)
+                if two
+                else (_megabytes(row.bytes_after),)
+            ),
             f"{row.flops / 1e9:.2f}" if row.flops else "",
             style="bold" if row is total else None,
         )
@@ -103,7 +108,7 @@ def _show_kernels(name: str, side: "ModelProfile", console: Console, top: int) -
         rate = "" if row.bandwidth is None else f"{row.bandwidth / 1e9:.0f}"
         table.add_row(
             escape(_middle(plain_name(row.name), 44)), escape(", ".join(row.kinds)), str(row.count), f"{row.us:.1f}",
-            f"{row.share:.0%}", f"{row.gap_us:.1f}", "" if row.bytes is None else _mb(row.bytes), rate,
+            f"{row.share:.0%}", f"{row.gap_us:.1f}", "" if row.bytes is None else _megabytes(row.bytes), rate,
         )  # fmt: skip
     if len(kernels) > top:
         table.add_row(f"{plural(len(kernels) - top, 'more row')}: --top {len(kernels)}", style="dim")
@@ -132,25 +137,22 @@ def _legend(report: "Profile") -> list[str]:
     if report.before.kernels is not None:
         lines.append("gap: before these launches the device did nothing; MB: of nodes that launch this kernel alone")
     if report.provider:
-        how = "kernels seen by CUPTI" if report.before.kernels is not None else "ONNX Runtime's profiler"
+        method = "kernels seen by CUPTI" if report.before.kernels is not None else "ONNX Runtime's profiler"
         lines.append(
-            f"times: medians of {plural(report.runs, 'run')}, {how}, at {report.setting}; {report.seconds:.1f} s"
+            f"times: medians of {plural(report.runs, 'run')}, {method}, at {report.setting}; {report.seconds:.1f} s"
         )
         lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
     return lines
 
 
 def _table(*columns: str, left: Collection[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in columns:
-        table.add_column(title, justify="left" if title in left else "right")
-    return table
+    return plain_table(*columns, right={*columns} - {*left})
 
 
-def _mb(size: int) -> str:
+def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f}" if size >= 1e5 else f"{size / 1e6:.3f}" if size else "0"
 
 
-def _middle(text: str, most: int) -> str:
+def _middle(text: str, width: int) -> str:
     """Shorten a long text in the middle, because both ends of a name matter."""
-    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-most // 2 :]}"
+    return text if len(text) <= width else f"{text[: width // 2 - 1]}…{text[-width // 2 :]}"

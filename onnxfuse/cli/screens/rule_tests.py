@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from onnxfuse.cli.base.console import plain_table
 from onnxfuse.support.plurals import agreeing, plural
 
 if TYPE_CHECKING:
@@ -18,36 +18,40 @@ MOST_LINES = 40
 COLORS = {"-": "red", "+": "green"}
 
 
-def show(found: "Sequence[Tested]", console: Console, again: str) -> None:
+def show(results: "Sequence[Tested]", console: Console, command_line: str) -> None:
     """Print the test results of the rules' examples."""
-    failed = [one for one in found if not one.ok]
-    examples, cases, kernels = (sum(getattr(one, what) for one in found) for what in ("examples", "cases", "kernels"))
+    failed = [one for one in results if not one.ok]
+    examples, cases, kernels = (
+        sum(getattr(one, field) for one in results) for field in ("examples", "cases", "kernels")
+    )
     ran = f"{kernels} of them as kernels" if kernels else "as plain nodes; no GPU here, so no kernel ran"
-    verdict = f"[bold red]failed:[/] {len(failed)} of {len(found)}" if failed else f"[bold green]ok:[/] {len(found)}"
-    rules = f"{verdict} {agreeing(found, 'rule', 'rules')}, {plural(examples, 'example')}"
+    verdict = (
+        f"[bold red]failed:[/] {len(failed)} of {len(results)}" if failed else f"[bold green]ok:[/] {len(results)}"
+    )
+    rules = f"{verdict} {agreeing(results, 'rule', 'rules')}, {plural(examples, 'example')}"
     console.print(f"{rules}; numbers compared on {plural(cases, 'input')}, {ran}")
-    table = Table("rule", "examples", "inputs", "types", "verdict", box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:3]:
-        column.justify = "right"
-    for one in found:
+    table = plain_table("rule", "examples", "inputs", "types", "verdict", right=("examples", "inputs"))
+    for one in results:
         word = "ok" if one.ok else "[red]failed[/]"
         word += f"; some through bodies: {escape(one.bodies[0])}" if one.bodies else ""
         table.add_row(escape(one.rule), str(one.examples), str(one.cases), _types(one), word)
     console.print(table)
-    for left in [left for one in found for left in one.without] if len(found) == 1 else ():
-        console.print(f"example {left.example} in {left.type} stays as it is: {escape(left.why)}", soft_wrap=True)
+    for skipped in [skipped for one in results for skipped in one.without] if len(results) == 1 else ():
+        console.print(
+            f"example {skipped.example} in {skipped.type} stays as it is: {escape(skipped.why)}", soft_wrap=True
+        )
     for one in failed:
         for fault in one.faults:
             _print_fault(one, fault, console)
     if failed:
-        console.print(f"mend the rule or the example, then: {escape(again)}", style="dim", soft_wrap=True)
+        console.print(f"fix the rule or the example, then: {escape(command_line)}", style="dim", soft_wrap=True)
 
 
 def _types(one: "Tested") -> str:
     """Return the types in which the rule was tested, noting those it does not support, or only in part."""
-    left = dict.fromkeys(w.type for w in one.without)
-    ran = [f"{name} in part" if name in left else name for name in one.types]
-    return ", ".join([*ran, *(f"not {name}" for name in left if name not in one.types)])
+    skipped_types = dict.fromkeys(w.type for w in one.without)
+    ran = [f"{name} in part" if name in skipped_types else name for name in one.types]
+    return ", ".join([*ran, *(f"not {name}" for name in skipped_types if name not in one.types)])
 
 
 def _print_fault(one: "Tested", fault: "ExampleFault", console: Console) -> None:

@@ -20,11 +20,11 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
         console.print(escape(tuned.note), style="yellow", soft_wrap=True)
     decisions = tuned.decisions
     if not decisions.decided:
-        console.print("tuning: nothing of this model was measured; what the rules say of cost holds", style="yellow")
+        console.print("tuning: this model has no measurements; the rules' cost estimates decide", style="yellow")
         return
     decided = tuning.counts(tuned)
     counts = decided.by
-    kept = (
+    kernels_text = (
         f"{plural(counts['fused'], 'fused op')} "
         f"{agreeing(counts['fused'], 'stays a kernel', 'stay kernels')}, {decided.variants} of them "
         "in another variant than the plan's own"
@@ -38,7 +38,7 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
         f"{library}{counts['split']} {agreeing(counts['split'], 'goes', 'go')} to other rules, "
         f"{counts['alone']} {agreeing(counts['alone'], 'is', 'are')} left alone"
     )
-    console.print(f"[bold green]tuned:[/] {kept}; {rest}", soft_wrap=True)
+    console.print(f"[bold green]tuned:[/] {kernels_text}; {rest}", soft_wrap=True)
     if file is not None:
         count = len(decisions.new)
         console.print(f"{escape(str(file))}: {count} measured now, {len(decisions.decided)} used", soft_wrap=True)

@@ -35,8 +35,11 @@ WORST = 3
 
 def case_text(case: "CaseRow") -> str:
     """Describe a case and its shapes in words."""
-    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
-    return f"{case.name} {shapes}".strip()
+    return f"{case.name} {_shapes_text(case)}".strip()
+
+
+def _shapes_text(case: "CaseRow") -> str:
+    return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
 
 
 def show(report: "VerifyReport", console: Console) -> None:
@@ -47,41 +50,43 @@ def show(report: "VerifyReport", console: Console) -> None:
     if report.rows:
         print_table(console, _table(report), BENEATH)
         console.print(_legend(report), style="dim")
-    for row in _shown(report):
+    for row in _worst_rows(report):
         if row.verdict == "mismatch":
-            console.print(_place(report, row))
+            console.print(_fault_text(report, row))
     if report.bisection is not None:
-        _show_finding(report.bisection, console)
+        _show_localization(report.bisection, console)
     for step in _next_steps(report):
         console.print(f"-> {escape(step)}")
 
 
-def _show_finding(finding: "Localization", console: Console) -> None:
-    console.print(f"[bold]bisect:[/] {escape(finding.text)}")
-    if not finding.fault:
+def _show_localization(localization: "Localization", console: Console) -> None:
+    console.print(f"[bold]bisect:[/] {escape(localization.text)}")
+    if not localization.fault:
         return
-    if finding.guilty is not None:
-        console.print(f"  made of: {escape(', '.join(finding.guilty.nodes))}", soft_wrap=True)
-    console.print(f"  in the original: {escape(', '.join(finding.replaced))}", soft_wrap=True)
-    console.print(f"  because: {escape(finding.why)}; {plural(finding.checked, 'place')} looked at", soft_wrap=True)
-    if finding.folder:
+    if localization.guilty is not None:
+        console.print(f"  made of: {escape(', '.join(localization.guilty.nodes))}", soft_wrap=True)
+    console.print(f"  in the original: {escape(', '.join(localization.replaced))}", soft_wrap=True)
+    console.print(
+        f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined", soft_wrap=True
+    )
+    if localization.folder:
         console.print(
-            f"  shown by: onnxfuse verify {finding.folder}/original.onnx {finding.folder}/model.onnx "
-            f"--inputs {finding.folder}/test_data_set_0",
+            f"  shown by: onnxfuse verify {localization.folder}/original.onnx {localization.folder}/model.onnx "
+            f"--inputs {localization.folder}/test_data_set_0",
             soft_wrap=True, markup=False,
         )  # fmt: skip
 
 
-def _shown(report: "VerifyReport") -> list["OutputRow"]:
+def _worst_rows(report: "VerifyReport") -> list["OutputRow"]:
     """Return the outputs in order; of those with many tensors the worst ones."""
     order = {"mismatch": 3, "undecided": 2, "blunt": 1, "ok": 0}
     worst = sorted(report.outputs, key=lambda r: (-order[report.verdict_of(r.output)], -r.severity))
-    shown, held = set[str](), dict[str, int]()
+    names, counts = set[str](), dict[str, int]()
     for row in worst:
-        held[row.owner] = held.get(row.owner, 0) + 1
-        if held[row.owner] <= ENTRIES:
-            shown.add(row.output)
-    return [r for r in report.outputs if r.output in shown]
+        counts[row.owner] = counts.get(row.owner, 0) + 1
+        if counts[row.owner] <= ENTRIES:
+            names.add(row.output)
+    return [r for r in report.outputs if r.output in names]
 
 
 def _table(report: "VerifyReport") -> Table:
@@ -91,18 +96,20 @@ def _table(report: "VerifyReport") -> Table:
         ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
     ):  # fmt: skip
         table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
-    table.columns[0].min_width = min(NAME, max((len(row.output) for row in _shown(report)), default=0))
-    for row in _shown(report):
+    table.columns[0].min_width = min(NAME, max((len(row.output) for row in _worst_rows(report)), default=0))
+    for row in _worst_rows(report):
         m, d = row.measure, row.measure.difference
         verdict = report.verdict_of(row.output)
-        given = row.tolerance
-        judged = (f"{m.error:.2g}", f"{m.budget:.2g}") if given is None else (f"{given.worst:.2g}x", "tolerance")
-        own, cosine = m.own, d.cosine
+        tolerance = row.tolerance
+        judged = (
+            (f"{m.error:.2g}", f"{m.budget:.2g}") if tolerance is None else (f"{tolerance.worst:.2g}x", "tolerance")
+        )
+        own_error, cosine = m.own, d.cosine
         if row.contract is not None:
             judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
-            own, cosine = row.contract.own, row.contract.cosine
+            own_error, cosine = row.contract.own, row.contract.cosine
         table.add_row(
-            escape(row.output), row.dtype, *judged, f"{own:.2g}", f"{d.max_abs:.2g}",
+            escape(row.output), row.dtype, *judged, f"{own_error:.2g}", f"{d.max_abs:.2g}",
             f"{d.max_rel:.2g}", f"{cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}",
             f"[{COLORS[verdict]}]{verdict}[/]",
         )  # fmt: skip
@@ -115,14 +122,14 @@ def _legend(report: "VerifyReport") -> str:
     kinds = ", ".join(dict.fromkeys(c.name for c in ran))
     where = [p.removesuffix("ExecutionProvider") for p in (report.provider, report.fused_provider) if p]
     text = f"worst of {plural(ran, 'case')} ({kinds}) on {' against '.join(where)}"
-    hidden = len(report.outputs) - len(shown := _shown(report))
+    hidden = len(report.outputs) - len(rows := _worst_rows(report))
     text += f"; {plural(hidden, 'more tensor')} of these: --json" * (hidden > 0)
-    for row in shown[:WORST]:
+    for row in rows[:WORST]:
         # The meaning of an error depends on the magnitude of the values.
         text += (
             f"; {escape(row.output)}: {escape(case_text(report.cases[row.case]))}, values to {row.measure.scale:.2g}"
         )
-    text += f"; {plural(len(shown) - WORST, 'more output')}: --json" * (len(shown) > WORST)
+    text += f"; {plural(len(rows) - WORST, 'more output')}: --json" * (len(rows) > WORST)
     if report.contract is None:
         text += f"; error against {report.truth} ({report.truth_how}); max and cosine against the original"
     else:
@@ -132,8 +139,8 @@ def _legend(report: "VerifyReport") -> str:
         agreed = ", ".join(f"top-{k} {share:.2%}" for k, share in row.measure.difference.agreement.items())
         text += f"\n{escape(row.output)} agrees with the original: {agreed}" if agreed else ""
     if report.truth_why:
-        what = "the truth" if report.truth == "float64" else "truth is not float64"
-        text += f"\n{what}: {escape(report.truth_why)}"
+        subject = "the truth" if report.truth == "float64" else "truth is not float64"
+        text += f"\n{subject}: {escape(report.truth_why)}"
     if report.without_tf32:
         text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
     if report.tf32:
@@ -149,8 +156,8 @@ def _legend(report: "VerifyReport") -> str:
         if report.half:
             text += "\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
     if report.searched:
-        found = escape(_values(report.searched))
-        text += f"\nsizes searched upward until the original ran: {found}; say which with --shape"
+        sizes = escape(_values(report.searched))
+        text += f"\nsizes searched upward until the original ran: {sizes}; say which with --shape"
     if report.sizes and any(c.seed is not None for c in ran):
         text += f"\nsizes run: {escape(_values(report.sizes))}"
     for line in report.not_run:
@@ -178,20 +185,18 @@ def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -
     return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")
 
 
-def _place(report: "VerifyReport", row: "OutputRow") -> str:
+def _fault_text(report: "VerifyReport", row: "OutputRow") -> str:
     m, case = row.measure, report.cases[row.case]
     d = m.difference
     if row.contract is not None:
-        sizes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
-        return escape(f"{row.output}: {row.fault}\n  case {case.name}: {sizes}")
-    shapes = " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
+        return escape(f"{row.output}: {row.fault}\n  case {case.name}: {_shapes_text(case)}")
     return escape(
         f"{row.output}: {row.fault}\n"
         f"  {row.element} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
         f"  abs error: mean {d.mean_abs:.2g}, "
         f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
         f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
-        f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {shapes}"
+        f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {_shapes_text(case)}"
     )
 
 
@@ -202,20 +207,20 @@ def _next_steps(report: "VerifyReport") -> list[str]:
     steps = []
     if "mismatch" in verdicts:
         if report.bisection is None:
-            steps.append("name the fused op or rule that is to blame: the same with --bisect DIR")
+            steps.append("to name the fused op or rule at fault, repeat this with --bisect DIR")
         steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
     if report.crash is not None and report.crash.model == "original" and report.crash.case:
         steps.append(
-            "nothing of onnxfuse ran there: say which sizes the model takes with --shape, or give real inputs with "
+            "the original alone crashed: state sizes that the model accepts with --shape, or give real inputs with "
             "--inputs"
         )
     if report.unverified or report.blunt:
         steps.append(
-            "made-up inputs tell too little about this model: give real ones with --inputs, or say how far the outputs "
-            "may be apart with --rtol and --atol"
+            "generated inputs test too little of this model: give real ones with --inputs, or state how far outputs "
+            "may differ with --rtol and --atol"
         )
     if any(c.note.endswith("(--time)") for c in report.cases):
-        steps.append(f"cases were left out for their time: --time {2 * report.limits['seconds']:g} gives them more")
+        steps.append(f"cases were skipped for lack of time: --time {2 * report.limits['seconds']:g} allows more")
     if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

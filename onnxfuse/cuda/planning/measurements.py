@@ -28,7 +28,7 @@ from onnxfuse.files import io
 from onnxfuse.support import json_fields as known_facts
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import ModelError
-from onnxfuse.support.json_fields import Facts, as_integer, as_list, as_number, as_text, shown
+from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text, shown
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.strides import Shape
 
@@ -258,14 +258,14 @@ def parse(text: str, place: str) -> Book:
                 f"{place}: is a tuning file of version {shown(facts.all['version'])}, expected {VERSION}",
                 "Tune again: optimize --tune.",
             )
-        return dict(_section(Facts(*machine)) for machine in facts.list("machines"))
+        return dict(_section(JsonObject(*machine)) for machine in facts.list("machines"))
     except ValueError as error:
         raise ModelError(f"{place}: is not a tuning file: {error}", "Make one with optimize --tune.") from None
 
 
-def _section(facts: Facts) -> tuple[Machine, Section]:
+def _section(facts: JsonObject) -> tuple[Machine, Section]:
     machine = Machine(facts.text("gpu"), facts.text("driver"), facts.text("onnxruntime"))
-    return machine, {found.key: found for found in (_measured(Facts(*one)) for one in facts.list("measured"))}
+    return machine, {found.key: found for found in (_measured(JsonObject(*one)) for one in facts.list("measured"))}
 
 
 def as_dict(book: Book) -> dict[str, Any]:
@@ -321,7 +321,7 @@ def _candidate_facts(candidate: Timed) -> dict[str, Any]:
     return facts
 
 
-def _measured(facts: Facts) -> MeasuredVariants:
+def _measured(facts: JsonObject) -> MeasuredVariants:
     shapes = (as_list(*shape) for shape in facts.list("shapes"))
     return MeasuredVariants(
         facts.text("op"),
@@ -329,11 +329,11 @@ def _measured(facts: Facts) -> MeasuredVariants:
         tuple(as_text(*n) for n in facts.list("nodes")),
         tuple(as_text(*t) for t in facts.list("types")),
         tuple(tuple(as_integer(*extent, 0, MOST_EXTENT) for extent in shape) for shape in shapes),
-        tuple(_candidate(Facts(*c)) for c in facts.list("candidates")),
+        tuple(_candidate(JsonObject(*c)) for c in facts.list("candidates")),
     )
 
 
-def _candidate(facts: Facts) -> Timed:
+def _candidate(facts: JsonObject) -> Timed:
     kind = facts.text("kind")
     if kind not in get_args(Kind):
         raise ValueError(f"candidate of kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
@@ -349,14 +349,14 @@ def _candidate(facts: Facts) -> Timed:
     )
 
 
-def _tuning(facts: Facts) -> TileTuning:
+def _tuning(facts: JsonObject) -> TileTuning:
     """Parse a variant, of integers only: its constants become part of a kernel's source."""
     facts.only(*(f.name for f in fields(TileTuning)))
     said: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
     return TileTuning(**said)
 
 
-def _part(facts: Facts, name: str) -> Any:
+def _part(facts: JsonObject, name: str) -> Any:
     if facts.all[name] is None:
         return None
     part, names = facts.object(name), fields(PARTS[name])

@@ -122,8 +122,8 @@ def opened(path: Path) -> ctypes.CDLL:
             raise OSError(f"{path} has no {name}: it is of another version of onnxfuse")
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    if (found := library.onnxfuse_abi()) != VERSION:
-        raise OSError(f"{path} is of version {found}, expected {VERSION}")
+    if (version := library.onnxfuse_abi()) != VERSION:
+        raise OSError(f"{path} is of version {version}, expected {VERSION}")
     return library
 
 

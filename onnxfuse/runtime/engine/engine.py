@@ -24,11 +24,11 @@ class Objects:
         self.held: dict[int, Any] = {}
         self.numbers = itertools.count(1)
 
-    def hand_over(self, held: object) -> int:
+    def hand_over(self, owner: object) -> int:
         """Return a handle for an object, which stays alive until the engine releases the handle."""
-        number = next(self.numbers)
-        self.held[number] = held
-        return number
+        handle = next(self.numbers)
+        self.held[handle] = owner
+        return handle
 
 
 class Engine:
@@ -102,12 +102,12 @@ class Engine:
 
         Raises RuntimeError if the bytes are not a program of this version.
         """
-        numbers = [_numbers(s) for s in shapes]
-        found: list[dict[str, Any]] = []
-        see = abi.See(lambda user, launch: found.append(_facts(launch.contents)))
-        struct, given = self._program(program), _array(abi.Numbers, numbers)
-        self._check(self.library.onnxfuse_evaluate(self.host, struct, given, len(numbers), see, None))
-        return found[0] if found else None
+        extents = [_numbers(s) for s in shapes]
+        answers: list[dict[str, Any]] = []
+        see = abi.See(lambda user, launch: answers.append(_facts(launch.contents)))
+        struct, buffer = self._program(program), _array(abi.Numbers, extents)
+        self._check(self.library.onnxfuse_evaluate(self.host, struct, buffer, len(extents), see, None))
+        return answers[0] if answers else None
 
     def unanswered(self, tape: bytes, shapes: bytes, width: int) -> list[int]:
         """Return the indices of the shapes that a launch program does not cover; releases the GIL meanwhile.
@@ -120,16 +120,16 @@ class Engine:
             raise RuntimeError("shapes of unequal lengths")
         flags = ctypes.create_string_buffer(count)
         self._check(self.library.onnxfuse_answered(tape, len(tape), shapes, width, count, flags))
-        return [n for n, known in enumerate(flags.raw) if not known]
+        return [n for n, answered in enumerate(flags.raw) if not answered]
 
     # ---- calls from the engine into Python
 
     def _plan(self, planner: int, question: Any, reply: int) -> None:
         def answer() -> None:
-            asked = question.contents
-            shapes = tuple(tuple(s.at[: s.count]) for s in asked.shapes[: asked.shape_count])
+            request = question.contents
+            shapes = tuple(tuple(s.at[: s.count]) for s in request.shapes[: request.shape_count])
             plan: Planner = self.objects.held[planner]
-            launch = plan(shapes, bool(asked.aligned), asked.device, _varied(asked, shapes))
+            launch = plan(shapes, bool(request.aligned), request.device, _varied(request, shapes))
             if isinstance(launch, LaunchProgram):
                 self.library.onnxfuse_reply_program(reply, self._program(launch))
                 return
@@ -140,14 +140,14 @@ class Engine:
 
     def _scratch(self, owner: int, size: int, reply: int) -> None:
         def answer() -> None:
-            held = self.objects.held[owner]
-            room = held if isinstance(held, LaunchArguments) else held(size)
-            self.library.onnxfuse_reply_scratch(reply, room.scratch(), self.objects.hand_over(room))
+            arguments = self.objects.held[owner]
+            address = arguments if isinstance(arguments, LaunchArguments) else arguments(size)
+            self.library.onnxfuse_reply_scratch(reply, address.scratch(), self.objects.hand_over(address))
 
         self._answered(reply, answer)
 
-    def _release(self, held: int) -> None:
-        del self.objects.held[held]
+    def _release(self, handle: int) -> None:
+        del self.objects.held[handle]
 
     def _answered(self, reply: int, answer: Callable[[], None]) -> None:
         try:
@@ -212,13 +212,13 @@ class Engine:
 
     def _counts(self) -> Sequence[abi.Counts]:
         count = self.library.onnxfuse_count
-        room = count(None, 0)
+        size = count(None, 0)
         while True:
-            all_ = (abi.Counts * room)()
-            found = count(all_, room)
-            if found <= room:
-                return list(all_[:found])
-            room = found
+            all_ = (abi.Counts * size)()
+            available = count(all_, size)
+            if available <= size:
+                return list(all_[:available])
+            size = available
 
     def _check(self, error: bytes | None) -> None:
         if error is not None:
@@ -231,9 +231,9 @@ def _words(error: BaseException) -> str:
     return words.replace("\0", "\\0")
 
 
-def _mask(numbers: Iterable[int]) -> int:
+def _mask(indices: Iterable[int]) -> int:
     """Return a bit mask with one bit per index below 64."""
-    return sum(1 << n for n in numbers if n < 64)
+    return sum(1 << n for n in indices if n < 64)
 
 
 def _array(struct: Any, values: Sequence[Any]) -> Any:
@@ -244,12 +244,12 @@ def _numbers(values: Sequence[int]) -> abi.Numbers:
     return abi.Numbers((ctypes.c_int64 * len(values))(*map(int, values)), len(values))
 
 
-def _varied(asked: abi.Question, shapes: Sequence[Shape]) -> Varied | None:
-    if not asked.varies:
+def _varied(request: abi.Question, shapes: Sequence[Shape]) -> Varied | None:
+    if not request.varies:
         return None
     flags, at = [], 0
     for shape in shapes:
-        flags.append(tuple(map(bool, asked.varies[at : at + len(shape)])))
+        flags.append(tuple(map(bool, request.varies[at : at + len(shape)])))
         at += len(shape)
     return tuple(flags)
 

@@ -96,13 +96,13 @@ class AheadOfTime:
     ) -> LaunchPlan:
         """Return the plan of `op`, possibly with its kernels already compiled; raises what the planner raises."""
         self.start(device)
-        asked = (op.name, shapes, aligned, device, tuning)
+        request = (op.name, shapes, aligned, device, tuning)
         with self.lock:
-            job = self.jobs.get(asked)
+            job = self.jobs.get(request)
             if job is not None and (job.done() or job.cancel()):
-                del self.jobs[asked]
-        if job is not None and job.done() and not job.cancelled() and (made := job.result()) is not None:
-            return made
+                del self.jobs[request]
+        if job is not None and job.done() and not job.cancelled() and (ready := job.result()) is not None:
+            return ready
         self._bind(op.name, shapes, device)
         return cuda.plan(op, shapes, aligned, cuda.arch_of(device), tuning)
 
@@ -110,13 +110,13 @@ class AheadOfTime:
         self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
     ) -> Future[LaunchPlan | None]:
         """Return the plan of `op`, planned and compiled on another thread."""
-        asked = (op.name, shapes, aligned, device, tuning)
+        request = (op.name, shapes, aligned, device, tuning)
         with self.lock:
-            job = self.jobs.get(asked)
+            job = self.jobs.get(request)
             if job is not None:
                 return job
-            job = self.jobs[asked] = Future[LaunchPlan | None]()
-        self._later(partial(_compiled, op, asked), job)
+            job = self.jobs[request] = Future[LaunchPlan | None]()
+        self._later(partial(_compiled, op, request), job)
         return job
 
     # ---- shapes
@@ -140,11 +140,11 @@ class AheadOfTime:
 
     def _bind(self, name: str, shapes: tuple[Shape, ...], device: int) -> None:
         """Start compiling everything for the run in which op `name` has these input shapes."""
-        places = self.places.get(name, ())
-        found = {tuple(sorted(b.items())) for p in places if (b := _bound(p, shapes, self.names)) is not None}
-        if len(found) != 1:
+        input_dims = self.places.get(name, ())
+        bindings = {tuple(sorted(b.items())) for p in input_dims if (b := _bound(p, shapes, self.names)) is not None}
+        if len(bindings) != 1:
             return
-        (sizes,) = found
+        (sizes,) = bindings
         with self.lock:
             if {n for n, _ in sizes} != self.names or self.sizes.get(device) == sizes:
                 return
@@ -152,47 +152,47 @@ class AheadOfTime:
         self._later(lambda: self._of_sizes(dict(sizes), device))
 
     def _of_sizes(self, sizes: Mapping[str, int], device: int) -> None:
-        known = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
-        self._submit(known, device)
-        if any(len(known[n]) < len(ps) for n, ps in self.places.items()) and self.inferred < MOST_INFERRED:
+        shapes_by_op = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
+        self._submit(shapes_by_op, device)
+        if any(len(shapes_by_op[n]) < len(ps) for n, ps in self.places.items()) and self.inferred < MOST_INFERRED:
             self.inferred += 1
             self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
 
-    def _submit(self, known: Mapping[str, Sequence[tuple[Shape, ...]]], device: int) -> None:
+    def _submit(self, shapes_by_op: Mapping[str, Sequence[tuple[Shape, ...]]], device: int) -> None:
         """Start compiling the ops whose input shapes are known."""
         variants = self.variants(device)
         for name, op in self.ops.items():
-            for shapes in dict.fromkeys(known.get(name, ())):
+            for shapes in dict.fromkeys(shapes_by_op.get(name, ())):
                 tuning = variants.get(key(name, shapes), DEFAULT)
-                asked = (name, shapes, True, device, tuning)
+                request = (name, shapes, True, device, tuning)
                 if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):
                     continue
                 with self.lock:
-                    if asked in self.jobs:
+                    if request in self.jobs:
                         continue
-                    future = self.jobs[asked] = Future[LaunchPlan | None]()
+                    future = self.jobs[request] = Future[LaunchPlan | None]()
                     if len(self.jobs) > MOST_JOBS:
                         self.jobs.pop(next(iter(self.jobs))).cancel()
-                self._later(partial(_compiled, op, asked), future)
+                self._later(partial(_compiled, op, request), future)
 
     # ---- threads
 
-    def _later(self, work: Callable[[], LaunchPlan | None], future: Future[LaunchPlan | None] | None = None) -> None:
+    def _later(self, task: Callable[[], LaunchPlan | None], future: Future[LaunchPlan | None] | None = None) -> None:
         if future is None:
             future = Future()
             future.add_done_callback(_tell)
         with self.lock:
-            self.waiting.append((future, work))
+            self.waiting.append((future, task))
             begin = self.threads < min(MOST_THREADS, os.cpu_count() or 1)
             self.threads += begin
         if begin:
             threading.Thread(target=self._work, name="onnxfuse compiles").start()
 
     def _work(self) -> None:
-        for future, work in self._next():
+        for future, task in self._next():
             if future.set_running_or_notify_cancel():
                 try:
-                    future.set_result(work())
+                    future.set_result(task())
                 except BaseException as error:  # raised again when the plan is requested; no thread fails silently
                     future.set_exception(error)
 
@@ -207,35 +207,35 @@ class AheadOfTime:
             yield now
 
 
-def _tell(done: Future[LaunchPlan | None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
+def _tell(future: Future[LaunchPlan | None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
         warnings.warn(f"kernels are compiled when they are needed, not ahead: {error}", stacklevel=1)
 
 
 def _bound(
-    place: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
+    input_dims: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
 ) -> dict[str, int] | None:
     """Return the binding of a node's dimension names to its input shapes; None if they contradict each other."""
-    found: dict[str, int] = {}
-    for told, shape in zip(place, shapes, strict=True):
-        if told is None:
+    binding: dict[str, int] = {}
+    for dims, shape in zip(input_dims, shapes, strict=True):
+        if dims is None:
             continue
-        if len(told) != len(shape):
+        if len(dims) != len(shape):
             return None
-        for dim, n in zip(told, shape, strict=True):
+        for dim, n in zip(dims, shape, strict=True):
             if isinstance(dim, int) and dim != n:
                 return None
-            if isinstance(dim, Int) and str(dim) in names and found.setdefault(str(dim), n) != n:
+            if isinstance(dim, Int) and str(dim) in names and binding.setdefault(str(dim), n) != n:
                 return None
-    return found
+    return binding
 
 
-def _at(place: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
+def _at(input_dims: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
     """Return a node's shapes under a binding of the dimension names; None if the binding does not determine them."""
-    shapes = [None if told is None else tuple(at_sizes(d, sizes) for d in told) for told in place]
-    known = [tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None]
-    whole = len(known) == len(shapes) and all(len(k) == len(s or ()) for k, s in zip(known, shapes, strict=True))
-    return tuple(known) if whole else None
+    shapes = [None if dims is None else tuple(at_sizes(d, sizes) for d in dims) for dims in input_dims]
+    fixed = [tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None]
+    complete = len(fixed) == len(shapes) and all(len(k) == len(s or ()) for k, s in zip(fixed, shapes, strict=True))
+    return tuple(fixed) if complete else None
 
 
 def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:
@@ -244,16 +244,16 @@ def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:
     return {name: [s for n in mine if (s := input_shapes(n, types)) is not None] for name, mine in nodes.items()}
 
 
-def _compiled(op: FusedOp, asked: Asked) -> LaunchPlan | None:
+def _compiled(op: FusedOp, request: Asked) -> LaunchPlan | None:
     """Return the plan after compiling its kernels to disk; None if there is no plan (the run that needs it reports
     why)."""
-    _, shapes, aligned, device, tuning = asked
+    _, shapes, aligned, device, tuning = request
     arch = cuda.arch_of(device)
     try:
-        made = cuda.plan(op, shapes, aligned, arch, tuning)
-        if made.grid[0] or made.then:
-            for launch in (made, *made.then):
+        plan = cuda.plan(op, shapes, aligned, arch, tuning)
+        if plan.grid[0] or plan.then:
+            for launch in (plan, *plan.then):
                 cuda.compile(launch.kernel, arch)
     except OnnxfuseError:
         return None
-    return made
+    return plan

@@ -17,20 +17,20 @@ Asked = tuple[tuple[Shape, ...], bool, int]
 class FallbackKernels:
     """Fallback kernels of one op, while its preferred kernels compile."""
 
-    def __init__(self, op: FusedOp, ahead: AheadOfTime) -> None:
-        self.op, self.ahead = op, ahead
+    def __init__(self, op: FusedOp, ahead_of_time: AheadOfTime) -> None:
+        self.op, self.ahead = op, ahead_of_time
         self.serving: dict[Asked, tuple[LaunchArguments, Future[LaunchPlan | None]]] = {}
         self.compiling: dict[tuple[cuda.KernelSource, int], Future[LaunchPlan | None]] = {}
 
-    def known(self, asked: Asked) -> LaunchArguments | None:
+    def known(self, request: Asked) -> LaunchArguments | None:
         """Return the fallback launch in use for these shapes; None if the preferred kernel is ready or there is no
         fallback."""
-        launch, compiled = self.serving.get(asked, (None, None))
+        launch, compiled = self.serving.get(request, (None, None))
         return None if compiled is None or compiled.done() else launch
 
-    def instead(self, plan: LaunchPlan, asked: Asked, tuning: TileTuning) -> LaunchArguments | None:
+    def instead(self, plan: LaunchPlan, request: Asked, tuning: TileTuning) -> LaunchArguments | None:
         """Return a launch to use while another thread compiles the kernels of `plan`; None if no fallback exists."""
-        shapes, aligned, device = asked
+        shapes, aligned, device = request
         compiled = self.compiling.get((plan.kernel, device))
         # A kernel that is missing although it was compiled is reported by the loader.
         if _is_there(plan, device) or (compiled is not None and compiled.done()):
@@ -43,7 +43,7 @@ class FallbackKernels:
                     compiled = self.ahead.compiled(self.op, shapes, aligned, device, tuning)
                     self.compiling[plan.kernel, device] = compiled
                 self.serving = {k: one for k, one in self.serving.items() if not one[1].done()}
-                self.serving[asked] = launch, compiled
+                self.serving[request] = launch, compiled
                 return launch
         return None
 

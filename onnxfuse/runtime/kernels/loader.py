@@ -48,12 +48,12 @@ def on_host(op: FusedOp) -> tuple[int, ...]:
     The launch's shapes follow from the other inputs, so no kernel reads these. Their producers run on the CPU, and a
     copy to the GPU would prevent a CUDA graph.
     """
-    found = []
+    positions = []
     for position, name in enumerate(op.body.input):
         readers = [(n, i) for n in op.body.node for i, v in enumerate(n.input) if v == name]
         if readers and all(_is_target(n, i) for n, i in readers):
-            found.append(position)
-    return tuple(found)
+            positions.append(position)
+    return tuple(positions)
 
 
 def _is_target(node: NodeProto, position: int) -> bool:
@@ -64,7 +64,7 @@ def _is_target(node: NodeProto, position: int) -> bool:
 def planner(
     op: FusedOp,
     variants: Variants = lambda device: {},
-    ahead: AheadOfTime | None = None,
+    ahead_of_time: AheadOfTime | None = None,
     packed: LoadedPack | None = None,
     *,
     waits: bool = True,
@@ -76,58 +76,59 @@ def planner(
 
     `variants` are the measured fastest variants; for other shapes, or if a variant is not one of the op's own, the plan
     chooses by itself: a tuning file selects among our kernels and cannot introduce one. If extents vary between runs,
-    the launch includes a program that covers all of them. `ahead` may have compiled the kernel already; otherwise,
-    unless runs wait for kernels, a bit-identical fallback kernel runs meanwhile if one is available.
+    the launch includes a program that covers all of them. `ahead_of_time` may have compiled the kernel already;
+    otherwise, unless runs wait for kernels, a bit-identical fallback kernel runs meanwhile if one is available.
     """
     programs = Programs(op)
-    interim = None if waits or ahead is None else FallbackKernels(op, ahead)
+    interim = None if waits or ahead_of_time is None else FallbackKernels(op, ahead_of_time)
 
     def launch(
         input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None
     ) -> LaunchArguments | LaunchProgram:
-        asked = (input_shapes, aligned, device)
-        if interim is not None and (serving := interim.known(asked)) is not None:
+        request = (input_shapes, aligned, device)
+        if interim is not None and (serving := interim.known(request)) is not None:
             return serving
         arch = cuda.arch_of(device)
-        own, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
-        tuning = own.get(mine, DEFAULT)
-        apart = tuple(shapes for (digest, shapes), best in own.items() if digest == mine[0] and best != DEFAULT)
+        tunings, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
+        tuning = tunings.get(mine, DEFAULT)
+        tuned_shapes = tuple(
+            shapes for (digest, shapes), best in tunings.items() if digest == mine[0] and best != DEFAULT
+        )
         if packed is not None:
-            if ahead is not None:
-                ahead.start(device)
-            known = packed.program(op.name, input_shapes, aligned, device, apart, variant_name(tuning))
-            if known is not None:
-                return known
+            if ahead_of_time is not None:
+                ahead_of_time.start(device)
+            packed_kernel = packed.program(op.name, input_shapes, aligned, device, tuned_shapes, variant_name(tuning))
+            if packed_kernel is not None:
+                return packed_kernel
         if tuning != DEFAULT and not cuda.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
             tuning = DEFAULT
         try:
-            if ahead is None:
+            if ahead_of_time is None:
                 plan = cuda.plan(op, input_shapes, aligned, arch, tuning)
             else:
-                plan = ahead.plan(op, input_shapes, aligned, device, tuning)
+                plan = ahead_of_time.plan(op, input_shapes, aligned, device, tuning)
         except NoPlanError as why:
             return general(op, input_shapes, device, packed, why)
-        if interim is not None and (serving := interim.instead(plan, asked, tuning)) is not None:
+        if interim is not None and (serving := interim.instead(plan, request, tuning)) is not None:
             return serving
         try:
-            made = load(plan, device)
+            loaded = load(plan, device)
         except NoCompilerError as why:
             if packed is None:
                 raise
             return general(op, input_shapes, device, packed, why)
         if varied is None or tuning != DEFAULT:
-            return made
-        return replace(made, program=programs.learn(input_shapes, aligned, device, varied, plan, apart))
+            return loaded
+        return replace(loaded, program=programs.learn(input_shapes, aligned, device, varied, plan, tuned_shapes))
 
     return launch
 
 
 def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: TileTuning) -> str:
-    said = ", ".join(f"{name} {value}" for name, value in changed(tuning).items())
-    return (
-        f"tuning not used: {said} is no variant of {op.name} for {extents(input_shapes)}; tune again: optimize --tune"
-    )
+    settings = ", ".join(f"{name} {value}" for name, value in changed(tuning).items())
+    shapes = extents(input_shapes)
+    return f"tuning not used: {settings} is no variant of {op.name} for {shapes}; tune again: optimize --tune"
 
 
 def general(
@@ -136,6 +137,6 @@ def general(
     """Return the launch of the general kernel, which accepts all shapes, from the pack if it has one; a warning says
     why."""
     plan = cuda.general(op, input_shapes, cuda.arch_of(device))
-    made = load(plan, device, None if packed is None else packed.general(op.name, device))
+    loaded = load(plan, device, None if packed is None else packed.general(op.name, device))
     warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
-    return made
+    return loaded

@@ -11,7 +11,7 @@ from onnxfuse.runtime.kernels.programs import rooms
 def load(plan: LaunchPlan, device: int, function: Any = None) -> LaunchArguments:
     """Compile and load the kernels of a plan, except the function shared by all of its launches if that is
     passed in."""
-    given, function = function, function or cuda.load(plan.kernel, device)
+    packed, function = function, function or cuda.load(plan.kernel, device)
     return LaunchArguments(
         function=function.kernel.ptr,
         grid=plan.grid,
@@ -25,5 +25,5 @@ def load(plan: LaunchPlan, device: int, function: Any = None) -> LaunchArguments
         scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
         passing=plan.passing,
-        then=tuple(load(after, device, given) for after in plan.then),
+        then=tuple(load(after, device, packed) for after in plan.then),
     )

@@ -34,26 +34,26 @@ def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) ->
     `model`: its file, if it has one. A pack that is damaged, of another version, or for other ops is reported in a
     warning, with the command that rebuilds it, and is not used. Raises ModelError if `kernels` names a missing file.
     """
-    place, named = _place(model, kernels), kernels is not None
-    if place is None:
+    pack_path, named = _place(model, kernels), kernels is not None
+    if pack_path is None:
         return None
     try:
-        pack = file.opened(place, named=named, links=external.follows_links())
+        pack = file.opened(pack_path, named=named, links=external.follows_links())
     except FileNotFoundError:
         if named:
-            raise ModelError(f"{place}: there is no such kernel pack", _again(model, place)) from None
+            raise ModelError(f"{pack_path}: there is no such kernel pack", _again(model, pack_path)) from None
         return None
     except PackError as fault:
-        _warn(place, f"{fault}", model)
+        _warn(pack_path, f"{fault}", model)
         return None
     return _of_ops(pack, ops, model)
 
 
 def require(model: Path | None, kernels: Kernels) -> None:
     """Raise ModelError if `kernels` names a missing file, also on the CPU, where no pack is used."""
-    place = _place(model, kernels)
-    if kernels is not None and place is not None and not place.is_file():
-        raise ModelError(f"{place}: there is no such kernel pack", _again(model, place))
+    pack_path = _place(model, kernels)
+    if kernels is not None and pack_path is not None and not pack_path.is_file():
+        raise ModelError(f"{pack_path}: there is no such kernel pack", _again(model, pack_path))
 
 
 def _place(model: Path | None, kernels: Kernels) -> Path | None:
@@ -67,14 +67,14 @@ def _of_ops(pack: KernelPack, ops: Mapping[str, FusedOp], model: Path | None) ->
     if pack.head.planners.hex() != stored.planners():
         _warn(pack.path, "was made by another version of onnxfuse, whose kernels are not these", model)
         return None
-    there = {e.name: e for e in pack.index.ops}
-    mine = {n: there[n] for n, op in ops.items() if n in there and there[n].digest == stored.digest_of(op)}
+    entries = {e.name: e for e in pack.index.ops}
+    mine = {n: entries[n] for n, op in ops.items() if n in entries and entries[n].digest == stored.digest_of(op)}
     if ops and not mine:
         _warn(pack.path, "is of another model: it has none of this one's fused ops", model)
         return None
     if len(mine) < len(ops):
-        missing = sorted(set(ops) - set(mine))
-        _warn(pack.path, f"lacks {len(missing)} of {plural(ops, 'fused op')}, such as {missing[0]}", model)
+        lacking = sorted(set(ops) - set(mine))
+        _warn(pack.path, f"lacks {len(lacking)} of {plural(ops, 'fused op')}, such as {lacking[0]}", model)
     return LoadedPack(pack, mine, model)
 
 
@@ -105,52 +105,56 @@ class LoadedPack:
         shapes: tuple[Shape, ...],
         aligned: bool,
         device: int,
-        apart: Sequence[tuple[Shape, ...]] = (),
+        tuned_shapes: Sequence[tuple[Shape, ...]] = (),
         variant: str = "",
     ) -> LaunchProgram | None:
         """Return the program that covers these shapes, with its kernels loaded.
 
-        None if the pack has none. `apart`: shapes that a program covers only in the variant that was measured fastest
-        for them, which is `variant`, empty for the planner's own choice.
+        None if the pack has none. `tuned_shapes`: shapes that a program covers only in the variant that was measured
+        fastest for them, which is `variant`, empty for the planner's own choice.
         """
-        here = self._on(device)
-        if here is None:
+        device_state = self._on(device)
+        if device_state is None:
             return None
-        for one, number in here.programs.get(op, ()):
+        for one, index in device_state.programs.get(op, ()):
             if one.general or (one.aligned, one.variant) != (aligned, variant):
                 continue
             try:
-                wanted = _launched(one, shapes)
+                launch = _launched(one, shapes)
             except PackError as fault:
-                self._leave(here, fault)
+                self._leave(device_state, fault)
                 return None
-            if wanted is None:
+            if launch is None:
                 continue
-            if not self._loaded(here, [one.kernels[n] for n in wanted], device):
+            if not self._loaded(device_state, [one.kernels[n] for n in launch], device):
                 return None
-            words = () if variant else tuple(map(words_of, apart))
-            found = tuple(_kernel(here.loaded.get(k), here.early) for k in one.kernels)
-            return LaunchProgram(number, one.tape, found, words, partial(rooms, device=device))
+            words = () if variant else tuple(map(words_of, tuned_shapes))
+            kernels = tuple(_kernel(device_state.loaded.get(k), device_state.early) for k in one.kernels)
+            return LaunchProgram(index, one.tape, kernels, words, partial(rooms, device=device))
         return None
 
     def has(self, ops: Collection[str], device: int) -> bool:
         """Return whether the pack has programs for all of these ops."""
-        here = self._on(device)
-        return here is not None and all(here.programs.get(op) for op in ops)
+        device_state = self._on(device)
+        return device_state is not None and all(device_state.programs.get(op) for op in ops)
 
     def general(self, op: str, device: int) -> Any:
         """Return the function of the op's general kernel; None if the pack has none."""
-        here = self._on(device)
-        found = next((one for one, _ in here.programs.get(op, ()) if one.general), None) if here is not None else None
-        if here is None or found is None:
+        device_state = self._on(device)
+        program = (
+            next((one for one, _ in device_state.programs.get(op, ()) if one.general), None)
+            if device_state is not None
+            else None
+        )
+        if device_state is None or program is None:
             return None
-        (number,) = found.kernels
-        return here.loaded[number] if self._loaded(here, [number], device) else None
+        (kernel_index,) = program.kernels
+        return device_state.loaded[kernel_index] if self._loaded(device_state, [kernel_index], device) else None
 
     def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, variant: str = "") -> bool:
         """Return whether `program` covers these shapes; loads nothing."""
-        here = self._on(device)
-        mine = [] if here is None else here.programs.get(op, [])
+        device_state = self._on(device)
+        mine = [] if device_state is None else device_state.programs.get(op, [])
         try:
             return any(
                 not one.general
@@ -164,17 +168,21 @@ class LoadedPack:
     def load(self, device: int, go_on: Callable[[], bool]) -> None:
         """Load the kernels for this GPU one after the other until `go_on` returns False; meant for a thread of
         its own."""
-        here = self._on(device)
-        if here is None:
+        device_state = self._on(device)
+        if device_state is None:
             return
         outside_captures()
-        for number in dict.fromkeys(
-            k for ones in here.programs.values() for one, _ in ones if not one.general for k in one.kernels
+        for kernel_index in dict.fromkeys(
+            k
+            for programs in device_state.programs.values()
+            for one, _ in programs
+            if not one.general
+            for k in one.kernels
         ):
-            if not go_on() or here.out:
+            if not go_on() or device_state.out:
                 return
             try:
-                self._load(here, number, device)
+                self._load(device_state, kernel_index, device)
             except (PackError, KernelError):  # reported when a run needs it
                 return
 
@@ -182,41 +190,46 @@ class LoadedPack:
         with self.lock:
             if device not in self.here:
                 self.here[device] = self._begun(device)
-            here = self.here[device]
-        return None if here is None or here.out else here
+            device_state = self.here[device]
+        return None if device_state is None or device_state.out else device_state
 
     def _begun(self, device: int) -> _Here | None:
         targets = self.pack.index.targets
         arch = cuda.arch_of(device)
         target = best(targets, arch)
         if target is None:
-            there = ", ".join(t.name for t in targets)
-            _warn(self.pack.path, f"has no kernels for this GPU, {arch.name}; it has {there}", self.model, arch.name)
+            target_names = ", ".join(t.name for t in targets)
+            _warn(
+                self.pack.path,
+                f"has no kernels for this GPU, {arch.name}; it has {target_names}",
+                self.model,
+                arch.name,
+            )
             return None
         mine = {
             name: [(p, next_number()) for p in entry.programs if p.target == target] for name, entry in self.ops.items()
         }
         return _Here(mine, targets[target].arch.starts_early)
 
-    def _loaded(self, here: _Here, numbers: Sequence[int], device: int) -> bool:
+    def _loaded(self, device_state: _Here, kernel_indices: Sequence[int], device: int) -> bool:
         """Return whether these kernels are loaded; the first failure is reported and ends the use of the pack."""
         try:
-            for number in numbers:
-                self._load(here, number, device)
+            for kernel_index in kernel_indices:
+                self._load(device_state, kernel_index, device)
         except (PackError, KernelError) as fault:
-            self._leave(here, fault)
+            self._leave(device_state, fault)
             return False
         return True
 
-    def _leave(self, here: _Here, fault: PackError | KernelError) -> None:
-        here.out = True
+    def _leave(self, device_state: _Here, fault: PackError | KernelError) -> None:
+        device_state.out = True
         _warn(self.pack.path, f"{fault}", self.model)
 
-    def _load(self, here: _Here, number: int, device: int) -> None:
-        if number not in here.loaded:
-            kernel = self.pack.index.kernels[number]
+    def _load(self, device_state: _Here, kernel_index: int, device: int) -> None:
+        if kernel_index not in device_state.loaded:
+            kernel = self.pack.index.kernels[kernel_index]
             image = partial(self.pack.image, kernel)
-            here.loaded[number] = cuda.load_image(image, kernel.digest, kernel.entry, device)
+            device_state.loaded[kernel_index] = cuda.load_image(image, kernel.digest, kernel.entry, device)
 
 
 def _kernel(function: Any, early: bool) -> LoadedKernel:
@@ -228,29 +241,29 @@ def _launched(one: StoredProgram, shapes: tuple[Shape, ...]) -> list[int] | None
     """Return the indices of the kernels that a program launches for these shapes; None if it does not cover them."""
     numbered = tuple(LoadedKernel(n + 1, False, None) for n in range(len(one.kernels)))
     try:
-        found = bridge().evaluated(LaunchProgram(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
+        answers = bridge().evaluated(LaunchProgram(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
     except RuntimeError as fault:  # the engine checks every word of a program on receipt
         raise PackError(f"is damaged: {fault}") from None
-    return None if found is None else sorted(set(_functions(found)))
+    return None if answers is None else sorted(set(_functions(answers)))
 
 
 def _functions(launch: Mapping[str, Any]) -> list[int]:
     return [launch["function"] - 1, *(n for after in launch["then"] for n in _functions(after))]
 
 
-def _again(model: Path | None, place: Path, arch: str = "") -> str:
+def _again(model: Path | None, pack_path: Path, arch: str = "") -> str:
     which = str(model) if model is not None else "MODEL"
     command = f"onnxfuse compile {which}{f' --arch {arch}' if arch else ''}"
     return (
         f"Build it: {command}"
-        if model is None or place == file.pack_path_of(model)
-        else f"Build it: {command} -o {place}"
+        if model is None or pack_path == file.pack_path_of(model)
+        else f"Build it: {command} -o {pack_path}"
     )
 
 
-def _warn(place: Path, fault: str, model: Path | None, arch: str = "") -> None:
+def _warn(pack_path: Path, fault: str, model: Path | None, arch: str = "") -> None:
     warnings.warn(
-        f"{place}: {fault}. It is not used, kernels are compiled as they are needed. {_again(model, place, arch)}",
+        f"{pack_path}: {fault}. It is not used: kernels are compiled on demand. {_again(model, pack_path, arch)}",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -51,21 +51,21 @@ class Programs:
         device: int,
         varied: Varied,
         plan: LaunchPlan,
-        apart: Sequence[tuple[Shape, ...]],
+        tuned_shapes: Sequence[tuple[Shape, ...]],
     ) -> LaunchProgram | None:
         """Return the program for the family of these shapes, recorded from `plan`; None if there is no new one.
 
-        `apart`: shapes that no program covers.
+        `tuned_shapes`: shapes that no program covers.
         """
         dims = [n for s in shapes for n in s]
         free = [v for s in varied for v in s]
         key = Key(tuple(map(len, shapes)), tuple(None if v else n for n, v in zip(dims, free, strict=True)))
-        place = (device, aligned, key)
-        if place not in self.learned:
+        slot = (device, aligned, key)
+        if slot not in self.learned:
             if len(self.learned) >= MOST_FAMILIES:
                 return None
-            self.learned[place] = _Learned(cuda.cached_family(self.op, key, aligned, cuda.arch_of(device)))
-        mine = self.learned[place]
+            self.learned[slot] = _Learned(cuda.cached_family(self.op, key, aligned, cuda.arch_of(device)))
+        mine = self.learned[slot]
         if mine.wrong:
             return None
         try:
@@ -89,7 +89,7 @@ class Programs:
             mine.number,
             tape,
             tuple(self._kernel(k, device) for k in mine.family.kernels),
-            tuple(map(words_of, apart)),
+            tuple(map(words_of, tuned_shapes)),
             partial(rooms, device=device),
         )
 
@@ -103,10 +103,10 @@ class Programs:
 
 def rooms(size: int, device: int) -> Rooms:
     """Return an allocator of scratch memory of this size, which lives as long as this object."""
-    held: list[Any] = []
+    buffers: list[Any] = []
 
     def scratch() -> int:
-        held.append(cuda.zeros(size, device))
-        return int(held[-1].ptr)
+        buffers.append(cuda.zeros(size, device))
+        return int(buffers[-1].ptr)
 
     return Rooms(scratch)

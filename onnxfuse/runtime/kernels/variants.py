@@ -25,8 +25,8 @@ def machine_of(device: int) -> Machine:
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
-    found = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
-    driver = found[0] if found else f"CUDA {cupy.cuda.runtime.driverGetVersion()}"
+    match = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
+    driver = match[0] if match else f"CUDA {cupy.cuda.runtime.driverGetVersion()}"
     return Machine(name, driver, onnxruntime.__version__)
 
 
@@ -44,16 +44,16 @@ def usable(book: Book) -> tuple[Book, str]:
     Without a GPU the model targets another machine: then all measurements of this ONNX Runtime version count.
     """
     if cuda_unusable() is None:
-        found, note = section(book, 0)
-        return ({machine_of(0): found} if found else {}), note
+        measurements, note = section(book, 0)
+        return ({machine_of(0): measurements} if measurements else {}), note
     version = onnxruntime.__version__
-    same = {machine: found for machine, found in book.items() if machine.onnxruntime == version}
-    others = [machine for machine in book if machine not in same]
-    return same, _stale(others, f"onnxruntime {version}, without a GPU") if others else ""
+    same = {machine: measurements for machine, measurements in book.items() if machine.onnxruntime == version}
+    other_machines = [machine for machine in book if machine not in same]
+    return same, _stale(other_machines, f"onnxruntime {version}, without a GPU") if other_machines else ""
 
 
-def _stale(machines: Iterable[Machine], here: str) -> str:
-    return f"tuning not used: measured on {'; '.join(map(str, machines))}; here is {here}"
+def _stale(machines: Iterable[Machine], this_machine: str) -> str:
+    return f"tuning not used: measured on {'; '.join(map(str, machines))}; here is {this_machine}"
 
 
 def variants_of(model: onnx.ModelProto) -> Variants:
@@ -65,9 +65,9 @@ def variants_of(model: onnx.ModelProto) -> Variants:
 
     @cache
     def on(device: int) -> Mapping[Key, TileTuning]:
-        found, stale = section(book, device)
+        on_device, stale = section(book, device)
         if stale:
             warnings.warn(stale, stacklevel=1)
-        return measurements.variants(found)
+        return measurements.variants(on_device)
 
     return on

@@ -111,43 +111,45 @@ def make(
     ops, tasks, without, library = _tasks(model, targets, ranges, tf32, rules, path)
     with Workers(processes) as workers:
         answers = workers.spread(_covered, tasks, lambda n: step("programs", n, len(tasks)))
-        wanted = {
+        required = {
             (kernel, targets.index(task.target)): None
             for task, answer in zip(tasks, answers, strict=True)
             if isinstance(answer, Covered)
             for kernel in answer.kernels
         }
         # Largest tasks first, so that the longest does not start when all others are done.
-        order = sorted(wanted, key=lambda w: -len(w[0].text))
-        pieces = [(kernel, targets[place]) for kernel, place in order]
-        made = workers.spread(_compiled, pieces, lambda n: step("kernels", n, len(order)))
-    images = dict(zip(order, made, strict=True))
-    kept = sorted(wanted, key=lambda w: (w[1], w[0].entry, w[0].text))
-    numbers = {w: n for n, w in enumerate(kept)}
+        order = sorted(required, key=lambda w: -len(w[0].text))
+        pieces = [(kernel, targets[target_index]) for kernel, target_index in order]
+        compiled = workers.spread(_compiled, pieces, lambda n: step("kernels", n, len(order)))
+    images = dict(zip(order, compiled, strict=True))
+    ordered = sorted(required, key=lambda w: (w[1], w[0].entry, w[0].text))
+    indices = {w: n for n, w in enumerate(ordered)}
     programs: dict[str, list[StoredProgram]] = {name: [] for name in ops}
-    told = []
+    reports = []
     for task, answer in zip(tasks, answers, strict=True):
         if not task.general:
-            told.append(_told(task, answer))
+            reports.append(_told(task, answer))
         if isinstance(answer, Covered):
-            place = targets.index(task.target)
-            mine = tuple(numbers[k, place] for k in answer.kernels)
+            target_index = targets.index(task.target)
+            mine = tuple(indices[k, target_index] for k in answer.kernels)
             variant = measurements.variant_name(task.tuning)
-            one = StoredProgram(place, task.aligned, mine, answer.tape, variant, task.general)
+            one = StoredProgram(target_index, task.aligned, mine, answer.tape, variant, task.general)
             programs[task.op.name].append(one)
     entries = [
         PackEntry(name, stored.digest_of(op), op.inputs, op.outputs, may_alias(op), tuple(programs[name]), on_host(op))
         for name, op in ops.items()
     ]
     index, parts = packed(
-        _facts(ranges, told, without),
+        _facts(ranges, reports, without),
         targets,
         entries,
-        [(kernel.entry, place, images[kernel, place]) for kernel, place in kept],
+        [(kernel.entry, target_index, images[kernel, target_index]) for kernel, target_index in ordered],
         bytes.fromhex(stored.planners()),
     )
     launched = {name: frozenset(targets[p.target].name for p in mine) for name, mine in programs.items()}
-    return PackResult(tuple(parts), dict(ranges), tuple(targets), tuple(told), sizes(index), without, launched, library)
+    return PackResult(
+        tuple(parts), dict(ranges), tuple(targets), tuple(reports), sizes(index), without, launched, library
+    )
 
 
 def _tasks(
@@ -160,7 +162,7 @@ def _tasks(
 ) -> tuple[dict[str, FusedOp], list[_Task], dict[str, str], dict[str, FusedOp]]:
     """Return the ops that are kernels on some target, what to cover of each on which target, why others are not, and
     which ones the library computes somewhere."""
-    seen, exposed = domains(model, ranges), outside(model)
+    domains_by_op, exposed = domains(model, ranges), outside(model)
     ops: dict[str, FusedOp] = {}
     library: dict[str, FusedOp] = {}
     tasks: list[_Task] = []
@@ -168,7 +170,7 @@ def _tasks(
     for target in targets:
         formed, refusals = with_forms(model, tf32, rules, path, target.arch)
         for name, op in formed.items():
-            reason = refusals[name] or ("" if seen.get(name) else "the shapes of its inputs are not known")
+            reason = refusals[name] or ("" if domains_by_op.get(name) else "the shapes of its inputs are not known")
             if reason:
                 without.setdefault(name, reason)
                 if op.library is not None:
@@ -176,9 +178,11 @@ def _tasks(
                 continue
             ops[name] = op  # the library form is the same on every GPU
             tasks += [
-                _Task(op, domain, aligned, target) for domain in seen[name] for aligned in _alignments(name, exposed)
+                _Task(op, domain, aligned, target)
+                for domain in domains_by_op[name]
+                for aligned in _alignments(name, exposed)
             ]
-            ranks = {domain.key.ranks: domain for domain in seen[name]}
+            ranks = {domain.key.ranks: domain for domain in domains_by_op[name]}
             tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
     tasks += _measured(model, ops, targets, exposed)
     return ops, tasks, {name: why for name, why in without.items() if name not in ops}, library
@@ -188,7 +192,7 @@ def _measured(
     model: onnx.ModelProto, ops: Mapping[str, FusedOp], targets: Sequence[Target], exposed: Collection[str]
 ) -> list[_Task]:
     """Return the variants measured fastest on any machine; a session selects those of its own."""
-    wanted = {
+    required = {
         (name, shapes, tuning): op
         for section in measurements.of_model(model).values()
         for (digest, shapes), tuning in measurements.variants(section).items()
@@ -196,7 +200,7 @@ def _measured(
         if tuning != DEFAULT and measurements.key(name, ())[0] == digest and len(shapes) == len(op.inputs)
     }
     tasks = []
-    for (name, shapes, tuning), op in wanted.items():
+    for (name, shapes, tuning), op in required.items():
         extents = [n for s in shapes for n in s]
         domain = Domain(Key(tuple(map(len, shapes)), tuple(extents)), np.array([extents], np.int64), True)
         for target in targets:
@@ -216,12 +220,12 @@ def _of_any(domain: Domain) -> Domain:
 
 
 def _told(task: _Task, answer: Covered | str) -> PackedProgram:
-    name, target, whole, count = task.op.name, task.target.name, task.domain.whole, len(task.domain.extents)
+    name, target, complete, count = task.op.name, task.target.name, task.domain.whole, len(task.domain.extents)
     variant = measurements.variant_name(task.tuning)
     if isinstance(answer, str):
-        return PackedProgram(name, target, task.aligned, 0, count, count, whole, answer, variant)
+        return PackedProgram(name, target, task.aligned, 0, count, count, complete, answer, variant)
     return PackedProgram(
-        name, target, task.aligned, len(answer.kernels), count, answer.left, whole, answer.why, variant
+        name, target, task.aligned, len(answer.kernels), count, answer.left, complete, answer.why, variant
     )
 
 
@@ -244,10 +248,10 @@ def _covered(task: _Task) -> Covered | str:
     else:
         family = cuda.family(task.op, task.domain.key, task.aligned, task.target.arch, task.tuning)
     try:
-        found = cover(family, task.domain, bridge().unanswered)
+        covered = cover(family, task.domain, bridge().unanswered)
     except DEFECTS as error:
         return f"it cannot be recorded, please report it: {type(error).__name__}: {error}"
-    return "no kernel takes these shapes, or none that fits a launch program" if found is None else found
+    return "no kernel takes these shapes, or none that fits a launch program" if covered is None else covered
 
 
 def _compiled(piece: tuple[cuda.KernelSource, Target]) -> bytes:

@@ -42,15 +42,15 @@ def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
     An unnamed one is called INPUT[AXIS]. A computed name such as `past+1` is not a dimension of its own.
     """
     constants = {w.name for w in model.graph.initializer}
-    found: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     for value in model.graph.input:
         if value.name in constants:
             continue
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
-                found.setdefault(dim.dim_param or f"{value.name}[{axis}]", REST if axis else BATCH)
-    computed = {n for n in found if n not in (names := _names(parsed(n))) and names and names <= set(found)}
-    return {n: r for n, r in found.items() if n not in computed}
+                ranges.setdefault(dim.dim_param or f"{value.name}[{axis}]", REST if axis else BATCH)
+    computed = {n for n in ranges if n not in (names := _names(parsed(n))) and names and names <= set(ranges)}
+    return {n: r for n, r in ranges.items() if n not in computed}
 
 
 def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, list[Domain]]:
@@ -64,13 +64,13 @@ def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, li
     rows: dict[str, dict[Key, list[tuple[Rows, bool]]]] = {}
     unknown = False
     for name, mine in nodes.items():
-        for place in dict.fromkeys(tuple(types[v].shape if v in types else None for v in n.input) for n in mine):
-            if any(s is None or not all(_follows(d, ranges) for d in s) for s in place):
+        for input_dims in dict.fromkeys(tuple(types[v].shape if v in types else None for v in n.input) for n in mine):
+            if any(s is None or not all(_follows(d, ranges) for d in s) for s in input_dims):
                 unknown = True
                 continue
-            sides = [tuple(s or ()) for s in place]
-            made, whole = _extents([d for s in sides for d in s], ranges)
-            _add(rows.setdefault(name, {}), tuple(map(len, sides)), made, whole)
+            sides = [tuple(s or ()) for s in input_dims]
+            extents, complete = _extents([d for s in sides for d in s], ranges)
+            _add(rows.setdefault(name, {}), tuple(map(len, sides)), extents, complete)
     if unknown:
         _inferred(light, ranges, rows)
     return {name: [_domain(key, parts) for key, parts in by_key.items()] for name, by_key in rows.items()}
@@ -114,24 +114,26 @@ def _extents(dims: Sequence[Dim], ranges: Mapping[str, Range]) -> tuple[Rows, bo
     """Return the extents at all sizes, one row each, and whether these are exhaustive."""
     names = set[str]().union(*map(_names, dims))
     used = [n for n in ranges if n in names]
-    sizes, whole = _sizes({n: ranges[n] for n in used})
-    known = {n: sizes[:, c] for c, n in enumerate(used)}
+    sizes, complete = _sizes({n: ranges[n] for n in used})
+    columns_by_name = {n: sizes[:, c] for c, n in enumerate(used)}
     columns = []
     for dim in dims:
         if isinstance(dim, Int):
-            columns.append(known[str(dim)] if dim.is_name else _computed(dim, known))
+            columns.append(columns_by_name[str(dim)] if dim.is_name else _computed(dim, columns_by_name))
         else:
             columns.append(np.full(len(sizes), dim, np.int64))
-    made = np.stack(columns, 1) if columns else np.empty((len(sizes), 0), np.int64)
-    return np.unique(made[(made >= 0).all(1)], axis=0), whole
+    rows = np.stack(columns, 1) if columns else np.empty((len(sizes), 0), np.int64)
+    return np.unique(rows[(rows >= 0).all(1)], axis=0), complete
 
 
-def _computed(dim: Int, known: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _computed(dim: Int, sizes: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     """Return a computed extent at all sizes, -1 where it is invalid; evaluated once per distinct set of its own
     dimensions."""
-    sets, places = np.unique(np.stack([known[n] for n in dim.names], 1), axis=0, return_inverse=True)
-    found = (extent_value(dim, dict(zip(dim.names, values, strict=True)).__getitem__) for values in sets.tolist())
-    return np.array([-1 if v is None else v for v in found], np.int64)[places.reshape(-1)]
+    sets, inverse = np.unique(np.stack([sizes[n] for n in dim.names], 1), axis=0, return_inverse=True)
+    values_computed = (
+        extent_value(dim, dict(zip(dim.names, values, strict=True)).__getitem__) for values in sets.tolist()
+    )
+    return np.array([-1 if v is None else v for v in values_computed], np.int64)[inverse.reshape(-1)]
 
 
 def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
@@ -139,7 +141,7 @@ def _sizes(ranges: Mapping[str, Range]) -> tuple[Rows, bool]:
 
     If there are too many: every size of each dimension with the others at their extremes, and random sets.
     """
-    sides = [range(least, most + 1) for least, most in ranges.values()]
+    sides = [range(low, high + 1) for low, high in ranges.values()]
     count = math.prod(map(len, sides))
     if count <= MOST_SHAPES:
         return np.array(list(itertools.product(*sides)), np.int64).reshape(count, len(sides)), True
@@ -160,34 +162,34 @@ def _values(side: range) -> Sequence[int]:
     strategy."""
     if len(side) <= MOST_ALONG:
         return side
-    beside = {2**k + more for k in range(side.stop.bit_length()) for more in (-1, 0, 1)}
+    powers = {2**k + offset for k in range(side.stop.bit_length()) for offset in (-1, 0, 1)}
     some = set(np.linspace(side.start, side.stop - 1, MOST_ALONG).astype(np.int64).tolist())
-    return sorted(some | {n for n in beside if n in side})
+    return sorted(some | {n for n in powers if n in side})
 
 
 def _inferred(
     model: onnx.ModelProto, ranges: Mapping[str, Range], rows: dict[str, dict[Key, list[tuple[Rows, bool]]]]
 ) -> None:
     """Add the shapes inferred at some sizes (at all sizes if few) for nodes whose shapes do not follow from names."""
-    sizes, whole = _few(ranges)
-    seen: dict[tuple[str, int], list[tuple[tuple[int, ...], ...]]] = {}
+    sizes, complete = _few(ranges)
+    shapes_seen: dict[tuple[str, int], list[tuple[tuple[int, ...], ...]]] = {}
     for at in sizes:
         graph = infer(with_sizes(model, at)[0]).graph
         types = every_type(graph)
         for name, nodes in fused_nodes(graph).items():
-            for place, node in enumerate(nodes):
+            for index, node in enumerate(nodes):
                 shapes = input_shapes(node, types)
                 if shapes is not None:
-                    seen.setdefault((name, place), []).append(shapes)
-    for (name, _), all_shapes in seen.items():
+                    shapes_seen.setdefault((name, index), []).append(shapes)
+    for (name, _), all_shapes in shapes_seen.items():
         for ranks in {tuple(map(len, shapes)) for shapes in all_shapes}:
             mine = [[d for s in shapes for d in s] for shapes in all_shapes if tuple(map(len, shapes)) == ranks]
             extents = np.unique(np.array(mine, np.int64).reshape(len(mine), -1), axis=0)
-            _add(rows.setdefault(name, {}), ranks, extents, whole)
+            _add(rows.setdefault(name, {}), ranks, extents, complete)
 
 
 def _few(ranges: Mapping[str, Range]) -> tuple[list[Sizes], bool]:
-    sides = [range(least, most + 1) for least, most in ranges.values()]
+    sides = [range(low, high + 1) for low, high in ranges.values()]
     if math.prod(map(len, sides)) <= MOST_INFERRED:
         return [dict(zip(ranges, at, strict=True)) for at in itertools.product(*sides)], True
     chance = random.Random(0)
@@ -196,13 +198,13 @@ def _few(ranges: Mapping[str, Range]) -> tuple[list[Sizes], bool]:
     return [dict(zip(ranges, at, strict=True)) for at in dict.fromkeys([*ends, *by_chance])], False
 
 
-def _add(by_key: dict[Key, list[tuple[Rows, bool]]], ranks: tuple[int, ...], extents: Rows, whole: bool) -> None:
+def _add(by_key: dict[Key, list[tuple[Rows, bool]]], ranks: tuple[int, ...], extents: Rows, complete: bool) -> None:
     """Add shapes to the family with the same constant extents."""
     if not len(extents):
         return
     same = (extents == extents[0]).all(0)
     fixed = tuple(int(n) if s else None for n, s in zip(extents[0], same, strict=True))
-    by_key.setdefault(Key(ranks, fixed), []).append((extents, whole))
+    by_key.setdefault(Key(ranks, fixed), []).append((extents, complete))
 
 
 def _domain(key: Key, parts: Sequence[tuple[Rows, bool]]) -> Domain:
@@ -210,6 +212,6 @@ def _domain(key: Key, parts: Sequence[tuple[Rows, bool]]) -> Domain:
         return Domain(key, *parts[0])
     extents = np.unique(np.concatenate([rows for rows, _ in parts]), axis=0)
     if len(extents) <= MOST_SHAPES:
-        return Domain(key, extents, all(whole for _, whole in parts))
+        return Domain(key, extents, all(complete for _, complete in parts))
     chosen = np.random.default_rng(0).choice(len(extents), MOST_SHAPES, replace=False)
     return Domain(key, extents[np.sort(chosen)], False)

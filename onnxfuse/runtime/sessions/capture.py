@@ -103,18 +103,18 @@ def capture(model: onnx.ModelProto, rules: Sequence[str | Path] = ()) -> Capture
     light.ClearField("metadata_props")
     light.metadata_props.extend(model.metadata_props)
     _name_all(light.graph.node)
-    placed, refused = _Placed.of(light, rules), _refusal(light, rules)
+    placement, refused = _Placed.of(light, rules), _refusal(light, rules)
     names = _Names(light)
     weights = {i.name for i in light.graph.input} - {i.name for i in model.graph.input}
-    found = [*_control_flow(light, names), *placed.no_kernel(names), *placed.copied_shapes(names)]
-    if refused and not found:
-        found.append(Blocker("refused", (), f"ONNX Runtime says: {refused}", "Please report it with the model."))
+    blockers = [*_control_flow(light, names), *placement.no_kernel(names), *placement.copied_shapes(names)]
+    if refused and not blockers:
+        blockers.append(Blocker("refused", (), f"ONNX Runtime says: {refused}", "Please report it with the model."))
     if not refused:
-        found = []  # ONNX Runtime's answer decides
+        blockers = []  # ONNX Runtime's answer decides
     return Capture(
-        (*found, *placed.waits(names)),
-        (*placed.read_at_capture(weights), *placed.random(names)),
-        0 if refused else sum(p == CPU for p in placed.providers.values()),
+        (*blockers, *placement.waits(names)),
+        (*placement.read_at_capture(weights), *placement.random(names)),
+        0 if refused else sum(p == CPU for p in placement.providers.values()),
         open_dims(model),
         {"onnxruntime": onnxruntime.__version__},
     )
@@ -183,13 +183,13 @@ class _Placed:
         self.types = {**types, **value_types(graph)}
         self.small = {t.name for t in graph.initializer if elements_of(t) <= host_values.SMALL}
         self.inputs = {i.name for i in graph.input}
-        told = {
+        values = {
             (node.op_type, node.name): part.ep_name
             for part in opened.get_provider_graph_assignment_info()
             for node in part.get_nodes()
         }
         self.providers = {
-            i: told.get((n.op_type, n.name), CPU if n.name.startswith(INSERTED) else PROVIDER)
+            i: values.get((n.op_type, n.name), CPU if n.name.startswith(INSERTED) else PROVIDER)
             for i, n in enumerate(self.nodes)
         }
         self.written = {n.name: n for n in light.graph.node}
@@ -250,20 +250,20 @@ class _Placed:
         copied = [
             Blocker(
                 "copied shape", tuple(dict.fromkeys(n for n, _ in pairs)),
-                f"{what}, on the CPU, is copied to the GPU, where it is data: "
-                f"{', '.join(dict.fromkeys(r for _, r in pairs))}", how,
+                f"{kind}, on the CPU, is copied to the GPU, where it is data: "
+                f"{', '.join(dict.fromkeys(r for _, r in pairs))}", reason,
             )
-            for pairs, what, how in (
+            for pairs, kind, reason in (
                 (found, "a number computed from shapes", mend),
                 (of_inputs, "a number computed from shapes and from an input of the model", fixed),
             ) if pairs
         ]  # fmt: skip
-        kept = Blocker(
+        blocker = Blocker(
             "copied shape", tuple(pulled), "it reads a number computed from shapes beside an input of the model, and "
             "nothing else: ONNX Runtime keeps it on the CPU for that, whatever the input's size, and copies the input",
             mend,
         )  # fmt: skip
-        return copied + [kept] * bool(pulled)
+        return copied + [blocker] * bool(pulled)
 
     def waits(self, names: _Names) -> list[Blocker]:
         """Return the CUDA nodes that synchronize with the GPU; ONNX Runtime rejects them only during capture."""
@@ -300,12 +300,12 @@ class _Placed:
     def _islands(self) -> list[int]:
         """Return the CPU nodes with a copy to or from them, and the CPU nodes connected to those."""
         island: set[int] = set()
-        ahead = [i for i in self.providers if self._on_cpu(i) and self._beside_a_copy(i)]
-        while ahead:
-            i = ahead.pop()
+        feeding = [i for i in self.providers if self._on_cpu(i) and self._beside_a_copy(i)]
+        while feeding:
+            i = feeding.pop()
             if i not in island:
                 island.add(i)
-                ahead += [j for j in self._around(i) if self._on_cpu(j) and i not in self.shapes]
+                feeding += [j for j in self._around(i) if self._on_cpu(j) and i not in self.shapes]
         return sorted(island)
 
     def _on_cpu(self, i: int) -> bool:
@@ -322,23 +322,23 @@ class _Placed:
 
     def _arithmetic_on_shapes(self) -> set[int]:
         def dtype(value: str) -> int:
-            known = self.types.get(value)
-            return known.dtype if known is not None else 0
+            type_ = self.types.get(value)
+            return type_.dtype if type_ is not None else 0
 
         on_host = host_values.computed_on_host(self.nodes, lambda v: v in self.small or v in self.inputs, dtype)
         return {i for i, n in enumerate(self.nodes) if not on_host.isdisjoint(n.output)}
 
     def _reads_an_input(self, i: int) -> bool:
         """Return whether elements of a model input, not only its shape, enter shape arithmetic."""
-        seen, waiting = {i}, [i]
+        visited, waiting = {i}, [i]
         while waiting:
             node = self.nodes[waiting.pop()]
             if node.domain == "" and node.op_type in host_values.SHAPE_READERS:
                 continue
             if any(v in self.inputs for v in node.input):
                 return True
-            before = {self.producer[v] for v in node.input if v in self.producer} - seen
-            seen |= before
+            before = {self.producer[v] for v in node.input if v in self.producer} - visited
+            visited |= before
             waiting += before
         return False
 
@@ -350,5 +350,5 @@ class _Placed:
 
 def host_inputs(opened: onnxruntime.InferenceSession) -> tuple[str, ...]:
     """Return the inputs of a session that are read on the CPU."""
-    told = zip(opened.get_inputs(), opened.get_input_memory_infos(), strict=True)
-    return tuple(i.name for i, where in told if where.name == "Cpu")
+    pairs = zip(opened.get_inputs(), opened.get_input_memory_infos(), strict=True)
+    return tuple(i.name for i, where in pairs if where.name == "Cpu")

@@ -89,7 +89,7 @@ def session(
     load_custom_ops(options, library_paths(custom_ops))
     chosen = _default_providers() if providers is None else list(providers)
     on_cuda = PROVIDER in map(_name, chosen)
-    given, through_library = model, dict[str, FusedOp]()
+    source, through_library = model, dict[str, FusedOp]()
     if on_cuda:
         facts = read(model)
         if session_options is None and _takes_many_shapes(facts):
@@ -100,9 +100,9 @@ def session(
             cuda = {**cuda, "use_tf32": "0"}
             _set_cuda_options(chosen, kwargs, cuda)
         tf32 = _is_on(cuda, "use_tf32", 1)
-        missing = bridge_missing()
-        if missing is not None and providers is None:  # an error if CUDA was requested by name
-            fused = as_functions(facts, missing)
+        engine_fault = bridge_missing()
+        if engine_fault is not None and providers is None:  # an error if CUDA was requested by name
+            fused = as_functions(facts, engine_fault)
         else:
             fused, through_library = register_kernels(
                 options, facts, library=True, tf32=tf32, rules=rules, path=path_of(model), device=_device(cuda),
@@ -120,15 +120,15 @@ def session(
     opened.fused = fused
     if dump is not None:
         arch = arch_of(_device(cuda)) if on_cuda else None
-        dump_ops(read(given), Path(dump), arch)
+        dump_ops(read(source), Path(dump), arch)
     return opened
 
 
 def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Placement, ...]:
     """Return the placements after ONNX Runtime's own ops replaced fused ops: ops that only those read are gone with
     them."""
-    there = node_counts(model)
-    return tuple(p if p.runs_as != "kernel" or there[p.op] else replace(p, runs_as="library") for p in fused)
+    counts = node_counts(model)
+    return tuple(p if p.runs_as != "kernel" or counts[p.op] else replace(p, runs_as="library") for p in fused)
 
 
 def _takes_many_shapes(model: onnx.ModelProto) -> bool:
@@ -173,17 +173,17 @@ def _device(cuda: Mapping[str, Any]) -> int:
 
 
 def _require_cuda(device: int) -> None:
-    missing = cuda_unusable()
-    if missing is not None:
-        raise _no_cuda(missing)
+    fault = cuda_unusable()
+    if fault is not None:
+        raise _no_cuda(fault)
     count = device_count()
     if device >= count:
         raise _no_cuda(f"device_id is {device}, and the driver shows {plural(count, 'device')}, numbered from 0")
 
 
-def _no_cuda(missing: str) -> DeviceError:
+def _no_cuda(fault: str) -> DeviceError:
     return DeviceError(
-        f"{PROVIDER} was asked for and cannot be used: {missing}",
+        f"{PROVIDER} was asked for and cannot be used: {fault}",
         "Install the NVIDIA driver, and the CUDA libraries with pip install 'onnxfuse[cuda]'; "
         f"or run the function bodies with providers=['{CPU}'].",
     )

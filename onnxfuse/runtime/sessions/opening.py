@@ -74,13 +74,13 @@ def load_custom_ops(options: onnxruntime.SessionOptions, libraries: Sequence[Pat
 
 def unregistered(error: Exception) -> ModelError | None:
     """Return the error for an operator that no library provides, if that is why ONNX Runtime opens no session."""
-    found = _NAMED.search(f"{error}")
-    if found is None:
+    match = _NAMED.search(f"{error}")
+    if match is None:
         return None
-    given = ", ".join(library.name for library in custom_ops.libraries())
+    library_names = ", ".join(library.name for library in custom_ops.libraries())
     return ModelError(
-        f"operator {found[2]} of domain '{found[1]}' is neither ONNX Runtime's nor in "
-        + (f"the given libraries: {given}" if given else "a library that was given"),
+        f"operator {match[2]} of domain '{match[1]}' is neither ONNX Runtime's nor in "
+        + (f"the given libraries: {library_names}" if library_names else "a library that was given"),
         custom_ops.NAME_IT,
     )
 
@@ -93,14 +93,14 @@ def declare_custom_ops(model: onnx.ModelProto) -> None:
     """
     declared = {v.name for v in (*model.graph.value_info, *model.graph.output)}
     functions = functions_of(model)
-    own = [n for n in model.graph.node if custom_ops.is_custom(n) and called(n) not in functions]
-    names = [o for n in own for o in n.output if o and o not in declared]
+    custom_nodes = [n for n in model.graph.node if custom_ops.is_custom(n) and called(n) not in functions]
+    names = [o for n in custom_nodes for o in n.output if o and o not in declared]
     if not names:
         return
-    asked = shell(model)
-    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    found = isolation.isolated(lambda _: _types(asked, names), patience=PATIENCE)
-    for name, (dtype, shape) in {} if isinstance(found, isolation.Crash) else found.items():
+    light = shell(model)
+    light.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    outcome = isolation.isolated(lambda _: _types(light, names), patience=PATIENCE)
+    for name, (dtype, shape) in {} if isinstance(outcome, isolation.Crash) else outcome.items():
         # ONNX Runtime reports an unknown shape as having no dimensions.
         model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, dtype, shape or None))
 
@@ -126,8 +126,8 @@ def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
     """Return a check that raises ModelError if a model made of `model` does not open although `model` does."""
     source = shell(model)
 
-    def check(made: onnx.ModelProto) -> None:
-        refused = refusal(made)
+    def check(optimized: onnx.ModelProto) -> None:
+        refused = refusal(optimized)
         if refused is not None and refusal(source) is None:
             raise ModelError(
                 f"ONNX Runtime does not open what was made: {refused.why}", "Please report it: the fault is onnxfuse's."
@@ -136,11 +136,11 @@ def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
     return check
 
 
-def require_written(made: onnx.ModelProto, source: Path | onnx.ModelProto | None = None) -> Callable[[Path], None]:
-    """Return a check that raises ModelError if a file written from `made` does not open although `made` or `source`
+def require_written(model: onnx.ModelProto, source: Path | onnx.ModelProto | None = None) -> Callable[[Path], None]:
+    """Return a check that raises ModelError if a file written from `model` does not open although `model` or `source`
     does.
 
-    `source` is what `made` was made of. It is not decisive where a kernel is missing: a model in lower precision may
+    `source` is what `model` was made of. It is not decisive where a kernel is missing: a model in lower precision may
     have none on the CPU.
     """
 
@@ -148,7 +148,7 @@ def require_written(made: onnx.ModelProto, source: Path | onnx.ModelProto | None
         refused = _refusal(file)
         if refused is None:
             return
-        if refusal(made) is None or (not refused.lacking and source is not None and _opens(source)):
+        if refusal(model) is None or (not refused.lacking and source is not None and _opens(source)):
             raise ModelError(
                 f"ONNX Runtime does not open what was written: {refused.why.replace(f'Load model from {file} ', '')}",
                 "Nothing was put in its place. Please report it: the fault is onnxfuse's.",
@@ -163,8 +163,12 @@ def _opens(source: Path | onnx.ModelProto) -> bool:
 
 def _refusal(model: onnx.ModelProto | Path) -> Refused | None:
     """Return ONNX Runtime's error message, or how the process ended."""
-    found = isolation.isolated(lambda _: _opened(model), patience=PATIENCE)
-    return Refused(f"ONNX Runtime {found.how} when it opens it", False) if isinstance(found, isolation.Crash) else found
+    outcome = isolation.isolated(lambda _: _opened(model), patience=PATIENCE)
+    return (
+        Refused(f"ONNX Runtime {outcome.how} when it opens it", False)
+        if isinstance(outcome, isolation.Crash)
+        else outcome
+    )
 
 
 def _opened(model: onnx.ModelProto | Path) -> Refused | None:

@@ -28,16 +28,16 @@ def with_library_ops(model: Model, session_options: SessionOptions, ops: Mapping
     External weights stay in their files, also those of the model's own file; `session_options` are given its folder.
     """
     if isinstance(model, onnx.ModelProto):
-        own = io.without_weights(model, lambda weight: weight)
+        copy = io.without_weights(model, lambda weight: weight)
     elif isinstance(model, bytes):
-        own = io.parse(model, "the model given as bytes")
+        copy = io.parse(model, "the model given as bytes")
     else:
-        place = Path(model).resolve()
+        file = Path(model).resolve()
         # A model that ONNX Runtime saves would look for the weights next to the saved file.
-        own = io.load(place, weights=False) if session_options.optimized_model_filepath else io.outline(place)
-        session_options.add_session_config_entry(DATA_FOLDER, str(place.parent))
-    place_library_ops(own, ops)
-    return own
+        copy = io.load(file, weights=False) if session_options.optimized_model_filepath else io.outline(file)
+        session_options.add_session_config_entry(DATA_FOLDER, str(file.parent))
+    place_library_ops(copy, ops)
+    return copy
 
 
 def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called: Collection[str] = ()) -> None:
@@ -55,8 +55,8 @@ def place_library_ops(model: onnx.ModelProto, ops: Mapping[str, FusedOp], called
             del function.opset_import[:]
             function.opset_import.extend(library.opset_import)
             # ONNX Runtime uses the opset imports of the model when it inlines the function's nodes.
-            known = {o.domain for o in model.opset_import}
-            model.opset_import.extend(o for o in library.opset_import if o.domain not in known)
+            domains = {o.domain for o in model.opset_import}
+            model.opset_import.extend(o for o in library.opset_import if o.domain not in domains)
             if function.name not in called:
                 in_place.append((function.domain, function.name))
     if in_place:

@@ -50,9 +50,9 @@ def register(
     >>> onnxfuse.register(options, "fused.onnx")
     >>> onnxruntime.InferenceSession("fused.onnx", options, providers=["CUDAExecutionProvider"])
     """
-    missing = cuda_unusable()
-    if missing is not None:
-        return as_functions(model, f"CUDA cannot be used: {missing}")
+    fault = cuda_unusable()
+    if fault is not None:
+        return as_functions(model, f"CUDA cannot be used: {fault}")
     facts = read(model)
     strict = is_strict_fp32(facts)
     return register_kernels(
@@ -86,13 +86,13 @@ def register_kernels(
     variants = variants_of(facts)
     as_kernels = {name: op for name, op in ops.items() if refusals[name] is None}
     packed = pack_of(path, kernels, as_kernels)
-    ahead = AheadOfTime(facts, as_kernels, variants, packed)
-    rows = [_row(op, variants, ahead, packed, waits) for op in as_kernels.values()]
+    ahead_of_time = AheadOfTime(facts, as_kernels, variants, packed)
+    rows = [_row(op, variants, ahead_of_time, packed, waits) for op in as_kernels.values()]
     if rows:
         _register(session_options, rows)
-        weakref.finalize(session_options, ahead.stop).atexit = False
+        weakref.finalize(session_options, ahead_of_time.stop).atexit = False
         if device is not None:
-            ahead.start(device)
+            ahead_of_time.start(device)
     counts = node_counts(facts)
     through = {n: op for n, op in ops.items() if library and refusals[n] is not None and op.library is not None}
     placements = tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
@@ -114,26 +114,28 @@ def with_forms(
     An op gets a library form only where that matters, and then the one that its rule derives from its body. `arch`: the
     target GPU, by default the first one here.
     """
-    told = fused_ops(model)
-    ops = {name: replace(op, library=None, tf32=tf32) for name, op in told.items()}
+    ops_by_name = fused_ops(model)
+    ops = {name: replace(op, library=None, tf32=tf32) for name, op in ops_by_name.items()}
     why = "works on shapes, which ONNX Runtime keeps on the CPU"
     refusals: dict[str, str | None] = dict.fromkeys(shape_math(model), why)
     for name, op in ops.items():
-        if name not in refusals and (told[name].library is None or not reads_library_form(op.template)):
+        if name not in refusals and (ops_by_name[name].library is None or not reads_library_form(op.template)):
             refusals[name] = no_kernel(op, arch)
-    asked = {name: op for name, op in told.items() if op.library is not None and refusals.get(name, "") is not None}
-    for name, made in _realized(model, asked, rules, path).items():
-        ops[name] = replace(ops[name], library=made.form, open_length=_is_open(made))
+    candidates = {
+        name: op for name, op in ops_by_name.items() if op.library is not None and refusals.get(name, "") is not None
+    }
+    for name, realized in _realized(model, candidates, rules, path).items():
+        ops[name] = replace(ops[name], library=realized.form, open_length=_is_open(realized))
         reason = refusals.get(name)
         if reason is None:
             reason = (
-                made.reason
+                realized.reason
                 or _library_alone(ops[name])
                 or no_kernel(ops[name], arch)
-                or _no_plan(ops[name], made, arch)
+                or _no_plan(ops[name], realized, arch)
             )
-        refusals[name] = f"{reason}; {made.reason}" if made.reason and reason != made.reason else reason
-        if reason is not None and not made.runs:
+        refusals[name] = f"{reason}; {realized.reason}" if realized.reason and reason != realized.reason else reason
+        if reason is not None and not realized.runs:
             ops[name] = replace(ops[name], library=None)
     return ops, refusals
 
@@ -143,12 +145,12 @@ def _realized(
 ) -> dict[str, Realized]:
     if not ops:
         return {}
-    own = [r for place in rules for r in rule_file.load(Path(place))]
-    known = {*rule_file.shipped_files(), *(r.name for r in own)}
-    if any(op.rule not in known for op in ops.values()):
-        own += pack.rules()
+    custom = [r for folder in rules for r in rule_file.load(Path(folder))]
+    rule_names = {*rule_file.shipped_files(), *(r.name for r in custom)}
+    if any(op.rule not in rule_names for op in ops.values()):
+        custom += pack.rules()
     try:
-        return realize(model, ops, own, path)
+        return realize(model, ops, custom, path)
     except ModelError as error:  # if ONNX Runtime opens it all the same, its bodies run
         return dict.fromkeys(ops, Realized(None, f"{error}", ()))
 
@@ -159,14 +161,14 @@ def _library_alone(op: FusedOp) -> str | None:
     return "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
 
 
-def _is_open(made: Realized) -> bool:
+def _is_open(realized: Realized) -> bool:
     """Return whether some node of the op has dynamic extents other than the batch."""
-    return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in made.shapes for s in shapes)
+    return any(s is None or not all(isinstance(n, int) for n in s[1:]) for shapes in realized.shapes for s in shapes)
 
 
-def _no_plan(op: FusedOp, made: Realized, arch: Arch | None) -> str | None:
+def _no_plan(op: FusedOp, realized: Realized, arch: Arch | None) -> str | None:
     """Return why some node of the op may have no plan on the GPU; unknown shapes count as having none."""
-    return next((r for shapes in made.shapes if (r := no_plan(op, shapes, arch)) is not None), None)
+    return next((r for shapes in realized.shapes if (r := no_plan(op, shapes, arch)) is not None), None)
 
 
 def _register(session_options: SessionOptions, rows: list[Row]) -> None:
@@ -198,6 +200,6 @@ def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     return Placement(op.name, op.rule, nodes, "function", reason)
 
 
-def _row(op: FusedOp, variants: Variants, ahead: AheadOfTime, packed: LoadedPack | None, waits: bool) -> Row:
-    answers = planner(op, variants, ahead, packed, waits=waits)
+def _row(op: FusedOp, variants: Variants, ahead_of_time: AheadOfTime, packed: LoadedPack | None, waits: bool) -> Row:
+    answers = planner(op, variants, ahead_of_time, packed, waits=waits)
     return Row(op.name, op.inputs, op.outputs, may_alias(op), answers, on_host(op))

@@ -136,19 +136,19 @@ class Runner:
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name for inputs by name. Raises UsageError, and ONNX Runtime's errors."""
         with self._lock:
-            given = self._values(inputs)
-            bound = self._captured(given) if not self.why_not else None
+            values = self._values(inputs)
+            bound = self._captured(values) if not self.why_not else None
             if bound is not None:
                 for name, value in bound.inputs.items():
-                    _write(value, given[name])
+                    _write(value, values[name])
                 bound()
                 self.replayed += 1
-                found = bound.outputs
+                results = bound.outputs
             else:
-                found = self._run(given)
+                results = self._run(values)
                 self.plain += 1
             like = next(iter(inputs.values()), None)
-            return {name: _as(value, like, self._device, copy=bound is not None) for name, value in found.items()}
+            return {name: _as(value, like, self._device, copy=bound is not None) for name, value in results.items()}
 
     def bind(self, inputs: Mapping[str, Array]) -> BoundIO:
         """Return the captured graph for such inputs, with its memory, for callers who write the inputs in place.
@@ -190,13 +190,13 @@ class Runner:
             )
         missing, unknown = self._inputs.keys() - inputs.keys(), inputs.keys() - self._inputs.keys()
         if missing or unknown:
-            what = f"input '{min(missing)}' is missing" if missing else f"there is no input '{min(unknown)}'"
-            raise UsageError(f"{what}; the model has {', '.join(self._inputs) or 'none'}")
-        found = {name: _value(inputs[name]) for name in self._inputs}
-        for name, value in found.items():
+            fault = f"input '{min(missing)}' is missing" if missing else f"there is no input '{min(unknown)}'"
+            raise UsageError(f"{fault}; the model has {', '.join(self._inputs) or 'none'}")
+        values_by_name = {name: _value(inputs[name]) for name in self._inputs}
+        for name, value in values_by_name.items():
             if value.data_type() != self._inputs[name]:
                 raise UsageError(f"input '{name}' is a {value.data_type()}; the model wants a {self._inputs[name]}")
-        return found
+        return values_by_name
 
     def _live(self) -> Session:
         if self._session is None:
@@ -242,9 +242,9 @@ class Runner:
             return None
         return opened
 
-    def _captured(self, given: Values) -> BoundIO | None:
+    def _captured(self, values: Values) -> BoundIO | None:
         """Return the graph for these shapes; None on their first occurrence, or if they cannot be captured."""
-        key = threading.get_ident(), tuple(tuple(value.shape()) for value in given.values())
+        key = threading.get_ident(), tuple(tuple(value.shape()) for value in values.values())
         if key in self._bound:
             self._bound.move_to_end(key)
             return self._bound[key]
@@ -256,7 +256,7 @@ class Runner:
         if self.captured >= CAPTURES * self._graphs:
             return None
         try:
-            bound = self._capture(given)
+            bound = self._capture(values)
         except REFUSALS as error:
             _raise_if_lost(error)
             # A failed capture leaves its stream in capture mode: nothing else can run in that session.
@@ -270,28 +270,28 @@ class Runner:
             self._bound.popitem(last=False)
         return bound
 
-    def _capture(self, given: Values) -> BoundIO:
+    def _capture(self, values: Values) -> BoundIO:
         opened = self._live()
         # An ordinary run yields the output shapes, and lets cuDNN and our planner choose kernels before anything is
         # captured.
-        outputs = {n: _room(v, self._device, on_host=n in self._on_host) for n, v in self._run(given).items()}
-        inputs = {name: _room(value, self._device) for name, value in given.items()}
+        outputs = {n: _room(v, self._device, on_host=n in self._on_host) for n, v in self._run(values).items()}
+        inputs = {name: _room(value, self._device) for name, value in values.items()}
         self.captured += 1
         binding, options = opened.io_binding(), _options(self.captured)
         for name, value in inputs.items():
-            _write(value, given[name])
+            _write(value, values[name])
             binding.bind_ortvalue_input(name, value)
         for name, value in outputs.items():
             binding.bind_ortvalue_output(name, value)
         opened.run_with_iobinding(binding, options)
         return BoundIO(inputs, outputs, opened, binding, options, threading.get_ident())
 
-    def _run(self, given: Values) -> dict[str, onnxruntime.OrtValue]:
+    def _run(self, values: Values) -> dict[str, onnxruntime.OrtValue]:
         """Return the outputs of an ordinary run, on the device where the session puts them."""
         opened = self._live()
         device = "cuda" if PROVIDER in opened.get_providers() else "cpu"
         binding = opened.io_binding()
-        for name, value in given.items():
+        for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name in self._outputs:
             on_host = name in self._on_host or device == "cpu"
@@ -323,8 +323,8 @@ def _options(graph: int) -> onnxruntime.RunOptions:
 
 
 def _outputs_on_host(opened: Session) -> list[str]:
-    told = zip(opened.get_outputs(), opened.get_output_memory_infos(), strict=True)
-    return [o.name for o, where in told if where.name == "Cpu"]
+    pairs = zip(opened.get_outputs(), opened.get_output_memory_infos(), strict=True)
+    return [o.name for o, where in pairs if where.name == "Cpu"]
 
 
 def _raise_if_lost(error: Exception) -> None:
@@ -365,8 +365,8 @@ def _write(target: onnxruntime.OrtValue, value: onnxruntime.OrtValue) -> None:
 
 def _room(like: onnxruntime.OrtValue, device: int, *, on_host: bool = False) -> onnxruntime.OrtValue:
     """Allocate memory for such a value, on the device or on the host."""
-    where, number = ("cpu", 0) if on_host else ("cuda", device)
-    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(like.shape(), like.element_type(), where, number)
+    where, index = ("cpu", 0) if on_host else ("cuda", device)
+    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(like.shape(), like.element_type(), where, index)
 
 
 def _as(value: onnxruntime.OrtValue, like: Array, device: int, *, copy: bool) -> Array:
@@ -376,19 +376,19 @@ def _as(value: onnxruntime.OrtValue, like: Array, device: int, *, copy: bool) ->
         return _numpy(value)
     wanted_on_host = like.__dlpack_device__()[0] == ON_CPU
     if copy or wanted_on_host != on_host:
-        own = _room(value, device, on_host=wanted_on_host)
-        own.update_inplace(value)
-        value = own
+        room = _room(value, device, on_host=wanted_on_host)
+        room.update_inplace(value)
+        value = room
     if library == "torch":
         import torch
 
-        made = torch.from_dlpack(value)
-        return made.to(torch.bool) if value.data_type() == "tensor(bool)" else made
+        tensor = torch.from_dlpack(value)
+        return tensor.to(torch.bool) if value.data_type() == "tensor(bool)" else tensor
     if library == "cupy":
         import cupy
 
-        made = cupy.from_dlpack(value)
-        return made.view(cupy.bool_) if value.data_type() == "tensor(bool)" else made
+        tensor = cupy.from_dlpack(value)
+        return tensor.view(cupy.bool_) if value.data_type() == "tensor(bool)" else tensor
     return value
 
 

@@ -21,13 +21,13 @@ from onnxfuse.support.errors import ModelError
 
 def shape_math(model: onnx.ModelProto) -> set[str]:
     """Return the names of the fused ops that have a shape-only node in `model` or its subgraphs."""
-    found = _found(model.graph, model.graph)
-    if not found:
-        return found
+    values = _found(model.graph, model.graph)
+    if not values:
+        return values
     try:  # Undeclared types matter only here, and inference is slow.
         return _found(model.graph, infer(model).graph)
     except ModelError:  # ONNX Runtime may open it all the same
-        return found
+        return values
 
 
 def _found(
@@ -44,15 +44,15 @@ def _found(
     """
     types = {**outer_types, **{name: t.dtype for name, t in value_types(typed).items()}}
     sizes = {t.name: math.prod(t.dims) for t in graph.initializer}
-    given = {v.name for v in graph.input}
-    constants = outer | (sizes.keys() - given)
+    graph_inputs = {v.name for v in graph.input}
+    constants = outer | (sizes.keys() - graph_inputs)
     sizes |= {v.name: size for v in graph.value_info if (size := _size(v.type)) is not None}
     small = outer_small | {t.name for t in graph.initializer if sizes[t.name] <= SMALL}
     on_host: set[str] = set()
-    found: set[str] = set()
+    shape_values: set[str] = set()
 
     def near(value: str) -> bool:
-        return value in given or value in small
+        return value in graph_inputs or value in small
 
     for node, like in zip(graph.node, typed.node, strict=True):
         inputs = {v for v in node.input if v}
@@ -66,17 +66,17 @@ def _found(
         elif leaves_on_host(node.op_type, node.domain, node.input, on_host, near, lambda v: types.get(v, 0)):
             on_host.update(node.output)
             if node.domain == DOMAIN:
-                found.add(node.op_type)
+                shape_values.add(node.op_type)
         for body, typed_body in zip(bodies(node), bodies(like), strict=True):
-            found |= _found(body, typed_body, constants, small, types)
-    return found
+            shape_values |= _found(body, typed_body, constants, small, types)
+    return shape_values
 
 
 def _size(kind: onnx.TypeProto) -> int | None:
     """Return the number of elements of a value of this type; None if unknown."""
     dims = kind.tensor_type.shape.dim
-    known = kind.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
-    return math.prod(d.dim_value for d in dims) if known else None
+    is_static = kind.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims)
+    return math.prod(d.dim_value for d in dims) if is_static else None
 
 
 def _held(node: onnx.NodeProto) -> int:

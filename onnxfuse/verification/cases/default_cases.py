@@ -14,7 +14,7 @@ from onnxfuse.verification.cases.limits import Limits
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import COMPOSITE, Array, Case, InputSpec, cases, shape_sets
-from onnxfuse.verification.inputs.size_search import searched
+from onnxfuse.verification.inputs.size_search import search_sizes
 from onnxfuse.verification.run import sessions
 
 
@@ -48,17 +48,17 @@ def default_cases(
             return False
         return True
 
-    made = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
-    if made is None:
+    accepted = next((c for c in (cases(specs, (0,), shapes) for shapes in shape_sets(specs, {})) if runs(c[0])), None)
+    if accepted is None:
         limits = Limits()
-        found = searched(original, specs, {}, runs, lambda: limits.over)
-        made = cases(specs, (0,), shape_sets(specs, found)[0]) if found else []
-    if not made:
+        sizes = search_sizes(original, specs, {}, runs, lambda: limits.over)
+        accepted = cases(specs, (0,), shape_sets(specs, sizes)[0]) if sizes else []
+    if not accepted:
         raise UsageError(
             f"{option}: the original runs on none of the made-up inputs: {reason}",
             f"Give real ones with {option}-inputs." if option == "--guard" else "Give real ones with --inputs.",
         )
-    return [float32_case(case, half=half) for case in made if case.name not in COMPOSITE or runs(case)]
+    return [float32_case(case, half=half) for case in accepted if case.name not in COMPOSITE or runs(case)]
 
 
 def as_half(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:

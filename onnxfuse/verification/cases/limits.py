@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 
+from onnxfuse.files.io import memory_left
 from onnxfuse.graph.graph import captured
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
@@ -25,22 +26,12 @@ EVALUATIONS = 3
 """Original, fused model and reference each hold the values of a case."""
 
 
-def free_memory() -> int:
-    """Return the bytes that processes can still allocate without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return UNKNOWN_MEMORY
-    found = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    return UNKNOWN_MEMORY if found is None else int(found.split()[1]) * 1024
-
-
 @dataclass(frozen=True)
 class Limits:
     """Time limit in seconds, memory limit in bytes, and the start time."""
 
     seconds: float = SECONDS
-    memory: int = field(default_factory=lambda: int(SHARE * free_memory()))
+    memory: int = field(default_factory=lambda: int(SHARE * (memory_left() or UNKNOWN_MEMORY)))
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -58,7 +49,7 @@ class Limits:
         """Note for a case that was omitted because the time limit had passed."""
         return f"the time of {self.seconds:g} s is used up (--time)"
 
-    def anew(self) -> "Limits":
+    def restarted(self) -> "Limits":
         """Return the same limits, starting now."""
         return Limits(self.seconds, self.memory)
 
@@ -79,26 +70,26 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
     last = {name: n for n, node in enumerate(nodes) for name in (*node.input, *captured(node))}
     last |= {o.name: len(nodes) for o in typed.graph.output}
     weights = {t.name for t in model.graph.initializer}
-    held = {i.name: sizes.get(i.name, 0) for i in typed.graph.input if i.name not in weights}
-    most = now = sum(held.values())
+    live = {i.name: sizes.get(i.name, 0) for i in typed.graph.input if i.name not in weights}
+    peak_bytes = live_bytes = sum(live.values())
     for n, node in enumerate(nodes):
         for name in node.output:
-            held[name] = sizes.get(name, 0)
-            now += held[name]
-        most = max(most, now)
+            live[name] = sizes.get(name, 0)
+            live_bytes += live[name]
+        peak_bytes = max(peak_bytes, live_bytes)
         for name in {*node.input, *node.output}:
             if last.get(name, n) <= n:
-                now -= held.pop(name, 0)
-    return most
+                live_bytes -= live.pop(name, 0)
+    return peak_bytes
 
 
 @contextmanager
-def at_most(more: int) -> Iterator[None]:
+def memory_limit(size: int) -> Iterator[None]:
     """Limit the address space of this process to so many bytes inside the block; NumPy raises MemoryError beyond it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    least = [one for one in (soft, mapped + more) if one != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min(least), hard))
+    bounds = [one for one in (soft, mapped + size) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(bounds), hard))
     try:
         yield
     finally:

@@ -11,15 +11,15 @@ import onnx
 
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.cases.limits import Limits
-from onnxfuse.verification.inputs.branches import Bodies, Change, reaching
+from onnxfuse.verification.inputs.branches import Bodies, Change, cases_entering
 from onnxfuse.verification.inputs.input_files import case_of, load_cases
 from onnxfuse.verification.inputs.inputs import COMPOSITE, Case, InputSpec, Shapes, cases
-from onnxfuse.verification.inputs.size_search import free_dimensions, searched
+from onnxfuse.verification.inputs.size_search import free_dimensions, search_sizes
 from onnxfuse.verification.run import sessions
 
 RealInputs = str | Path | Mapping[str, npt.NDArray[Any]]
-Progress = Callable[[str, int, int], None]
 
 SEARCHING = 0.3
 """Largest share of the time spent on the size search, and on the search for inputs that enter a branch."""
@@ -42,11 +42,11 @@ def _by_shapes(plan: Sequence[Case]) -> list[Case]:
     second and more.
     """
     first: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
-    turns = [first.setdefault(shape_key(case), n) for n, case in enumerate(plan)]
-    return [plan[n] for n in sorted(range(len(plan)), key=turns.__getitem__)]
+    first_indices = [first.setdefault(shape_key(case), n) for n, case in enumerate(plan)]
+    return [plan[n] for n in sorted(range(len(plan)), key=first_indices.__getitem__)]
 
 
-def searched_sizes(
+def search_accepted_sizes(
     runs: Callable[[Case], bool],
     model: onnx.ModelProto,
     specs: Sequence[InputSpec],
@@ -63,17 +63,17 @@ def searched_sizes(
     sets: dict[tuple[tuple[str, tuple[int, ...]], ...], Case] = {}
     for case in (c for c in plan if c.name not in COMPOSITE):  # an empty sequence is no size that most models take
         sets.setdefault(shape_key(case), case)
-    taken = 0
-    for number, case in enumerate(sets.values(), 1):
-        taken += runs(case)
-        if taken > len(sets) / 2:
+    accepted = 0
+    for count, case in enumerate(sets.values(), 1):
+        accepted += runs(case)
+        if accepted > len(sets) / 2:
             return {}
-        if number - taken >= len(sets) / 2:
+        if count - accepted >= len(sets) / 2:
             break
-    return searched(model, specs, shapes, runs, ended)
+    return search_sizes(model, specs, shapes, runs, ended)
 
 
-def taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
+def acceptance_test(plain: Any, progress: Progress) -> Callable[[Case], bool]:
     """Return a predicate: does the original accept a case?"""
 
     def runs(case: Case) -> bool:
@@ -88,7 +88,7 @@ def taker(plain: Any, progress: Progress) -> Callable[[Case], bool]:
     return runs
 
 
-def entering(
+def enter_branches(
     runs: Callable[[Case], bool],
     model: onnx.ModelProto,
     specs: Sequence[InputSpec],
@@ -103,10 +103,10 @@ def entering(
         return [*plan], ()
     latest = limits.spent + SEARCHING * limits.seconds
     try:
-        more = _branch_cases(bodies, runs, model, specs, plan, shapes, lambda: limits.spent > latest)
+        additional = _branch_cases(bodies, runs, model, specs, plan, shapes, lambda: limits.spent > latest)
     except ModelError as error:
         return [*plan], (f"which branches ran could not be seen: {error}",)
-    return [*plan, *more], tuple(b.text for b in bodies.never)
+    return [*plan, *additional], tuple(b.text for b in bodies.never)
 
 
 def _branch_cases(
@@ -124,20 +124,20 @@ def _branch_cases(
         return []
 
     def resized(change: Change) -> Case | None:
-        sizes = searched(model, specs, shapes, lambda case: runs(change(case)), ended)
+        sizes = search_sizes(model, specs, shapes, lambda case: runs(change(case)), ended)
         return cases(specs, (plan[0].seed or 0,), {**shapes, **sizes})[0] if sizes else None
 
     largest = max(plan, key=lambda c: sum(map(math.prod, c.shapes.values())))
-    return reaching(model, bodies, specs, largest, resized, ended)
+    return cases_entering(model, bodies, specs, largest, resized, ended)
 
 
 def _given(inputs: Sequence[RealInputs], specs: Sequence[InputSpec], shapes: Shapes | None) -> list[Case]:
     if shapes:
         raise UsageError("shapes are those of the real inputs", "Leave out either --shape or --inputs.")
-    found: list[Case] = []
+    given_cases: list[Case] = []
     for n, one in enumerate(inputs):
-        found += [case_of(f"inputs {n}", one, specs)] if isinstance(one, Mapping) else load_cases(one, specs)
-    return found
+        given_cases += [case_of(f"inputs {n}", one, specs)] if isinstance(one, Mapping) else load_cases(one, specs)
+    return given_cases
 
 
 def shape_key(case: Case) -> tuple[tuple[str, tuple[int, ...]], ...]:

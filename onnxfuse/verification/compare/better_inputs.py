@@ -16,15 +16,16 @@ from functools import partial
 import numpy as np
 import onnx
 
-from onnxfuse.verification.cases.planning import SEARCHING, Progress
+from onnxfuse.support.progress import Progress
+from onnxfuse.verification.cases.planning import SEARCHING
 from onnxfuse.verification.compare.case_comparison import Comparison
-from onnxfuse.verification.compare.optional_cases import try_one
+from onnxfuse.verification.compare.optional_cases import try_case
 from onnxfuse.verification.inputs.branches import SIGNS, Change, compared_constants, selector_values
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, cases, sizes_of
-from onnxfuse.verification.inputs.size_search import searched
+from onnxfuse.verification.inputs.size_search import search_sizes
 from onnxfuse.verification.report.rows import OutputRow
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.tensors import counts, holds_nothing
+from onnxfuse.verification.run.tensors import counts, is_empty_metadata
 
 STEERING = 8
 """Largest element count of a control input: a threshold, a count, the scales of a Resize."""
@@ -75,65 +76,73 @@ def missing_evidence(rows: Sequence[OutputRow]) -> MissingEvidence:
     by_name: dict[str, list[OutputRow]] = {}
     for row in rows:
         by_name.setdefault(row.output, []).append(row)
-    for name, own in by_name.items():
-        if any(r.verdict == "mismatch" for r in own):
+    for name, output_rows in by_name.items():
+        if any(r.verdict == "mismatch" for r in output_rows):
             continue
-        if all(r.verdict == "undecided" and not r.measure.compared for r in own):
+        if all(r.verdict == "undecided" and not r.measure.compared for r in output_rows):
             empty.add(name)
             continue
-        seen = [r for r in own if not r.measure.empty]
-        dull = sum(r.verdict == "blunt" or (r.verdict == "undecided" and r.measure.too_far) for r in seen)
-        if dull > MOSTLY * len(seen):
+        nonempty = [r for r in output_rows if not r.measure.empty]
+        uninformative = sum(r.verdict == "blunt" or (r.verdict == "undecided" and r.measure.too_far) for r in nonempty)
+        if uninformative > MOSTLY * len(nonempty):
             blunt.add(name)
     return MissingEvidence(frozenset(empty), frozenset(blunt))
 
 
-def seek(
+def improve_inputs(
     comparison: Comparison,
     load: Callable[[], onnx.ModelProto],
     specs: Sequence[InputSpec],
     shapes: Shapes,
-    said: Shapes,
-    show: Progress,
+    requested: Shapes,
+    progress: Progress,
 ) -> None:
     """Run cases that provide missing evidence, as far as some are found in time."""
-    wants = missing_evidence(comparison.rows)
+    missing = missing_evidence(comparison.rows)
     if not comparison.rows:  # The original accepted none of the default inputs.
-        wants = MissingEvidence(frozenset(o.name for o in comparison.plain.get_outputs()), frozenset())
-    if not wants.empty and not wants.blunt:
+        missing = MissingEvidence(frozenset(o.name for o in comparison.plain.get_outputs()), frozenset())
+    if not missing.empty and not missing.blunt:
         return
-    began, limits = comparison.limits.spent, comparison.limits
-    until = min(began + SEARCHING * limits.seconds, limits.seconds)
-    found: dict[str, int] = {}
+    start, limits = comparison.limits.spent, comparison.limits
+    until = min(start + SEARCHING * limits.seconds, limits.seconds)
+    informative: dict[str, int] = {}
     model = load()
     judged = 0
     for case in itertools.islice(_candidates(model, specs, shapes, comparison), ATTEMPTS):
-        open_ = {n for n in wants.empty | wants.blunt if found.get(n, 0) < ENOUGH}
+        open_ = {n for n in missing.empty | missing.blunt if informative.get(n, 0) < ENOUGH}
         if not open_ or limits.spent > until:
             return
-        dull = open_ & wants.blunt
-        if not _gives(comparison, case, open_ & wants.empty) and not (dull and judged < JUDGED):
+        still_blunt = open_ & missing.blunt
+        if not _yields_finite(comparison, case, open_ & missing.empty) and not (still_blunt and judged < JUDGED):
             continue
-        judged += bool(dull)
-        show("which inputs show more of the outputs", len(found), len(wants.empty | wants.blunt))
+        judged += bool(still_blunt)
+        progress("which inputs show more of the outputs", len(informative), len(missing.empty | missing.blunt))
         news: set[str] = set()
-        try_one(comparison, case, until - limits.spent, partial(_tells, open_, news))
+        try_case(comparison, case, until - limits.spent, partial(_adds_evidence, open_, news))
         for name in news:
-            found[name] = found.get(name, 0) + 1
-    bare = {n for n in wants.empty if n not in found}
-    if bare and limits.spent < until:
-        sizes = searched(model, specs, said, lambda case: _gives(comparison, case, bare), lambda: limits.spent > until)
+            informative[name] = informative.get(name, 0) + 1
+    still_empty = {n for n in missing.empty if n not in informative}
+    if still_empty and limits.spent < until:
+        sizes = search_sizes(
+            model,
+            specs,
+            requested,
+            lambda case: _yields_finite(comparison, case, still_empty),
+            lambda: limits.spent > until,
+        )
         for case in cases(specs, (OTHER_SEED,), {**shapes, **sizes})[:ENOUGH] if sizes else ():
-            try_one(comparison, _named(case), max(until - limits.spent, 0.0), partial(_tells, bare, set()))
+            try_case(
+                comparison, _named(case), max(until - limits.spent, 0.0), partial(_adds_evidence, still_empty, set())
+            )
 
 
-def _tells(open_: set[str], news: set[str], rows: Sequence[OutputRow]) -> bool:
+def _adds_evidence(open_: set[str], news: set[str], rows: Sequence[OutputRow]) -> bool:
     """Return whether rows provide missing evidence for an output, and record which."""
     news |= {r.output for r in rows if r.output in open_ and (r.sharp or r.verdict == "mismatch")}
     return bool(news) or any(r.verdict == "mismatch" for r in rows)
 
 
-def _gives(comparison: Comparison, case: Case, names: set[str] | frozenset[str]) -> bool:
+def _yields_finite(comparison: Comparison, case: Case, names: set[str] | frozenset[str]) -> bool:
     """Return whether the original yields a finite element of one of these outputs."""
     if not names:
         return False
@@ -144,7 +153,7 @@ def _gives(comparison: Comparison, case: Case, names: set[str] | frozenset[str])
     return any(
         x.size > 0
         and (x.dtype.kind not in "fV" or np.isfinite(x.astype("d")).any())
-        and not (counts(n, comparison.outputs) and holds_nothing(x))
+        and not (counts(n, comparison.outputs) and is_empty_metadata(x))
         for n, x in values.items()
     )
 
@@ -201,26 +210,26 @@ def _settings(
     """Return the settings of a control input: one value everywhere, or ones with larger numbers at the end."""
     dtype = spec.array_type
     if dtype.kind in "fV":
-        numbers = [1.0, 2.0, 0.0, 0.5, *compared, *(v - 1 for v in compared), *(v + 1 for v in compared), 8.0, -8.0]
+        candidates = [1.0, 2.0, 0.0, 0.5, *compared, *(v - 1 for v in compared), *(v + 1 for v in compared), 8.0, -8.0]
     else:
-        numbers = [1.0, 2.0, 7.0, *selector_values(spec, compared, sizes)]
+        candidates = [1.0, 2.0, 7.0, *selector_values(spec, compared, sizes)]
     if dtype.kind == "u":
-        numbers = [v for v in numbers if v >= 0]
-    found = [np.full(shape, v).astype(dtype) for v in dict.fromkeys(numbers)]
+        candidates = [v for v in candidates if v >= 0]
+    settings = [np.full(shape, v).astype(dtype) for v in dict.fromkeys(candidates)]
     if len(shape) == 1 and shape[0] > 2 and dtype.kind in "fViu":
         # Scales and sizes of an image: batch and channels stay unchanged.
         outer = np.where(np.arange(shape[0]) < shape[0] - 2, 1, 2).astype(dtype)
-        found.insert(1, outer)
-    return found
+        settings.insert(1, outer)
+    return settings
 
 
 def _changed(
     chosen: Mapping[str, Array], data: Callable[[Array], Array] | None, steering: frozenset[str], base: Case
 ) -> Case:
-    return Case("sought", base.seed, base.shapes, partial(_made, base, chosen, data, steering))
+    return Case("sought", base.seed, base.shapes, partial(_changed_arrays, base, chosen, data, steering))
 
 
-def _made(
+def _changed_arrays(
     base: Case, chosen: Mapping[str, Array], data: Callable[[Array], Array] | None, steering: frozenset[str]
 ) -> dict[str, Array]:
     arrays = {**base.make(), **chosen}
@@ -230,18 +239,18 @@ def _made(
 
 
 def _is_data(x: Array, data: Callable[[Array], Array]) -> bool:
-    drawn = isinstance(data, partial) and data.func is _drawn
-    return x.dtype.kind in "fV" or (drawn and x.dtype.kind in "iu")
+    draws_values = isinstance(data, partial) and data.func is _drawn
+    return x.dtype.kind in "fV" or (draws_values and x.dtype.kind in "iu")
 
 
 def _drawn(values: Sequence[float], x: Array) -> Array:
     """Draw data from the constants that the model compares with, and their neighbors."""
     rng = np.random.default_rng(x.size)
-    found = rng.choice(np.asarray(values), x.shape) + rng.integers(-1, 2, x.shape)
+    values_drawn = rng.choice(np.asarray(values), x.shape) + rng.integers(-1, 2, x.shape)
     if x.dtype.kind in "iu":
         info = np.iinfo(x.dtype)
-        found = np.clip(found, info.min, info.max)
-    return np.asarray(found).astype(x.dtype)
+        values_drawn = np.clip(values_drawn, info.min, info.max)
+    return np.asarray(values_drawn).astype(x.dtype)
 
 
 def _named(case: Case) -> Case:

@@ -14,22 +14,23 @@ import numpy.typing as npt
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
-from onnxfuse.verification.cases.limits import Limits, at_most, gigabytes
-from onnxfuse.verification.cases.planning import Progress, shape_key, shapes_text
+from onnxfuse.support.progress import Progress
+from onnxfuse.verification.cases.limits import Limits, gigabytes, memory_limit
+from onnxfuse.verification.cases.planning import shape_key, shapes_text
 from onnxfuse.verification.compare.judging import Judging
-from onnxfuse.verification.inputs.inputs import Case, nudge
+from onnxfuse.verification.inputs.inputs import Case, perturb
 from onnxfuse.verification.reference.float64_reference import REFERENCE_GAPS, Float64Reference, no_float64
 from onnxfuse.verification.reference.reference import OutOfRange, OutOfTime
 from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, OutputRow
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.tensors import KEYS, MISSING, counts, holds_nothing, output_of
+from onnxfuse.verification.run.tensors import KEYS, MISSING, counts, is_empty_metadata, output_of
 from onnxfuse.verification.tolerance import error_budget
 from onnxfuse.verification.tolerance.output_error import NOTHING, Measure
 from onnxfuse.verification.tolerance.tolerance import Tolerated, tolerated
 from onnxfuse.verification.variants import broken_original
 from onnxfuse.verification.variants.broken_original import Unoptimized
-from onnxfuse.verification.variants.float32_twin import Wide
-from onnxfuse.verification.variants.perturbed import NUDGES
+from onnxfuse.verification.variants.float32_twin import Float32Comparison
+from onnxfuse.verification.variants.perturbed import PERTURBATIONS
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -38,7 +39,7 @@ FUSED_FAILS = "the fused model fails"
 
 FEW_ELEMENTS = 256
 """Outputs with fewer elements can be right by chance: the original is also run on perturbed inputs."""
-NUDGED_ELEMENTS = 1 << 22
+PERTURBED_ELEMENTS = 1 << 22
 """Largest output of which perturbed runs are held in doubtful cases: eight copies of 16 MB."""
 
 FOR_FLOAT64 = 0.5
@@ -65,7 +66,7 @@ class _Runs:
     """The unoptimized original's, for outputs that ONNX Runtime's optimizations break."""
     siblings: dict[str, list[npt.NDArray[Any]]]
     """Of the original by another provider, on perturbed inputs, or rounded otherwise."""
-    shaken: dict[str, list[npt.NDArray[Any]]]
+    perturbed: dict[str, list[npt.NDArray[Any]]]
     """Of the original on perturbed inputs, in doubtful cases."""
     rerounded: Callable[[], dict[str, list[npt.NDArray[Any]]]]
     """The original's with weights rounded otherwise; run when first called."""
@@ -79,35 +80,35 @@ class Comparison:
         plain: Any,
         twin: Any,
         session: Any,
-        truth: Float64Reference,
+        reference: Float64Reference,
         in_float32: Callable[[str], Float64Reference],
-        on_nudged_tables: Iterator[Callable[[Arrays], Arrays]],
+        perturbed_tables: Iterator[Callable[[Arrays], Arrays]],
         judging: Judging,
         rounded: Callable[[Arrays], Arrays] | None,
         scores: Collection[str],
         limits: Limits,
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
-        wide: Wide | None,
+        wide: Float32Comparison | None,
         why_not_wide: str,
-        forms: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
+        variants: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
         unoptimized: Unoptimized,
         on_cpu: Callable[[], Any] | None = None,
         *,
-        chooses: bool = False,
+        selects: bool = False,
         without_elements: Collection[str] = (),
     ) -> None:
-        self.plain, self.twin, self.session, self.truth = plain, twin, session, truth
-        self.on_cpu, self._open_forms, self.unoptimized = on_cpu, forms, unoptimized
+        self.plain, self.twin, self.session, self.truth = plain, twin, session, reference
+        self.on_cpu, self._open_variants, self.unoptimized = on_cpu, variants, unoptimized
         self.outputs = [o.name for o in plain.get_outputs()]
         self.opened = {o.name for o in plain.get_outputs() if not o.type.startswith("tensor")}
         """Outputs that are not tensors; the tensors in them are compared one by one."""
         self.without_elements = without_elements
         """Outputs that are declared to have no element."""
-        self._forms: Sequence[Callable[[Arrays], Arrays]] = ()
-        self._more_tables, self.chooses = on_nudged_tables, chooses
+        self._variants: Sequence[Callable[[Arrays], Arrays]] = ()
+        self._more_tables, self.selects = perturbed_tables, selects
         self._tables: list[Callable[[Arrays], Arrays]] = []
         self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
-        self.careful = False
+        self.doubtful = False
         """Whether to treat cases as doubtful: the original is run on perturbed inputs for every output."""
         self.doubted = False
         """Whether a case exceeded its budget: a model that selects by value may have selected differently."""
@@ -122,21 +123,21 @@ class Comparison:
         self.longest = 0.0
         """Seconds of the slowest case with the current reference."""
 
-    def look_again(self) -> None:
+    def extend_limits(self) -> None:
         """Extend the time limit once more, and also run the other variants of the original from here on.
 
         A verdict of wrong justifies that.
         """
-        self.limits, self.doubted = self.limits.anew(), True
-        self._forms = self._open_forms()
+        self.limits, self.doubted = self.limits.restarted(), True
+        self._variants = self._open_variants()
 
-    def be_careful(self) -> None:
+    def treat_as_doubtful(self) -> None:
         """Treat the following cases as doubtful.
 
         On a GPU the original is then also run on the CPU. Where many elements depend on one sum, their error depends on
         the order of summation, and a single run says little about how large it can be.
         """
-        self.careful = True
+        self.doubtful = True
         if self.twin is None and self.on_cpu is not None:
             with suppress(ModelError):  # some operators exist on CUDA only
                 self.twin = self.on_cpu()
@@ -150,39 +151,43 @@ class Comparison:
         except sessions.ORT_ERRORS:
             return {}  # a model need not run on both providers; then there is no second error to measure
 
-    def _by_forms(self, inputs: Arrays, expected: Arrays, truth: Arrays) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    def _by_variants(
+        self, inputs: Arrays, expected: Arrays, reference: Arrays
+    ) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         """Yield outputs of the original's variants, except those whose deviation exceeds rounding."""
-        sound = {name for name, x in expected.items() if not error_budget.exceeds_rounding(x, truth[name])}
-        for form in self._forms:
+        sound = {name for name, x in expected.items() if not error_budget.exceeds_rounding(x, reference[name])}
+        for form in self._variants:
             with suppress(*sessions.ORT_ERRORS):  # without this variant there is one run less
                 for name, x in form(inputs).items():
-                    if name in expected and (name not in sound or not error_budget.exceeds_rounding(x, truth[name])):
+                    if name in expected and (
+                        name not in sound or not error_budget.exceeds_rounding(x, reference[name])
+                    ):
                         yield name, x
 
     def run_all(self, plan: Sequence[Case], progress: Progress) -> None:
         """Run the cases in order."""
-        for number, case in enumerate(plan):
-            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
+        for index, case in enumerate(plan):
+            progress(f"{case.name} {shapes_text(case)}", index, len(plan))
             self.run(case)
 
-    def run_again(self, number: int, case: Case) -> None:
+    def run_again(self, index: int, case: Case) -> None:
         """Run a case again and replace its earlier result."""
         rows, exact = len(self.rows), len(self.exact)
         self.run(case)
         last = self.cases.pop()
         if last.note:
             return
-        self.cases[number] = last
-        self.rows = _replaced(self.rows[:rows], self.rows[rows:], number)
-        self.exact = _replaced(self.exact[:exact], self.exact[exact:], number)
+        self.cases[index] = last
+        self.rows = _replaced(self.rows[:rows], self.rows[rows:], index)
+        self.exact = _replaced(self.exact[:exact], self.exact[exact:], index)
 
     def run(self, case: Case) -> None:
         """Run one case; generated inputs that the original itself rejects are noted and skipped."""
-        began, truth = time.perf_counter(), self.truth
-        note = self._too_much(case) or self._run(case)
-        seconds = time.perf_counter() - began
+        start, reference = time.perf_counter(), self.truth
+        note = self._why_skipped(case) or self._run(case)
+        seconds = time.perf_counter() - start
         # Timings of float64 do not apply after the fallback to float32.
-        self.longest = max(self.longest, seconds) if self.truth is truth else 0.0
+        self.longest = max(self.longest, seconds) if self.truth is reference else 0.0
         self.cases.append(
             CaseRow(
                 case.name,
@@ -194,10 +199,10 @@ class Comparison:
             )
         )
 
-    def _too_much(self, case: Case) -> str:
+    def _why_skipped(self, case: Case) -> str:
         """Return why the case is skipped for its cost; never for the cheapest case, nor for the first."""
-        need, least = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
-        if need > max(self.limits.memory, least):
+        need, cheapest = self.needs.get(shape_key(case), 0), min(self.needs.values(), default=0)
+        if need > max(self.limits.memory, cheapest):
             return f"{LEFT_OUT}about {gigabytes(need)}, and it may take {gigabytes(self.limits.memory)} (--memory)"
         if self.rows and self.limits.spent + self.longest > self.limits.seconds:
             return f"{LEFT_OUT}{self.limits.used_up}"
@@ -213,21 +218,21 @@ class Comparison:
             return expected
         doing(model="fused", case=label)
         try:
-            got = sessions.tensors(self.session, inputs)
+            actual = sessions.tensors(self.session, inputs)
         except sessions.ORT_ERRORS as error:
             self.problems.append(fused_fails(case, error))
             return FUSED_FAILS
         # A tensor missing on one side belongs to a sequence of another length or the like; that length is compared,
         # too.
-        expected = {n: x for n, x in expected.items() if n in got}
+        expected = {n: x for n, x in expected.items() if n in actual}
         doing(model="truth", case=label)
-        true = self._true_or_note(case, inputs, expected)
+        true = self._reference_or_note(case, inputs, expected)
         if isinstance(true, str):
             return true
-        truth, unsure = true
-        wide = self._compare_wide(inputs, truth)
+        reference, uncertain = true
+        wide = self._compare_wide(inputs, reference)
         doing(model="original", case=label)
-        runs = self._runs(inputs, expected, got, truth, unsure, wide)
+        runs = self._runs(inputs, expected, actual, reference, uncertain, wide)
         keys = {n: tuple(x.tolist()) for n, x in expected.items() if counts(n, self.outputs) and x.ndim}
         for name in list(expected):
             self._add_row(name, runs, keys.get(f"{name}{KEYS}", ()))
@@ -244,10 +249,10 @@ class Comparison:
                 ) from error
             return f"the original refuses it: {first_line(error)}"
 
-    def _true_or_note(self, case: Case, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]] | str:
-        """Return what `true_of` returns, or why there is no truth; raises `UsageError` for a user's inputs."""
+    def _reference_or_note(self, case: Case, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]] | str:
+        """Return what `reference_of` returns, or why there is no truth; raises `UsageError` for a user's inputs."""
         try:
-            return self.true_of(inputs, expected)
+            return self.reference_of(inputs, expected)
         except OutOfTime:
             return f"{LEFT_OUT}{self.limits.used_up}"
         except OutOfRange as error:
@@ -263,30 +268,33 @@ class Comparison:
         self,
         inputs: Arrays,
         expected: Arrays,
-        got: Arrays,
-        truth: Arrays,
-        unsure: set[str],
+        actual: Arrays,
+        reference: Arrays,
+        uncertain: set[str],
         wide: Mapping[str, npt.NDArray[Any]],
     ) -> _Runs:
         """Run the original as often as it takes to know its own error on these inputs."""
-        right = self.unoptimized.right(inputs, expected, truth)
-        siblings, shaken = self._on_nudged(inputs, expected), self._shaken(inputs, expected, got)
+        right = self.unoptimized.right(inputs, expected, reference)
+        siblings, perturbed = (
+            self._on_perturbed_inputs(inputs, expected),
+            self._perturbed_if_doubtful(inputs, expected, actual),
+        )
         like = {name: (x.shape, x.dtype) for name, x in expected.items()}
-        rerounded = cache(lambda: self._on_moved_weights(inputs, like))
-        if any(x.dtype.kind in "biu" and not np.array_equal(x, got[n]) for n, x in expected.items()):
+        rerounded = cache(lambda: self._on_rerounded_weights(inputs, like))
+        if any(x.dtype.kind in "biu" and not np.array_equal(x, actual[n]) for n, x in expected.items()):
             # A selection among nearly equal candidates depends on the rounding of weights, and so does everything
             # computed from it. Perturbed inputs hardly show that, and token ids cannot be perturbed.
             for name, values in rerounded().items():
                 siblings.setdefault(name, []).extend(values)
         for name, value in self.by_twin(inputs).items():
             siblings.setdefault(name, []).append(value)
-        for name, value in self._by_forms(inputs, expected, truth):
+        for name, value in self._by_variants(inputs, expected, reference):
             siblings.setdefault(name, []).append(value)
         for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
             dtype = expected[name].dtype if name in expected else value.dtype
             if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
                 siblings.setdefault(name, []).append(value.astype(dtype))
-        return _Runs(expected, got, truth, unsure, wide, right, siblings, shaken, rerounded)
+        return _Runs(expected, actual, reference, uncertain, wide, right, siblings, perturbed, rerounded)
 
     def _add_row(self, name: str, runs: _Runs, keys: tuple[Any, ...]) -> None:
         """Measure an output and add its row; its values are let go."""
@@ -302,10 +310,10 @@ class Comparison:
             )
         else:
             measure = error_budget.measure(
-                fused, originals, true, nudged=runs.shaken.pop(name, ()), top_k=top_k, nan=self.judging.nan,
+                fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
                 unsure=name in runs.unsure,
             )  # fmt: skip
-        if not measure.fault and counts(name, self.outputs) and holds_nothing(value):
+        if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING
         if measure == NOTHING and name in self.without_elements:
             measure = replace(measure, identical=True)
@@ -324,23 +332,26 @@ class Comparison:
         self, name: str, runs: _Runs, value: npt.NDArray[Any], originals: list[npt.NDArray[Any]], true: Any
     ) -> None:
         """Measure an output of the fused model in float32; adds to `originals` what explains a fault there."""
-        alone, nudged = runs.wide[name].astype(value.dtype), () if name in runs.right else runs.shaken.get(name, ())
-        exact = error_budget.measure(alone, originals, true, nudged=nudged)
+        alone, perturbed = (
+            runs.wide[name].astype(value.dtype),
+            () if name in runs.right else runs.perturbed.get(name, ()),
+        )
+        exact = error_budget.measure(alone, originals, true, perturbed=perturbed)
         if exact.fault and self.wide is not None and self.wide.rounded_again:
             # What the rounding of weights explains there, it explains in the half type, too.
             originals += runs.rerounded().get(name, ())
-            exact = error_budget.measure(alone, originals, true, nudged=nudged)
+            exact = error_budget.measure(alone, originals, true, perturbed=perturbed)
         self.exact.append(OutputRow(name, str(value.dtype), len(self.cases), exact))
 
     def _tolerated(
         self, name: str, fused: npt.NDArray[Any], original: npt.NDArray[Any], measure: Measure
     ) -> Tolerated | None:
-        given = self.judging.tolerances.of(name, str(original.dtype))
-        if given is None or measure.unlike or original.dtype.kind in "SUO":
+        tolerance = self.judging.tolerances.of(name, str(original.dtype))
+        if tolerance is None or measure.unlike or original.dtype.kind in "SUO":
             return None
-        return tolerated(fused, original, *given)
+        return tolerated(fused, original, *tolerance)
 
-    def true_of(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
+    def reference_of(self, inputs: Arrays, expected: Arrays) -> tuple[Arrays, set[str]]:
         """Return the reference outputs, and which of them are uncertain.
 
         If the original is further from them than rounding explains, every operator is checked again on these inputs. A
@@ -350,34 +361,34 @@ class Comparison:
         were judged before.
         """
         if self.truth.kind != "float64":
-            return _of_all(expected, self.truth.evaluate(inputs)), set()
-        left = max(self.limits.seconds - self.limits.spent, 0.0)
-        self.truth.end(time.perf_counter() + (left if self.rows else FOR_FLOAT64 * left))
+            return _reference_values(expected, self.truth.evaluate(inputs)), set()
+        remaining = max(self.limits.seconds - self.limits.spent, 0.0)
+        self.truth.end(time.perf_counter() + (remaining if self.rows else FOR_FLOAT64 * remaining))
         try:
-            with at_most(self.limits.memory):
-                true = _of_all(expected, self.truth.evaluate(inputs))
-                if self.truth.witness is None or not _apart(expected, true):
+            with memory_limit(self.limits.memory):
+                true = _reference_values(expected, self.truth.evaluate(inputs))
+                if self.truth.cross_check is None or not _beyond_rounding(expected, true):
                     return true, set()
-                true = _of_all(expected, self.truth.again(inputs))
-            unsure = _apart(expected, true) if self.truth.witness.unasked else set()
-            self.truth.witness.unsure |= bool(unsure)
-            return true, unsure
+                true = _reference_values(expected, self.truth.again(inputs))
+            uncertain = _beyond_rounding(expected, true) if self.truth.cross_check.unchecked else set()
+            self.truth.cross_check.unsure |= bool(uncertain)
+            return true, uncertain
         except (MemoryError, *REFERENCE_GAPS) as error:
             if isinstance(error, OutOfTime) and self.rows:
                 raise
             wide = self.in_float32(no_float64(error))
-            true = _of_all(
+            true = _reference_values(
                 expected, wide.evaluate(inputs)
             )  # if float32 fails as well, the inputs are at fault and float64 is used for the others
             self.truth = wide
             return true, set()
 
-    def _compare_wide(self, inputs: Arrays, truth: Arrays) -> Mapping[str, npt.NDArray[Any]]:
+    def _compare_wide(self, inputs: Arrays, reference: Arrays) -> Mapping[str, npt.NDArray[Any]]:
         """Return the fused model's float32 outputs compared with the reference; empty if they are not compared."""
         if self.wide is None:
             return {}
         try:
-            return self.wide.add(inputs, truth)
+            return self.wide.add(inputs, reference)
         except ModelError as error:
             why = f"{error}"
         except sessions.ORT_ERRORS as error:
@@ -385,20 +396,20 @@ class Comparison:
         self.wide, self.why_not_wide = None, why
         return {}
 
-    def _on_nudged(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+    def _on_perturbed_inputs(self, inputs: Arrays, expected: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the original's outputs on perturbed inputs, for outputs whose own error one run does not determine."""
         few = [n for n, x in expected.items() if 0 < x.size < FEW_ELEMENTS]
         doubtful = few + [n for n, x in expected.items() if n not in few and not self.truth.wider_than(x.dtype)]
         runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in doubtful}
-        moved: Arrays | None = {}
-        for seed in range(NUDGES if few else 1 if doubtful else 0):
-            moved = nudge(inputs, seed)
-            if moved is None:
+        perturbed: Arrays | None = {}
+        for seed in range(PERTURBATIONS if few else 1 if doubtful else 0):
+            perturbed = perturb(inputs, seed)
+            if perturbed is None:
                 break
-            values = sessions.tensors(self.plain, moved)
+            values = sessions.tensors(self.plain, perturbed)
             for name in few if seed else doubtful:
                 runs[name] += [values[name]] * (name in values)
-        if moved is None and self.truth.kind != "float64":
+        if perturbed is None and self.truth.kind != "float64":
             for run in self._on_tables(1):
                 values = run(inputs)
                 for name in doubtful:
@@ -410,28 +421,30 @@ class Comparison:
         self._tables += islice(self._more_tables, max(count - len(self._tables), 0))
         return self._tables[:count]
 
-    def _shaken(self, inputs: Arrays, expected: Arrays, got: Arrays) -> dict[str, list[npt.NDArray[Any]]]:
+    def _perturbed_if_doubtful(
+        self, inputs: Arrays, expected: Arrays, actual: Arrays
+    ) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the original's outputs on perturbed inputs for the other outputs of a doubtful case.
 
         Where integers differ every case is doubtful: one more run does not tell which of them depend on rounding. The
         same holds if the model selects by value and an output that depends on the selection exceeds its budget;
         embedding tables are perturbed if the inputs cannot be.
         """
-        torn = self.doubted and self.chooses
+        selection_doubtful = self.doubted and self.selects
         many = [
             n
             for n, x in expected.items()
-            if FEW_ELEMENTS <= x.size <= NUDGED_ELEMENTS
-            and (self.careful or torn or (x.dtype.kind in "biu" and not np.array_equal(x, got[n])))
+            if FEW_ELEMENTS <= x.size <= PERTURBED_ELEMENTS
+            and (self.doubtful or selection_doubtful or (x.dtype.kind in "biu" and not np.array_equal(x, actual[n])))
         ]
-        runs = [nudge(inputs, seed) for seed in range(NUDGES if many else 0)]
-        values = [sessions.tensors(self.plain, moved, many) for moved in runs if moved is not None]
-        if torn and not values:
-            many = [n for n, x in expected.items() if x.size <= NUDGED_ELEMENTS]
-            values = [run(inputs) for run in self._on_tables(NUDGES)]
+        runs = [perturb(inputs, seed) for seed in range(PERTURBATIONS if many else 0)]
+        values = [sessions.tensors(self.plain, perturbed, many) for perturbed in runs if perturbed is not None]
+        if selection_doubtful and not values:
+            many = [n for n, x in expected.items() if x.size <= PERTURBED_ELEMENTS]
+            values = [run(inputs) for run in self._on_tables(PERTURBATIONS)]
         return {name: [v[name] for v in values if name in v] for name in many}
 
-    def _on_moved_weights(
+    def _on_rerounded_weights(
         self, inputs: Arrays, like: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
     ) -> dict[str, list[npt.NDArray[Any]]]:
         """Return the outputs of a half-precision original with differently rounded weights; empty for other models.
@@ -439,8 +452,8 @@ class Comparison:
         `like` holds the type and shape of each output; an output of another shape is dropped.
         """
         runs: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in like}
-        for moved in self.wide.moved if self.wide is not None else ():
-            for name, value in moved(inputs).items():
+        for perturbed in self.wide.rerounded_runs if self.wide is not None else ():
+            for name, value in perturbed(inputs).items():
                 shape, dtype = like.get(name, (None, value.dtype))
                 if value.shape == shape:
                     runs[name].append(value.astype(dtype))
@@ -452,16 +465,16 @@ def fused_fails(case: Case, error: Exception) -> str:
     return f"the fused model fails where the original runs ({shapes_text(case)}): {first_line(error)}"
 
 
-def _replaced(rows: Sequence[OutputRow], again: Sequence[OutputRow], case: int) -> list[OutputRow]:
-    """Return the rows with those of a case replaced by `again`."""
-    kept = [r for r in rows if r.case != case]
-    return sorted([*kept, *(replace(r, case=case) for r in again)], key=lambda r: r.case)
+def _replaced(rows: Sequence[OutputRow], reruns: Sequence[OutputRow], case: int) -> list[OutputRow]:
+    """Return the rows with those of a case replaced by `reruns`."""
+    others = [r for r in rows if r.case != case]
+    return sorted([*others, *(replace(r, case=case) for r in reruns)], key=lambda r: r.case)
 
 
-def _of_all(expected: Arrays, truth: Arrays) -> Arrays:
+def _reference_values(expected: Arrays, reference: Arrays) -> Arrays:
     """Return the reference value of each of these tensors; one may be missing if a sequence is shorter there."""
-    return {name: truth.get(name, MISSING) for name in expected}
+    return {name: reference.get(name, MISSING) for name in expected}
 
 
-def _apart(expected: Arrays, true: Arrays) -> set[str]:
+def _beyond_rounding(expected: Arrays, true: Arrays) -> set[str]:
     return {name for name, x in expected.items() if error_budget.exceeds_rounding(x, true[name])}

@@ -18,20 +18,20 @@ from onnxfuse.shapes.inference import inferred
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.isolation import doing
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.limits import EVALUATIONS, Limits, gigabytes, peak
 from onnxfuse.verification.cases.planning import (
     SEARCHING,
-    Progress,
     RealInputs,
-    entering,
+    acceptance_test,
+    enter_branches,
     plan_of,
-    searched_sizes,
+    search_accepted_sizes,
     shape_key,
-    taker,
 )
-from onnxfuse.verification.compare.better_inputs import seek
+from onnxfuse.verification.compare.better_inputs import improve_inputs
 from onnxfuse.verification.compare.case_comparison import Comparison
-from onnxfuse.verification.compare.doubt import settle
+from onnxfuse.verification.compare.doubt import reexamine
 from onnxfuse.verification.compare.judging import Judging
 from onnxfuse.verification.compare.large_cases import LargeCases, sizes_run
 from onnxfuse.verification.compare.lower_precision_check import verified
@@ -59,8 +59,8 @@ from onnxfuse.verification.run.tensors import LENGTH, PRESENT
 from onnxfuse.verification.tolerance.class_outputs import class_outputs
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
-from onnxfuse.verification.variants.float32_twin import Wide, step_of_half
-from onnxfuse.verification.variants.perturbed import chooses, on_perturbed_tables, on_perturbed_weights
+from onnxfuse.verification.variants.float32_twin import Float32Comparison, step_of_half
+from onnxfuse.verification.variants.perturbed import on_perturbed_tables, on_perturbed_weights, selects
 from onnxfuse.verification.variants.variant import Arrays
 
 NOTHING_IN = {ops.SequenceEmpty: LENGTH, ops.Optional: PRESENT}
@@ -75,7 +75,7 @@ def compare(
     shapes: Shapes | None = None,
     providers: Sequence[str] | None = None,
     truth: Choice = "auto",
-    progress: Progress = lambda step, done, total: None,
+    progress: Progress = silent,
     judging: Judging | None = None,
     fused_providers: Sequence[str] | None = None,
     limits: Limits | None = None,
@@ -84,7 +84,7 @@ def compare(
     extra_cases: bool = True,
 ) -> VerifyReport:
     """Return the report of `onnxfuse.verification.verify`, which documents the arguments."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     original_model, fused_model = load(original, "original"), load(fused, "fused")
     judging, limits = judging or Judging(), limits or Limits()
     judging.tolerances.check([o.name for o in original_model.graph.output])
@@ -103,7 +103,7 @@ def compare(
         limits={"seconds": limits.seconds, "memory": limits.memory},
     )  # fmt: skip
     halves = is_narrower(original_model, TensorProto.FLOAT)
-    wide: Wide | None = None
+    wide: Float32Comparison | None = None
     wrong_in_float32, planned = False, 0
     if not report.problems:
         specs = input_specs(original_model)
@@ -120,13 +120,13 @@ def compare(
             # An original that ONNX Runtime does not open is reported as such, not as one without a reference.
             doing(model="original", case=None)
             plain = sessions.ort_session(file, providers, cuda=cuda)
-            said = shapes or {}
-            plan, shapes, report = _reaching(
-                original_model, taker(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
+            requested = shapes or {}
+            plan, shapes, report = _accepted_plan(
+                original_model, acceptance_test(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
             )
             scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
-            too_much = _too_much_in_float64(original_model, plan, limits) if truth == "auto" else ""
+            too_much = _why_not_float64(original_model, plan, limits) if truth == "auto" else ""
             oracle = (
                 float32_reference(original_model, too_much, file)
                 if too_much
@@ -136,7 +136,7 @@ def compare(
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
-            choosing, without_elements = chooses(original_model), _without_elements(original_model)
+            choosing, without_elements = selects(original_model), _without_elements(original_model)
             del original_model
             # With two providers the original's own error is the worse of the two.
             twin = None if elsewhere is None else sessions.ort_session(file, elsewhere, cuda=cuda)
@@ -145,8 +145,8 @@ def compare(
             del file, fused_file
 
             def reopened() -> sessions.Model:
-                given = Path(original) if isinstance(original, str | Path) else None
-                return given or sessions.openable(original, load(original, "original"), folder)
+                path = Path(original) if isinstance(original, str | Path) else None
+                return path or sessions.openable(original, load(original, "original"), folder)
 
             def on_cpu() -> Any:
                 return sessions.low_memory_session(reopened(), [sessions.CPU])
@@ -156,17 +156,18 @@ def compare(
             comparison = Comparison(
                 plain, twin, session, oracle, lambda why: float32_reference(load(original, "original"), why),
                 on_perturbed_tables(lambda: load(original, "original"), providers, cuda), judging, rounded, scores,
-                limits, needs, wide, why_not_wide, lambda: _forms(load(original, "original"), providers, cuda),
+                limits, needs, wide, why_not_wide,
+                lambda: _original_variants(load(original, "original"), providers, cuda),
                 Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
-                chooses=choosing, without_elements=without_elements,
+                selects=choosing, without_elements=without_elements,
             )  # fmt: skip
             planned = len(plan)
             comparison.run_all(plan, progress)
             if inputs is None and extra_cases:
                 reloads = (lambda: load(original, "original")), (lambda: load(fused, "fused"))
-                report = _beside(comparison, *reloads, specs, said, shapes, report, progress)
-            settle(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
+                report = _run_extra_cases(comparison, *reloads, specs, requested, shapes, report, progress)
+            reexamine(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
             progress("judging", len(plan), len(plan))
             report = _concluded(comparison, specs, report, in_branches)
             wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in comparison.exact)
@@ -177,21 +178,21 @@ def compare(
     )
     if rounding:
         permitted = replace(judging, rounding=rounding, wide=False)  # The float32 comparison found no problem.
-        again = compare(
+        permissive = compare(
             original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
-            limits.anew(), rules, extra_cases=extra_cases,
+            limits.restarted(), rules, extra_cases=extra_cases,
         )  # fmt: skip
         # Both start from the same plan; the additional cases depend on the time.
-        again_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (again, report))
-        as_much = again_ran >= ran
-        if again.ok and as_much:
+        permissive_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (permissive, report))
+        as_much = permissive_ran >= ran
+        if permissive.ok and as_much:
             report = replace(
-                again, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
+                permissive, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
             )
-    return replace(report, seconds=time.perf_counter() - began)
+    return replace(report, seconds=time.perf_counter() - start)
 
 
-def _reaching(
+def _accepted_plan(
     model: onnx.ModelProto,
     runs: Callable[[Case], bool],
     plan: list[Case],
@@ -206,13 +207,13 @@ def _reaching(
 
     `runs`: whether the original accepts a case.
     """
-    said = shapes or {}
+    requested = shapes or {}
     if inputs is None:
-        until = SEARCHING * limits.seconds
-        found = searched_sizes(runs, model, specs, plan, said, lambda: limits.spent > until)
-        shapes, report = {**said, **found}, replace(report, searched=found)
-        plan = plan_of(specs, inputs, seeds, shapes) if found else plan
-    plan, never = entering(runs, model, specs, plan, said, limits)
+        deadline = SEARCHING * limits.seconds
+        sizes = search_accepted_sizes(runs, model, specs, plan, requested, lambda: limits.spent > deadline)
+        shapes, report = {**requested, **sizes}, replace(report, searched=sizes)
+        plan = plan_of(specs, inputs, seeds, shapes) if sizes else plan
+    plan, never = enter_branches(runs, model, specs, plan, requested, limits)
     return plan, shapes, replace(report, never_ran=never)
 
 
@@ -226,39 +227,41 @@ def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
     return frozenset(none)
 
 
-def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Wide | None, str]:
+def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Float32Comparison | None, str]:
     """Return the float32 comparison of the fusions of a half-precision model, or why there is none."""
     try:
-        return Wide(lambda: load(original, "original"), step_of_half(model), lambda: load(fused, "fused")), ""
+        return Float32Comparison(
+            lambda: load(original, "original"), step_of_half(model), lambda: load(fused, "fused")
+        ), ""
     except ModelError as error:
         return None, f"{error}"
 
 
-def _too_much_in_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
+def _why_not_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limits) -> str:
     """Return why the reference is not computed in float64; empty if the smallest case and the weights fit."""
     weights = 8 * parameters(model)
     need = weights + min((peak(model, dict(key), float_bytes=8) for key in {shape_key(c) for c in plan}), default=0)
     return f"about {gigabytes(need)} in float64, of {gigabytes(limits.memory)}" if need > limits.memory else ""
 
 
-def _beside(
+def _run_extra_cases(
     comparison: Comparison,
     reload: Callable[[], onnx.ModelProto],
     reload_fused: Callable[[], onnx.ModelProto],
     specs: Sequence[InputSpec],
-    said: Shapes,
+    requested: Shapes,
     shapes: Shapes | None,
     report: VerifyReport,
     progress: Progress,
 ) -> VerifyReport:
     """Run additional cases: large sizes and values, and more informative inputs where the default ones show little.
 
-    `said` are the sizes requested by the user, `shapes` include those that were searched.
+    `requested` are the sizes requested by the user, `shapes` include those that were searched.
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
     constants = {*large_constants(reload()), *large_constants(reload_fused())}
-    not_run = LargeCases(comparison, specs, seed, progress).run(said, shapes or {}, sorted(constants), reload)
-    seek(comparison, reload, specs, shapes or {}, said, progress)
+    not_run = LargeCases(comparison, specs, seed, progress).run(requested, shapes or {}, sorted(constants), reload)
+    improve_inputs(comparison, reload, specs, shapes or {}, requested, progress)
     return replace(report, not_run=not_run)
 
 
@@ -294,16 +297,16 @@ def _concluded(
     )
 
 
-def _forms(
+def _original_variants(
     model: onnx.ModelProto, providers: Sequence[str], cuda: Mapping[str, str]
 ) -> list[Callable[[Arrays], Arrays]]:
     """Return the runners of the original's variants; one that cannot be opened is omitted."""
-    found = []
+    variants = []
     with suppress(ModelError):
-        found += [run for run in [with_types(model, providers, cuda)] if run is not None]
+        variants += [run for run in [with_types(model, providers, cuda)] if run is not None]
     with suppress(ModelError):
-        found += on_perturbed_weights(lambda: model, providers, cuda)
-    return found
+        variants += on_perturbed_weights(lambda: model, providers, cuda)
+    return variants
 
 
 def load(source: Source, name: str) -> onnx.ModelProto:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxfuse.verification.cases.planning import Progress, shapes_text
+from onnxfuse.support.progress import Progress
+from onnxfuse.verification.cases.planning import shapes_text
 from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, sizes_of
 from onnxfuse.verification.reference.reference import OutOfTime
@@ -38,82 +39,84 @@ NO_LUCK = 100.0
 For a model that selects by value no error is too large, because a rounding may change the selection."""
 
 
-def settle(comparison: Comparison, case_of: Callable[[int], Case], specs: Sequence[InputSpec], show: Progress) -> None:
+def reexamine(
+    comparison: Comparison, case_of: Callable[[int], Case], specs: Sequence[InputSpec], progress: Progress
+) -> None:
     """Rerun the doubtful cases, the worst first, and widen their budgets by the original's error nearby.
 
     An output that is wrong beyond doubt in one case is not re-examined in the others. `case_of` returns the inputs of a
     position in `comparison.cases`.
     """
-    beyond = math.inf if comparison.chooses else NO_LUCK
-    doubted = _doubted(comparison.rows, beyond)
+    hopeless = math.inf if comparison.selects else NO_LUCK
+    doubted = _doubted(comparison.rows, hopeless)
     if not doubted:
         return
-    comparison.look_again()
+    comparison.extend_limits()
     if any(comparison.cases[n].seed is not None for n in doubted):
-        comparison.be_careful()
+        comparison.treat_as_doubtful()
     wrong: set[str] = set()
     for count, n in enumerate(doubted):
         if _faulty(comparison.rows, n) <= wrong:
             continue
         case = case_of(n)
-        show(f"again {case.name} {shapes_text(case)}", count, len(doubted))
+        progress(f"again {case.name} {shapes_text(case)}", count, len(doubted))
         comparison.run_again(n, case)
         if _faulty(comparison.rows, n):
-            _widen(comparison, n, near_by(comparison, case.make(), specs))
+            _widen(comparison, n, nearby_measures(comparison, case.make(), specs))
         wrong |= _faulty(comparison.rows, n)
 
 
-def _doubted(rows: Sequence[OutputRow], beyond: float) -> list[int]:
+def _doubted(rows: Sequence[OutputRow], hopeless: float) -> list[int]:
     """Return the cases in which an output exceeds its budget, the worst first; none if one exceeds it by the factor
-    `beyond`."""
+    `hopeless`."""
     worst: dict[int, float] = {}
     for row in rows:
         if row.tolerance is None and row.measure.fault:
             worst[row.case] = max(worst.get(row.case, 0.0), row.measure.severity)
-    return [] if any(s > beyond for s in worst.values()) else sorted(worst, key=lambda n: -worst[n])
+    return [] if any(s > hopeless for s in worst.values()) else sorted(worst, key=lambda n: -worst[n])
 
 
 def _faulty(rows: Sequence[OutputRow], case: int) -> set[str]:
     return {r.output for r in rows if r.case == case and r.tolerance is None and r.measure.fault}
 
 
-def near_by(
+def nearby_measures(
     comparison: Comparison, inputs: dict[str, Array], specs: Sequence[InputSpec]
 ) -> list[Mapping[str, Measure]]:
     """Return the original's own measures near these inputs, by output, as many as the time allows."""
-    found: list[Mapping[str, Measure]] = []
+    measures: list[Mapping[str, Measure]] = []
     for seed in range(NEIGHBORS):
-        moved = neighbor(inputs, specs, seed)
-        if moved is None or comparison.limits.over:
+        nearby = neighbor(inputs, specs, seed)
+        if nearby is None or comparison.limits.over:
             break
-        found.append(_own(comparison, moved))
-    return found
+        measures.append(_own(comparison, nearby))
+    return measures
 
 
 def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measure]:
     """Return the original's own error; empty if it or the reference has no result."""
     try:
         expected = sessions.tensors(comparison.plain, inputs)
-        truth, _ = comparison.true_of(inputs, expected)
+        reference, _ = comparison.reference_of(inputs, expected)
     except OutOfTime:
         return {}
     except sessions.ORT_ERRORS:
         return {}  # one neighbor less: near the edge of its domain the original rejects inputs
-    more = [comparison.by_twin(inputs)]
-    more += [comparison.rounded(inputs)] if comparison.rounded is not None else []
+    further_runs = [comparison.by_twin(inputs)]
+    further_runs += [comparison.rounded(inputs)] if comparison.rounded is not None else []
     return {
         n: error_budget.measure(
-            x, [x, *(o[n].astype(x.dtype) for o in more if n in o and o[n].shape == x.shape)], truth[n]
+            x, [x, *(o[n].astype(x.dtype) for o in further_runs if n in o and o[n].shape == x.shape)], reference[n]
         )
         for n, x in expected.items()
     }
 
 
-def _widen(comparison: Comparison, case: int, near: Sequence[Mapping[str, Measure]]) -> None:
+def _widen(comparison: Comparison, case: int, nearby: Sequence[Mapping[str, Measure]]) -> None:
     for rows in (comparison.rows, comparison.exact):
         for n, row in enumerate(rows):
             if row.case == case:
-                measures = [one[row.output] for one in near if row.output in one]
+                measures = [one[row.output] for one in nearby if row.output in one]
                 rows[n] = replace(row, measure=error_budget.with_worst_error(row.measure, measures))
 
 
@@ -125,8 +128,8 @@ def neighbor(inputs: Mapping[str, Array], specs: Sequence[InputSpec], seed: int)
     rng = np.random.default_rng(seed)
     by_name = {s.name: s for s in specs}
     sizes = sizes_of([s for s in specs if s.name in inputs], {n: x.shape for n, x in inputs.items()})
-    moved = {n: _moved(x, by_name.get(n), sizes, rng) for n, x in inputs.items()}
-    return None if all(np.array_equal(moved[n], x) for n, x in inputs.items() if x.dtype.kind in "fViu") else moved
+    nearby = {n: _moved(x, by_name.get(n), sizes, rng) for n, x in inputs.items()}
+    return None if all(np.array_equal(nearby[n], x) for n, x in inputs.items() if x.dtype.kind in "fViu") else nearby
 
 
 def _moved(x: Array, spec: InputSpec | None, sizes: Mapping[str, int], rng: np.random.Generator) -> Array:
@@ -138,8 +141,8 @@ def _moved(x: Array, spec: InputSpec | None, sizes: Mapping[str, int], rng: np.r
         return x
     ends = spec.role.ends(sizes) if spec.role.points else None
     if ends is not None:
-        drawn = rng.integers(*ends, x.shape, endpoint=True)
-        return np.where(rng.random(x.shape) < REDRAWN, drawn, x).astype(x.dtype)
+        ids = rng.integers(*ends, x.shape, endpoint=True)
+        return np.where(rng.random(x.shape) < REDRAWN, ids, x).astype(x.dtype)
     if spec.role.kind == "number":
         info = np.iinfo(x.dtype)
         step = rng.integers(-1, 2, x.shape)

@@ -18,12 +18,13 @@ import onnx
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.cases.limits import gigabytes
-from onnxfuse.verification.cases.planning import Progress, shapes_text
+from onnxfuse.verification.cases.planning import shapes_text
 from onnxfuse.verification.compare.case_comparison import Comparison
-from onnxfuse.verification.compare.near_bounds import near
-from onnxfuse.verification.compare.optional_cases import NO_NEWS, try_one
-from onnxfuse.verification.compare.reached_bounds import bound_sites, reached
+from onnxfuse.verification.compare.near_bounds import case_near_constants
+from onnxfuse.verification.compare.optional_cases import NOT_INFORMATIVE, try_case
+from onnxfuse.verification.compare.reached_bounds import bound_sites, case_reaching
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
 from onnxfuse.verification.inputs.size_search import free_dimensions
 from onnxfuse.verification.report.rows import FLOATS, LEFT_OUT, OutputRow
@@ -44,13 +45,13 @@ REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 """Exceptions of a session that does not open or run."""
 REFUSED = "the original refuses it"
 """Why a size was not run that ONNX Runtime rejects."""
-CONSTANTS_TOLD = 4
+CONSTANTS_SHOWN = 4
 """Large constants named in the report if no values near them were run."""
 TIMES, BRIEF = 5, 0.1
 """Timed runs of the original, and the seconds after which no more are made."""
 HARDLY = 2.0
 """A case that is hardly larger than the largest small one costs about as much, and is run whatever the others took."""
-ROOM, ROOM_HALF = 2.0**8, 4.0
+HEADROOM, HEADROOM_HALF = 2.0**8, 4.0
 """Every value of the reference stays below the type's maximum by this factor: a different operation order may multiply
 first where the original divides first."""
 
@@ -58,13 +59,13 @@ first where the original divides first."""
 class LargeCases:
     """The large cases of one verification, and which of them were not run."""
 
-    def __init__(self, comparison: Comparison, specs: Sequence[InputSpec], seed: int, show: Progress) -> None:
-        self.comparison, self.specs, self.seed, self.show = comparison, specs, seed, show
+    def __init__(self, comparison: Comparison, specs: Sequence[InputSpec], seed: int, progress: Progress) -> None:
+        self.comparison, self.specs, self.seed, self.show = comparison, specs, seed, progress
         self.kinds = free_dimensions(specs, {})
         self.small = [c for c in comparison.cases if not c.note]
         seconds = sum(c.seconds for c in self.small)
-        self.left = max(SHARE * seconds, LEAST * comparison.limits.seconds)
-        self.share = self.left
+        self.remaining = max(SHARE * seconds, LEAST * comparison.limits.seconds)
+        self.share = self.remaining
         """Share of the time left for the next case."""
         self.not_run: list[str] = []
         self._base = max(self.small, key=lambda c: _elements(c.shapes), default=None)
@@ -72,23 +73,23 @@ class LargeCases:
 
     def run(
         self,
-        said: Shapes,
+        requested: Shapes,
         shapes: Shapes,
         constants: Sequence[float] = (),
         reload: Callable[[], onnx.ModelProto] | None = None,
     ) -> tuple[str, ...]:
-        """Run the cases; return which were not run, and why. `said` are the sizes requested by the user, `shapes` all
-        known ones.
+        """Run the cases; return which were not run, and why. `requested` are the sizes requested by the user, `shapes`
+        all known ones.
 
         `constants` are the large ones of the model, and `reload` loads it, to see which values they are combined with.
         """
         if self.small:
-            names = free_dimensions(self.specs, said)
+            names = free_dimensions(self.specs, requested)
             kinds = list(dict.fromkeys(names.values()))
             for count, kind in enumerate(kinds):
-                self.share = self.left / (len(kinds) - count + 1)
+                self.share = self.remaining / (len(kinds) - count + 1)
                 self._size(kind, [n for n, k in names.items() if k == kind], shapes)
-            self.share = self.left
+            self.share = self.remaining
             judging = self.comparison.judging
             # User tolerances apply to values that the user knows. If a session may use TF32, a softmax of large scores
             # is a selection that depends on rounding.
@@ -103,12 +104,12 @@ class LargeCases:
         """Run one case in which all dimensions of a kind are large and the others as small as possible."""
         sets = [dimensions(self.specs, c.shapes) for c in self.small]
         usual = max(one[n] for one in sets for n in names)
-        others = min(sets, key=lambda one: _small(one, self.kinds, names))
+        smallest = min(sets, key=lambda one: _small(one, self.kinds, names))
         why = ""
         for size in (s for s in LADDERS[kind] if s > usual):
-            chosen = {**others, **dict.fromkeys(names, size)}
+            chosen = {**smallest, **dict.fromkeys(names, size)}
             case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
-            longer = size / max(others[n] for n in names) if kind == "sequence" else 1.0
+            longer = size / max(smallest[n] for n in names) if kind == "sequence" else 1.0
             why = self._try(case, longer)
             # The state of a recurrent model has the same batch as its input, under another name.
             if why == REFUSED and (tied := _tied(sets, names)):
@@ -128,7 +129,7 @@ class LargeCases:
             return
         half = any(s.array_type.itemsize == 2 for s in self.specs if s.array_type.kind in "fV")
         types = [s.array_type for s in self.specs if s.array_type.kind in "fV"] or [np.dtype(np.float32)]
-        bound = min(float_type(t).largest for t in types) / (ROOM_HALF if half else ROOM)
+        bound = min(float_type(t).largest for t in types) / (HEADROOM_HALF if half else HEADROOM)
         shapes = min((c.shapes for c in self.small), key=lambda s: _small(dimensions(self.specs, s), self.kinds))
         why = ""
         for top in tops:
@@ -147,10 +148,12 @@ class LargeCases:
         if base is None or not constants or not any(s.array_type.kind in "fV" for s in self.specs):
             return
         good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
-        why = self._try(near(base, constants), 1.0, good=good)
+        why = self._try(case_near_constants(base, constants), 1.0, good=good)
         if why:
-            told = ", ".join(f"{c:g}" for c in constants[:CONSTANTS_TOLD]) + ", ..." * (len(constants) > CONSTANTS_TOLD)
-            self.not_run.append(f"no values near the constants {told}: {why}")
+            listed_constants = ", ".join(f"{c:g}" for c in constants[:CONSTANTS_SHOWN]) + ", ..." * (
+                len(constants) > CONSTANTS_SHOWN
+            )
+            self.not_run.append(f"no values near the constants {listed_constants}: {why}")
 
     def _computed_bounds(self, model: onnx.ModelProto) -> None:
         """Run a case for each computed value that is combined with a large constant, of numbers that bring it there."""
@@ -165,26 +168,26 @@ class LargeCases:
             with with_outputs(model, dict.fromkeys(s.value for s in sites)) as opened:
                 session = sessions.low_memory_session(opened, [sessions.CPU])
             # A single row is brought to either side of the constant.
-            turns = (0, 1) if any(shape[:1] == (1,) for shape in base.shapes.values()) else (0,)
-            for site, turn in itertools.product(sites, turns):
-                case = reached(base, site, partial(_value_of, session, site.value), turn)
+            rotations = (0, 1) if any(shape[:1] == (1,) for shape in base.shapes.values()) else (0,)
+            for site, rotation in itertools.product(sites, rotations):
+                case = case_reaching(base, site, partial(_value_of, session, site.value), rotation)
                 why = "no scale of the inputs gives them" if case is None else self._try(case, 1.0, good=good)
                 if why:
                     missed.setdefault(why, []).append(site.value)
         except REFUSALS as error:
             missed[first_line(error)] = [s.value for s in sites]
         for why, names in missed.items():
-            told = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
+            listed_values = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
             meet = agreeing({*names}, "meets", "meet")
-            self.not_run.append(f"no values near the large constants that {told} {meet}: {why}")
+            self.not_run.append(f"no values near the large constants that {listed_values} {meet}: {why}")
 
     def _finite(self, case: Case, outputs: set[str]) -> bool:
         names = [r.output for r in self.comparison.rows if r.owner in outputs and r.dtype.startswith(FLOATS)]
         try:
-            found = sessions.tensors(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
+            values = sessions.tensors(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
         except sessions.ORT_ERRORS:
             return False
-        return all(np.isfinite(x.astype(np.float64)).all() for n, x in found.items() if n in names)
+        return all(np.isfinite(x.astype(np.float64)).all() for n, x in values.items() if n in names)
 
     def _try(self, case: Case, longer: float, bound: float = math.inf, good: set[str] | None = None) -> str:
         """Run a case if it is cheap enough; return why it was not run. `longer`: growth factor of the sequences."""
@@ -198,7 +201,7 @@ class LargeCases:
         alone = self._plain * larger
         if alone <= share:
             try:
-                alone = self._alone(case)
+                alone = self._run_seconds(case)
             except sessions.ORT_ERRORS:
                 return REFUSED
         if alone * self._per_plain > share:
@@ -211,9 +214,9 @@ class LargeCases:
             return good is None or (bool(judged) and good <= judged)
 
         before = self.comparison.limits.spent
-        why = try_one(self.comparison, case, 2 * share, keep, bound)
-        self.left -= self.comparison.limits.spent - before
-        if why == NO_NEWS:
+        why = try_case(self.comparison, case, 2 * share, keep, bound)
+        self.remaining -= self.comparison.limits.spent - before
+        if why == NOT_INFORMATIVE:
             return "the original's own error is too large there"
         return REFUSED if why.startswith(REFUSED) else why.removeprefix(LEFT_OUT)
 
@@ -221,17 +224,17 @@ class LargeCases:
         """Return the original's seconds in the largest small case, and the ratio of that whole case to it."""
         if self._base is None or self._base.made is None:
             return 0.0, 0.0
-        seconds = self._alone(self._base.made)
+        seconds = self._run_seconds(self._base.made)
         return seconds, self._base.seconds / seconds
 
-    def _alone(self, case: Case) -> float:
+    def _run_seconds(self, case: Case) -> float:
         """Return the original's own run time in seconds, the minimum over some short runs, to exclude other load."""
         inputs = case.make()
         spent: list[float] = []
         while not spent or (len(spent) < TIMES and sum(spent) < BRIEF):
-            began = time.perf_counter()
+            start = time.perf_counter()
             sessions.run(self.comparison.plain, inputs)
-            spent.append(time.perf_counter() - began)
+            spent.append(time.perf_counter() - start)
         return min(spent)
 
 
@@ -241,31 +244,31 @@ def _value_of(session: Any, name: str, inputs: Mapping[str, Array]) -> Array:
 
 def dimensions(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the dynamic dimensions by name and their sizes in a case."""
-    found = {}
+    sizes = {}
     for spec in specs:
         # An absent input has no shape, nor have the entries of an empty sequence.
         for axis, (dim, size) in enumerate(zip(spec.shape, shapes.get(spec.name, ()), strict=False)):
             name = dimension(spec, axis, dim)
             if name is not None:
-                found[name] = size
-    return found
+                sizes[name] = size
+    return sizes
 
 
 def sizes_run(specs: Sequence[InputSpec], ran: Sequence[Mapping[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
     """Return the values of each dynamic dimension in the cases that were run, in ascending order."""
-    found: dict[str, set[int]] = {}
+    sizes_by_name: dict[str, set[int]] = {}
     for shapes in ran:
         for name, size in dimensions(specs, shapes).items():
-            found.setdefault(name, set()).add(size)
-    return {name: tuple(sorted(sizes)) for name, sizes in found.items()}
+            sizes_by_name.setdefault(name, set()).add(size)
+    return {name: tuple(sorted(sizes)) for name, sizes in sizes_by_name.items()}
 
 
 def _small(sizes: Mapping[str, int], kinds: Mapping[str, str], without: Sequence[str] = ()) -> tuple[bool, bool, int]:
     """Return a sort key by size except for some dimensions: sets without elements come last, sequences of length 1
     before them."""
-    others = {name: size for name, size in sizes.items() if name not in without}
-    one = any(size == 1 and kinds.get(name) != "batch" for name, size in others.items())
-    return 0 in others.values(), one, math.prod(others.values())
+    other_sizes = {name: size for name, size in sizes.items() if name not in without}
+    one = any(size == 1 and kinds.get(name) != "batch" for name, size in other_sizes.items())
+    return 0 in other_sizes.values(), one, math.prod(other_sizes.values())
 
 
 def _tied(sets: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[str]:

@@ -19,9 +19,16 @@ from onnxfuse.model.precision_record import TYPES, PrecisionRecord
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.isolation import doing
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.cases.default_cases import as_half, default_cases, float32_case
 from onnxfuse.verification.cases.limits import Limits
-from onnxfuse.verification.cases.planning import Progress, RealInputs, entering, plan_of, shapes_text, taker
+from onnxfuse.verification.cases.planning import (
+    RealInputs,
+    acceptance_test,
+    enter_branches,
+    plan_of,
+    shapes_text,
+)
 from onnxfuse.verification.compare.case_comparison import FUSED_FAILS, fused_fails
 from onnxfuse.verification.inputs.branches import only_in_bodies
 from onnxfuse.verification.inputs.input_specs import input_specs
@@ -67,7 +74,7 @@ def verified(
     top_k: Sequence[int] | None,
 ) -> VerifyReport:
     """Return the report on `fused`, a file in lower precision. Raises UsageError, ModelError."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     problems = tuple(interface_problems(original, fused, lower=True))
     report = VerifyReport(providers[0], "", "", "", (), (), (), problems, 0.0, contract=lowered)
     if problems:
@@ -78,7 +85,9 @@ def verified(
         doing(model="original", case=None)
         file = sessions.openable(original, original, folder)
         plain = sessions.ort_session(file, providers)
-        plan, never = entering(taker(plain, progress), original, input_specs(original), plan, shapes or {}, limits)
+        plan, never = enter_branches(
+            acceptance_test(plain, progress), original, input_specs(original), plan, shapes or {}, limits
+        )
         oracle = reference_for(original, truth, [c.shapes for c in plan], file)
         doing(model="fused", case=None)
         run, session = lower_run(fused, providers, folder, rules)
@@ -88,40 +97,40 @@ def verified(
         cases: list[CaseRow] = []
         rows: list[OutputRow] = []
         failures: list[str] = []
-        for number, case in enumerate(plan):
-            progress(f"{case.name} {shapes_text(case)}", number, len(plan))
+        for index, case in enumerate(plan):
+            progress(f"{case.name} {shapes_text(case)}", index, len(plan))
             started = time.perf_counter()
             note = _late(cases, limits)
             if not note:
                 feeds = case.make()
                 doing(model="original", case=case.name)
                 try:
-                    own = sessions.tensors(plain, feeds)
+                    expected = sessions.tensors(plain, feeds)
                 except sessions.ORT_ERRORS as error:
                     note = f"the original refuses it: {first_line(error)}"
             if not note:
                 doing(model="fused", case=case.name)
                 try:
-                    got = run(as_declared(feeds, fused))
+                    actual = run(as_declared(feeds, fused))
                 except sessions.ORT_ERRORS as error:
                     failures.append(fused_fails(case, error))
                     note = FUSED_FAILS
             if not note:
                 doing(model="truth", case=case.name)
                 true, oracle = _true(oracle, feeds, original)
-                for name, value in own.items():
-                    ours = got.get(name, MISSING)
+                for name, value in expected.items():
+                    ours = actual.get(name, MISSING)
                     judged = judge(
                         ours, value, true.get(name, MISSING), lowered.tolerance, tiny=tiny, scores=name in scores
                     )
-                    told = difference(
+                    measured_difference = difference(
                         ours.astype(value.dtype), value, top_k or ((1,) if name in scores else ())
                     ) if ours.shape == value.shape else NOTHING.difference  # fmt: skip
                     measure = replace(
                         NOTHING,
                         elements=value.size,
                         compared=value.size,
-                        difference=told,
+                        difference=measured_difference,
                         scale=_largest(true.get(name, MISSING)),
                     )
                     rows.append(OutputRow(name, str(ours.dtype), len(cases), measure, contract=judged))
@@ -137,15 +146,15 @@ def verified(
     return replace(
         report, truth=oracle.kind, truth_how=oracle.how, truth_why=oracle.why, cases=tuple(cases), rows=tuple(rows),
         kernels=kernels, problems=(*failures, *idle), never_ran=never,
-        half=session is None, seconds=time.perf_counter() - began,
+        half=session is None, seconds=time.perf_counter() - start,
     )  # fmt: skip
 
 
-def _largest(truth: npt.NDArray[Any]) -> float:
+def _largest(values: npt.NDArray[Any]) -> float:
     """Return the largest finite value of an output; 0 if there is none, or if it is not numeric."""
-    if truth.dtype.kind not in "biufV":
+    if values.dtype.kind not in "biufV":
         return 0.0
-    magnitudes = np.abs(truth.astype(np.float64))
+    magnitudes = np.abs(values.astype(np.float64))
     return float(magnitudes.max(initial=0.0, where=np.isfinite(magnitudes)))
 
 
@@ -167,13 +176,13 @@ def lower_run(
     fused: onnx.ModelProto, providers: Sequence[str], folder: str, rules: Sequence[Any] = ()
 ) -> tuple[Run, Any]:
     """Return the runner of a model in lower precision, and its session; None for a type without CPU kernels."""
-    if providers[0] == sessions.CPU and _holds(fused, TensorProto.BFLOAT16):
+    if providers[0] == sessions.CPU and _uses_type(fused, TensorProto.BFLOAT16):
         return rounded_run(fused), None
     session = sessions.with_kernels(sessions.openable(fused, fused, folder), providers, rules=rules)
     return (lambda feeds: sessions.tensors(session, feeds)), session
 
 
-def _holds(model: onnx.ModelProto, type_: int) -> bool:
+def _uses_type(model: onnx.ModelProto, type_: int) -> bool:
     declared = (v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output))
     nodes = [*nodes_of(model.graph), *(n for f in model.functions for n in f.node)]
     casts = (a.i for n in nodes for a in n.attribute if a.name == "to")
@@ -199,13 +208,13 @@ def _late(cases: Sequence[CaseRow], limits: Limits) -> str:
 
 
 def _true(
-    truth: Float64Reference, feeds: dict[str, npt.NDArray[Any]], original: onnx.ModelProto
+    reference: Float64Reference, feeds: dict[str, npt.NDArray[Any]], original: onnx.ModelProto
 ) -> tuple[Arrays, Float64Reference]:
     """Return the reference outputs, in float32 from now on if float64 is not possible."""
     try:
-        return truth.evaluate(feeds), truth
+        return reference.evaluate(feeds), reference
     except REFERENCE_GAPS as error:
-        if truth.kind == "float32":
+        if reference.kind == "float32":
             raise ModelError(f"the truth is not possible: {first_line(error)}") from error
         other = float32_reference(original, no_float64(error))
         return other.evaluate(feeds), other

@@ -18,39 +18,41 @@ LEAST, MOST = 2.0**9, 2.0**40
 """Range of constants that the usual numbers hardly reach; a larger one is a mask constant that stands for infinity."""
 SPREADS = (0.5, 4.0, 32.0)
 """Standard deviations around a constant: saturating functions vary within some units of it."""
-KEPT = 0.25
+UNCHANGED_SHARE = 0.25
 """Share of the numbers that are unchanged."""
 
 
 def large_constants(model: onnx.ModelProto) -> tuple[float, ...]:
     """Return the scalar constants of such a magnitude, including those in bodies and attributes."""
     tensors = [*model.graph.initializer]
-    found = set[float]()
+    constants = set[float]()
     for node in nodes_of(model.graph):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 tensors.append(attribute.t)
             elif attribute.type == onnx.AttributeProto.FLOAT:
-                found.add(float(attribute.f))
+                constants.add(float(attribute.f))
     for tensor in tensors:
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).kind
         if math.prod(tensor.dims) == 1 and kind in "fV" and tensor.data_location == onnx.TensorProto.DEFAULT:
-            found.add(float(onnx.numpy_helper.to_array(tensor).reshape(-1)[0]))
-    return tuple(sorted(c for c in found if LEAST <= abs(c) <= MOST))
+            constants.add(float(onnx.numpy_helper.to_array(tensor).reshape(-1)[0]))
+    return tuple(sorted(c for c in constants if LEAST <= abs(c) <= MOST))
 
 
-def near(base: Case, constants: Sequence[float]) -> Case:
+def case_near_constants(base: Case, constants: Sequence[float]) -> Case:
     """Return the case with its floats drawn around the constants, of either sign."""
-    return Case("bounds", base.seed, base.shapes, partial(_made, base, tuple(constants)))
+    return Case("bounds", base.seed, base.shapes, partial(_arrays_near, base, tuple(constants)))
 
 
-def _made(base: Case, constants: tuple[float, ...]) -> dict[str, Array]:
+def _arrays_near(base: Case, constants: tuple[float, ...]) -> dict[str, Array]:
     rng = np.random.default_rng([base.seed or 0, len(constants)])
     return {n: _around(rng, x, constants) if x.dtype.kind in "fV" else x for n, x in base.make().items()}
 
 
 def _around(rng: np.random.Generator, x: Array, constants: tuple[float, ...]) -> Array:
     centres = rng.choice(np.array(constants), x.shape) * rng.choice([1.0, 1.0, -1.0], x.shape)
-    drawn = centres + rng.standard_normal(x.shape) * rng.choice(SPREADS, x.shape)
+    shifted = centres + rng.standard_normal(x.shape) * rng.choice(SPREADS, x.shape)
     with np.errstate(over="ignore"):
-        return np.asarray(np.where(rng.random(x.shape) < KEPT, x.astype(np.float64), drawn).astype(x.dtype))
+        return np.asarray(
+            np.where(rng.random(x.shape) < UNCHANGED_SHARE, x.astype(np.float64), shifted).astype(x.dtype)
+        )

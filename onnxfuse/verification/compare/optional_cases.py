@@ -8,29 +8,29 @@ from onnxfuse.verification.compare.case_comparison import FUSED_FAILS, Compariso
 from onnxfuse.verification.inputs.inputs import Case
 from onnxfuse.verification.report.rows import OutputRow
 
-NO_NEWS = "it tells nothing more"
+NOT_INFORMATIVE = "it tells nothing more"
 """Why a case is not recorded whose rows add no information."""
 
 Keep = Callable[[Sequence[OutputRow]], bool]
 
 
-def try_one(comparison: Comparison, case: Case, seconds: float, keep: Keep, bound: float = math.inf) -> str:
+def try_case(comparison: Comparison, case: Case, seconds: float, keep: Keep, bound: float = math.inf) -> str:
     """Run a case within a time limit; return why it was not recorded, empty if it was.
 
     `keep` decides whether its rows are worth recording. No value of the reference may exceed `bound`.
     """
-    rows, exact, truth, limits = len(comparison.rows), len(comparison.exact), comparison.truth, comparison.limits
-    found = [] if comparison.wide is None else [*comparison.wide.found]
+    rows, exact, reference, limits = len(comparison.rows), len(comparison.exact), comparison.truth, comparison.limits
+    differences = [] if comparison.wide is None else [*comparison.wide.found]
     comparison.limits = Limits(min(seconds, limits.seconds - limits.spent), limits.memory)
     longest, comparison.longest = comparison.longest, 0.0  # its duration is accounted for by the caller
-    with truth.within(bound):
+    with reference.within(bound):
         comparison.run(case)
     comparison.limits, comparison.longest = limits, max(longest, comparison.longest)
-    last, changed = comparison.cases[-1], comparison.truth is not truth
+    last, changed = comparison.cases[-1], comparison.truth is not reference
     if last.note == FUSED_FAILS or (not last.note and not changed and keep(comparison.rows[rows:])):
         return ""
     del comparison.rows[rows:], comparison.exact[exact:], comparison.cases[-1]
-    comparison.truth = truth
+    comparison.truth = reference
     if comparison.wide is not None:
-        comparison.wide.found = found
-    return last.note or ("what it needs is not there" if changed else NO_NEWS)
+        comparison.wide.found = differences
+    return last.note or ("what it needs is not there" if changed else NOT_INFORMATIVE)

@@ -21,7 +21,7 @@ from onnxfuse.verification.inputs.inputs import Array, Case
 
 SIGNS = {**dict.fromkeys(named(Trait.COMPARISON), 1.0), ops.Add: -1.0, ops.Sub: 1.0, ops.Min: 1.0, ops.Max: 1.0}
 """Operators of a value and a constant, and the factor to the constant where the value is near it."""
-FEW = 4096
+SMALL_CONSTANT = 4096
 """Largest element count of a constant that is looked at."""
 SITES = 4
 """Largest number of values for which inputs are sought."""
@@ -49,13 +49,13 @@ def bound_sites(model: onnx.ModelProto) -> list[BoundSite]:
     """Return the values of the main graph that nodes combine with large constants, each once."""
     constants = _constants(model)
     computed = {o for n in model.graph.node if n.op_type != ops.Constant for o in n.output}
-    found: dict[tuple[str, bytes], BoundSite] = {}
+    sites: dict[tuple[str, bytes], BoundSite] = {}
     for node in model.graph.node:
         for value, target in _targets(node, constants) if not node.domain else ():
             magnitudes = np.abs(target)
             if value in computed and ((magnitudes >= LEAST) & (magnitudes <= MOST)).any():
-                found.setdefault((value, target.tobytes()), BoundSite(value, target))
-    return list(found.values())[:SITES]
+                sites.setdefault((value, target.tobytes()), BoundSite(value, target))
+    return list(sites.values())[:SITES]
 
 
 def _constants(model: onnx.ModelProto) -> dict[str, Array]:
@@ -64,7 +64,11 @@ def _constants(model: onnx.ModelProto) -> dict[str, Array]:
         if node.op_type == ops.Constant and node.attribute and node.attribute[0].HasField("t"):
             tensors[node.output[0]] = node.attribute[0].t
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    few = {n: t for n, t in tensors.items() if t.data_type in floats and np.prod(t.dims) <= FEW and not is_external(t)}
+    few = {
+        n: t
+        for n, t in tensors.items()
+        if t.data_type in floats and np.prod(t.dims) <= SMALL_CONSTANT and not is_external(t)
+    }
     return {n: numpy_helper.to_array(t).astype(np.float64) for n, t in few.items()}
 
 
@@ -80,19 +84,21 @@ def _targets(node: onnx.NodeProto, constants: dict[str, Array]) -> Iterator[tupl
                 yield value, SIGNS[node.op_type] * constants[other]
 
 
-def reached(base: Case, site: BoundSite, values: Callable[[dict[str, Array]], Array], turn: int = 0) -> Case | None:
+def case_reaching(
+    base: Case, site: BoundSite, values: Callable[[dict[str, Array]], Array], rotation: int = 0
+) -> Case | None:
     """Return the case with its floats scaled such that the value of `site` is near its constant; None if that fails.
 
-    `values` returns the value for inputs; `turn` is the position in OFFSETS of the first row. Raises its errors.
+    `values` returns the value for inputs; `rotation` is the position in OFFSETS of the first row. Raises its errors.
     """
     inputs = base.make()
     rows = _rows(inputs, values(inputs))
     at_zero, at_one = (values(scaled(inputs, np.full(rows, t))).astype(np.float64) for t in (0.0, 1.0))
     target = np.broadcast_to(site.target, at_one.shape).reshape(rows, -1)
-    wanted = target + np.resize(np.roll(OFFSETS, -turn), rows)[:, None]
+    goals = target + np.resize(np.roll(OFFSETS, -rotation), rows)[:, None]
     first, last = at_zero.reshape(rows, -1), at_one.reshape(rows, -1)
     with np.errstate(all="ignore"):
-        factors = (wanted - first) / (last - first)
+        factors = (goals - first) / (last - first)
     usable = np.isfinite(factors) & (factors > 0) & (factors < LARGEST)
     usable &= (np.abs(target) >= LEAST) & (np.abs(target) <= MOST)
     if not usable.any():
@@ -100,21 +106,21 @@ def reached(base: Case, site: BoundSite, values: Callable[[dict[str, Array]], Ar
     # The smallest factor: the least rounding of the other elements.
     chosen, followed = np.where(usable, factors, np.inf).argmin(axis=1), usable.any(axis=1)
     every = np.arange(rows)
-    goal, before, ends = wanted[every, chosen], np.ones(rows), last[every, chosen]
+    goal, before, ends = goals[every, chosen], np.ones(rows), last[every, chosen]
     now = np.where(followed, factors[every, chosen], 1.0)
-    best, least = now, np.full(rows, np.inf)
+    best, smallest = now, np.full(rows, np.inf)
     for _ in range(STEPS):
-        found = values(scaled(inputs, now)).astype(np.float64).reshape(rows, -1)[every, chosen]
-        distance = np.abs(found - goal)
-        best, least = np.where(distance < least, now, best), np.fmin(least, distance)
-        if (least[followed] <= CLOSE).all():
+        current = values(scaled(inputs, now)).astype(np.float64).reshape(rows, -1)[every, chosen]
+        distance = np.abs(current - goal)
+        best, smallest = np.where(distance < smallest, now, best), np.fmin(smallest, distance)
+        if (smallest[followed] <= CLOSE).all():
             break
         with np.errstate(all="ignore"):
-            step = (goal - found) * (now - before) / (found - ends)
-        before, ends, now = now, found, np.where(np.isfinite(step), np.clip(now + step, 0, LARGEST), now)
-    if not (least[followed] <= CLOSE).any():
+            step = (goal - current) * (now - before) / (current - ends)
+        before, ends, now = now, current, np.where(np.isfinite(step), np.clip(now + step, 0, LARGEST), now)
+    if not (smallest[followed] <= CLOSE).any():
         return None
-    return Case("bounds", base.seed, base.shapes, partial(_made, base, tuple(best)))
+    return Case("bounds", base.seed, base.shapes, partial(_scaled_arrays, base, tuple(best)))
 
 
 def _rows(inputs: dict[str, Array], value: Array) -> int:
@@ -135,5 +141,5 @@ def scaled(inputs: dict[str, Array], factors: Array | Sequence[float]) -> dict[s
     return {n: one(x) if x.dtype.kind in "fV" else x for n, x in inputs.items()}
 
 
-def _made(base: Case, factors: Sequence[float]) -> dict[str, Array]:
+def _scaled_arrays(base: Case, factors: Sequence[float]) -> dict[str, Array]:
     return scaled(base.make(), factors)

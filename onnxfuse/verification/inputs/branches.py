@@ -91,16 +91,16 @@ class Bodies:
         A case that is rejected enters none, wherever it stopped; None if all are rejected. Raises ModelError if ONNX
         Runtime cannot open the model on the CPU without optimization.
         """
-        taken, entered = self._profiled(cases)
-        if len(taken) < len(cases):
-            _, entered = self._profiled(taken)
+        accepted, entered = self._profiled(cases)
+        if len(accepted) < len(cases):
+            _, entered = self._profiled(accepted)
         fresh = len(entered - self.ran)
         self.ran |= entered
-        return fresh if taken else None
+        return fresh if accepted else None
 
     def _profiled(self, cases: Sequence[Case]) -> tuple[list[Case], set[int]]:
         """Return which of the cases the model accepts, and the bodies that they entered together."""
-        taken = []
+        accepted = []
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
             file = sessions.openable(self._model, self._model, folder)
             session = sessions.unoptimized(file, profile=f"{folder}/profile")
@@ -109,14 +109,14 @@ class Bodies:
                     sessions.run(session, case.make())
                 except sessions.ORT_ERRORS:
                     continue
-                taken.append(case)
+                accepted.append(case)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         pattern = re.compile(NAME.format(r"(\d+)", r"\d+"))
         names = [e["name"] for e in events if e.get("cat") == "Node"]
-        return taken, {int(found[1]) for name in names if (found := pattern.search(name))}
+        return accepted, {int(match[1]) for name in names if (match := pattern.search(name))}
 
 
-def reaching(
+def cases_entering(
     model: ModelProto,
     bodies: Bodies,
     specs: Sequence[InputSpec],
@@ -129,7 +129,7 @@ def reaching(
     `resized` returns a case of other sizes with which the model accepts a change that it rejects in `base`: another
     branch may need longer windows.
     """
-    found: list[Case] = []
+    entering: list[Case] = []
     for change in itertools.islice(_changes(model, specs, base), ATTEMPTS):
         if not bodies.never or ended():
             break
@@ -139,8 +139,8 @@ def reaching(
             case = change(larger)
             fresh = bodies.run([case])
         if fresh:
-            found.append(case)
-    return found
+            entering.append(case)
+    return entering
 
 
 def _changes(model: ModelProto, specs: Sequence[InputSpec], base: Case) -> Iterator[Change]:
@@ -174,8 +174,8 @@ def selector_values(spec: InputSpec, compared: Sequence[float], sizes: Mapping[s
     """Return the values tried for a selector, as far as its type and role allow."""
     if spec.array_type.kind == "b":
         return [0, 1]
-    near = [v + d for v in compared for d in (0, -1, 1)]
-    every = list(dict.fromkeys([*near, *COUNTS]))
+    neighbors = [v + d for v in compared for d in (0, -1, 1)]
+    every = list(dict.fromkeys([*neighbors, *COUNTS]))
     if spec.array_type.kind == "f":
         return every
     low, high = float(np.iinfo(spec.array_type).min), float(np.iinfo(spec.array_type).max)
@@ -213,19 +213,19 @@ def compared_constants(graph: GraphProto) -> set[float]:
     return {constants[name] for name in read if name in constants and math.isfinite(constants[name])}
 
 
-def _marked(graph: GraphProto, numbers: Iterator[int]) -> Iterator[Body]:
+def _marked(graph: GraphProto, counter: Iterator[int]) -> Iterator[Body]:
     """Give the nodes in the bodies of a graph unique names, in place; yield the bodies in index order."""
     for node in graph.node:
         for attribute, body in _graphs(node):
-            own = f"{attribute} of {node.op_type} '{node.name or next(iter(node.output), '')}'"
+            name = f"{attribute} of {node.op_type} '{node.name or next(iter(node.output), '')}'"
             working = sum(n.op_type != ops.Constant for n in body.node)
             if working:
-                number = next(numbers)
+                body_index = next(counter)
                 # Nested bodies are reported by the original names of their nodes: yield them first.
-                inner = list(_marked(body, numbers))
+                inner = list(_marked(body, counter))
                 for n, one in enumerate(body.node):
-                    one.name = NAME.format(number, n)
-                yield Body(own, working)
+                    one.name = NAME.format(body_index, n)
+                yield Body(name, working)
                 yield from inner
 
 

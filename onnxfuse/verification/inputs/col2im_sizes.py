@@ -20,10 +20,10 @@ RANK = 2
 
 
 @dataclass(frozen=True)
-class Columns:
+class Col2ImParameters:
     """The known parameters of one Col2Im."""
 
-    wants: int
+    generated: int
     """The input to generate: 1 the image, 2 the block."""
     rows: IntLike
     """Channels times taps."""
@@ -45,14 +45,14 @@ class Columns:
                 continue
             image = self._image(block, 1 if count is None else count)
             if image is not None:
-                return (image, block)[self.wants - 1]
+                return (image, block)[self.generated - 1]
         return (1,) * rank
 
     def blocks(self, rank: int) -> Iterator[tuple[int, ...]]:
         """Yield candidate blocks."""
         yield from [self.block] if self.block else itertools.product(TAPS, repeat=rank)
 
-    def places(self, image: Sequence[int], block: Sequence[int]) -> list[int]:
+    def positions(self, image: Sequence[int], block: Sequence[int]) -> list[int]:
         """Return the number of block positions along each axis of an image."""
         return [
             (size + pad - span) // stride + 1
@@ -69,34 +69,34 @@ class Columns:
     def _image(self, block: Sequence[int], count: int) -> tuple[int, ...] | None:
         """Return an image with that many positions, as square as possible; None if there is none."""
         if self.image:
-            places = self.places(self.image, block)
-            return self.image if min(places) > 0 and math.prod(places) == count else None
-        found = []
-        for wanted in _factorized(count, len(block)):
+            positions = self.positions(self.image, block)
+            return self.image if min(positions) > 0 and math.prod(positions) == count else None
+        candidates = []
+        for counts in _factorized(count, len(block)):
             image = tuple(
                 max(1, (n - 1) * stride + span - pad)
-                for n, (pad, span, stride) in zip(wanted, self._axes(block), strict=True)
+                for n, (pad, span, stride) in zip(counts, self._axes(block), strict=True)
             )
-            if self.places(image, block) == [*wanted]:
-                found.append(image)
-        return min(found, key=max, default=None)
+            if self.positions(image, block) == [*counts]:
+                candidates.append(image)
+        return min(candidates, key=max, default=None)
 
 
-def _factorized(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+def _factorized(product: int, parts: int) -> Iterator[tuple[int, ...]]:
     """Yield the factorizations of an integer into so many factors."""
     if parts == 1:
-        yield (number,)
+        yield (product,)
         return
-    for first in range(1, number + 1):
-        if number % first == 0:
-            for rest in _factorized(number // first, parts - 1):
+    for first in range(1, product + 1):
+        if product % first == 0:
+            for rest in _factorized(product // first, parts - 1):
                 yield first, *rest
 
 
-def _of(site: Site, wants: int) -> Columns:
+def _of(site: Site, generated: int) -> Col2ImParameters:
     dilations, pads, strides = (tuple(site.attribute(name, ())) for name in ("dilations", "pads", "strides"))
-    image, block = (() if wants == n else site.constant(n) for n in (1, 2))
-    return Columns(wants, site.extent(0, 1), site.extent(0, 2), image, block, dilations, pads, strides)
+    image, block = (() if generated == n else site.constant(n) for n in (1, 2))
+    return Col2ImParameters(generated, site.extent(0, 1), site.extent(0, 2), image, block, dilations, pads, strides)
 
 
 def image(site: Site) -> InputValues:
@@ -109,17 +109,17 @@ def block(site: Site) -> InputValues:
     return InputValues("fitted", fitted=_of(site, 2))
 
 
-def demanded(site: Site) -> Iterator[dict[str, int]]:
+def valid_sizes(site: Site) -> Iterator[dict[str, int]]:
     """Yield sizes of the columns' named dimensions for which Col2Im is valid, given its constant inputs."""
-    made = _of(site, 0)
+    columns = _of(site, 0)
     shape = site.shape(0) or ()
-    if len(shape) != 3 or not (made.image or made.block):
+    if len(shape) != 3 or not (columns.image or columns.block):
         return
-    for one in made.blocks(len(made.image or made.block)):
+    for one in columns.blocks(len(columns.image or columns.block)):
         taps = math.prod(one)
-        places = math.prod(made.places(made.image, one)) if made.image else None
-        wanted = {1: shape[1] if isinstance(shape[1], int) else 2 * taps, 2: places}
-        fits = (places is None or places > 0) and wanted[1] is not None and wanted[1] % taps == 0
-        if fits and not (isinstance(shape[2], int) and places is not None and shape[2] != places):
-            named = {axis: size for axis, size in wanted.items() if isinstance(shape[axis], Int) and size is not None}
+        positions = math.prod(columns.positions(columns.image, one)) if columns.image else None
+        sizes = {1: shape[1] if isinstance(shape[1], int) else 2 * taps, 2: positions}
+        valid = (positions is None or positions > 0) and sizes[1] is not None and sizes[1] % taps == 0
+        if valid and not (isinstance(shape[2], int) and positions is not None and shape[2] != positions):
+            named = {axis: size for axis, size in sizes.items() if isinstance(shape[axis], Int) and size is not None}
             yield {str(shape[axis]): size for axis, size in named.items()}

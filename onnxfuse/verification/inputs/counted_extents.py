@@ -18,8 +18,8 @@ UNKNOWN_EXTENT = Int.name("")
 
 def extent_at(extent: IntLike, sizes: Mapping[str, int]) -> int | None:
     """Return the integer for an extent, or for what is computed from extents; None if the sizes do not determine it."""
-    found = at_sizes(extent, sizes)
-    return found if isinstance(found, int) else None
+    value = at_sizes(extent, sizes)
+    return value if isinstance(value, int) else None
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Site:
 
     def shape(self, position: int) -> tuple[Dim, ...] | None:
         """Return the shape of an input; None if unknown."""
-        found = self.types.get(self.node.input[position]) if self.has(position) else None
-        return None if found is None else found.shape
+        type_ = self.types.get(self.node.input[position]) if self.has(position) else None
+        return None if type_ is None else type_.shape
 
     def extent(self, position: int, axis: int) -> IntLike:
         """Return the extent of an axis of an input."""

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxfuse.verification.inputs.input_roles import Role
+from onnxfuse.verification.inputs.input_roles import InputRole
 
 Array = npt.NDArray[Any]
 Generator = np.random.Generator
 
 
 def counted_values(
-    rng: Generator, role: Role, shape: tuple[int, ...], sizes: Mapping[str, int], *, edge: bool = False
+    rng: Generator, role: InputRole, shape: tuple[int, ...], sizes: Mapping[str, int], *, edge: bool = False
 ) -> Array:
     """Return values of a role for these dimension sizes; with `edge` half of them are the first and the last valid
     value."""
@@ -28,11 +28,11 @@ def counted_values(
         return _target(rng, shape)
     if role.kind == "each":
         return _each(rng, [s.at(sizes) for s in role.spans], shape, real=role.real)
-    least, most = role.ends(sizes) or (0, 0)
+    low, high = role.ends(sizes) or (0, 0)
     if role.real:
-        return rng.uniform(least, most, shape)
-    x = rng.integers(least, most, shape, endpoint=True)
-    return np.where(rng.random(shape) < 0.5, rng.choice([least, most], shape), x) if edge else x
+        return rng.uniform(low, high, shape)
+    x = rng.integers(low, high, shape, endpoint=True)
+    return np.where(rng.random(shape) < 0.5, rng.choice([low, high], shape), x) if edge else x
 
 
 def _each(rng: Generator, ends: list[tuple[int, int]], shape: tuple[int, ...], *, real: bool) -> Array:
@@ -44,8 +44,8 @@ def _each(rng: Generator, ends: list[tuple[int, int]], shape: tuple[int, ...], *
     count = wide[-1]
     every = [(1, 1)] * max(0, count - len(ends)) + ends[max(0, len(ends) - count) :]
     low, high = (np.array([e[n] for e in every], np.int64) for n in (0, 1))
-    made = rng.uniform(low, high, wide) if real else rng.integers(low, high, wide, endpoint=True)
-    return np.asarray(made).reshape(shape)
+    values = rng.uniform(low, high, wide) if real else rng.integers(low, high, wide, endpoint=True)
+    return np.asarray(values).reshape(shape)
 
 
 def _different(rng: Generator, choices: tuple[int, ...], shape: tuple[int, ...]) -> Array:
@@ -60,9 +60,9 @@ def _parts(rng: Generator, total: int, shape: tuple[int, ...]) -> Array:
     count = math.prod(shape)
     if not count:
         return np.zeros(shape, np.int64)
-    least = int(total >= count)
-    cuts = np.sort(rng.integers(0, total - least * count, count - 1, endpoint=True))
-    return (np.diff(np.concatenate([[0], cuts, [total - least * count]])) + least).reshape(shape)
+    smallest = int(total >= count)
+    cuts = np.sort(rng.integers(0, total - smallest * count, count - 1, endpoint=True))
+    return (np.diff(np.concatenate([[0], cuts, [total - smallest * count]])) + smallest).reshape(shape)
 
 
 def _target(rng: Generator, shape: tuple[int, ...]) -> Array:

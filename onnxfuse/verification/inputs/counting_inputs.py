@@ -109,8 +109,8 @@ def _resized(role: roles.Scales | roles.ResizedShape, site: Site) -> InputValues
     spans = []
     for axis in chosen:
         extent = 1 if isinstance(role, roles.Scales) else site.extent(of, axis)
-        stays = axis in (0, 1) and len(shape) > 2
-        spans.append(IntegerRange(extent, extent if stays else 2 * extent))
+        unchanged = axis in (0, 1) and len(shape) > 2
+        spans.append(IntegerRange(extent, extent if unchanged else 2 * extent))
     return InputValues("each", tuple(spans))
 
 

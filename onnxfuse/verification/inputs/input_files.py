@@ -29,7 +29,7 @@ KINDS = {
 }
 """What to give for a sequence, a map, a tensor."""
 
-FORMS = (
+FORMATS = (
     "Give a .npz with one array per input; a .npy or .pb for a model of one input; a .json of lists by input name; "
     "a folder of input_0.pb, input_1.pb, ..., of one .npy per input, or of test_data_set_*."
 )
@@ -46,7 +46,7 @@ def load_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
             return [case_of(name, one, specs) for name, one in zip(names, sets, strict=True)]
         return [case_of(path.name, readers.get(path.suffix, _read_npz)(path, specs), specs)]
     if not path.is_dir():
-        raise UsageError(f"{path}: no such file or folder", FORMS)
+        raise UsageError(f"{path}: no such file or folder", FORMATS)
     if list(path.glob("*.npy")):
         arrays = {f.stem: x for f in sorted(path.glob("*.npy")) for x in _read_npy(f, specs, f.stem).values()}
         return [case_of(path.name, arrays, specs)]
@@ -54,7 +54,7 @@ def load_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
         [path] if (path / "input_0.pb").is_file() or not specs else sorted(path.glob("test_data_set_*"), key=_number)
     )
     if not folders:
-        raise UsageError(f"{path}: holds neither input_0.pb nor .npy nor test_data_set_*", FORMS)
+        raise UsageError(f"{path}: holds neither input_0.pb nor .npy nor test_data_set_*", FORMATS)
     return [case_of(folder.name, _read_folder(folder, specs), specs) for folder in folders]
 
 
@@ -72,13 +72,13 @@ def save_cases(path: Path, plan: Sequence[Case], specs: Sequence[InputSpec]) -> 
             arrays = {n: x.astype(str) if x.dtype.kind == "O" else x for n, x in plan[0].make().items()}
             np.savez(file, **arrays)  # type: ignore[arg-type]  # an input may be called as an option is
         return
-    types = {s.name: s.type_ for s in _whole(specs)}
+    types = {s.name: s.type_ for s in _fed_inputs(specs)}
     with contextlib.ExitStack() as folders:
         folders.enter_context(filling(path))
-        for number, case in enumerate(plan):
-            folder = path / f"test_data_set_{number}"
-            for place in (folder, *folder.glob("*")):
-                check_no_links(place, path)
+        for index, case in enumerate(plan):
+            folder = path / f"test_data_set_{index}"
+            for entry in (folder, *folder.glob("*")):
+                check_no_links(entry, path)
             folders.enter_context(filling(folder))
             with together():
                 values = values_of(case.make(), types)
@@ -92,25 +92,25 @@ def case_of(name: str, inputs: Mapping[str, Any], specs: Sequence[InputSpec]) ->
     A sequence is a list of arrays, a map a dict, and what is optional may be None or missing; their parts may be there
     instead, as `tensors_of` names them.
     """
-    wanted = {s.name: s for s in _whole(specs)}
+    by_name = {s.name: s for s in _fed_inputs(specs)}
     values: dict[str, Any] = dict.fromkeys(s.name for s in specs if s.optional)
-    values |= values_of(inputs, {n: s.type_ for n, s in wanted.items()})
-    missing, extra = wanted.keys() - values.keys(), values.keys() - wanted.keys()
+    values |= values_of(inputs, {n: s.type_ for n, s in by_name.items()})
+    missing, extra = by_name.keys() - values.keys(), values.keys() - by_name.keys()
     if missing or extra:
         faults = [f"lacks {_names(missing)}"] * bool(missing) + [f"has {_names(extra)}, no input of the model"] * bool(
             extra
         )
-        raise UsageError(f"{name}: {', and '.join(faults)}", f"The model's inputs are {_names(wanted)}.")
+        raise UsageError(f"{name}: {', and '.join(faults)}", f"The model's inputs are {_names(by_name)}.")
     sizes: dict[str, tuple[int, str]] = {}
-    for spec in wanted.values():
+    for spec in by_name.values():
         _check_value(name, spec, values[spec.name], sizes)
-    numbers = {s.name: s.array_type for s in wanted.values() if s.type_.startswith("map(")}
-    arrays = tensors_of({n: values[n] for n in wanted}, [n for n, s in wanted.items() if s.optional], numbers)
-    shapes = {n: _shape(values[n]) for n in wanted if values[n] is not None}
+    numbers = {s.name: s.array_type for s in by_name.values() if s.type_.startswith("map(")}
+    arrays = tensors_of({n: values[n] for n in by_name}, [n for n, s in by_name.items() if s.optional], numbers)
+    shapes = {n: _shape(values[n]) for n in by_name if values[n] is not None}
     return Case(name, None, shapes, lambda: arrays)
 
 
-def _whole(specs: Sequence[InputSpec]) -> list[InputSpec]:
+def _fed_inputs(specs: Sequence[InputSpec]) -> list[InputSpec]:
     """Return the specs of the model's inputs: without the keys of maps, which are parts."""
     return [s for s in specs if s.known_keys is None]
 
@@ -154,12 +154,12 @@ def _check(name: str, spec: InputSpec, x: Array, sizes: dict[str, tuple[int, str
             f"Convert it: numpy.asarray(x, {str(spec.array_type)!r}).",
         )
     declared = "x".join("?" if d is None else str(d) for d in spec.shape) or "scalar"
-    found = "x".join(map(str, x.shape)) or "scalar"
+    actual = "x".join(map(str, x.shape)) or "scalar"
     if x.ndim != len(spec.shape):
-        raise UsageError(f"{name}: '{spec.name}' has shape {found}, the model wants {declared}")
+        raise UsageError(f"{name}: '{spec.name}' has shape {actual}, the model wants {declared}")
     for dim, extent in zip(spec.shape, x.shape, strict=True):
         if isinstance(dim, int) and dim != extent:
-            raise UsageError(f"{name}: '{spec.name}' has shape {found}, the model wants {declared}")
+            raise UsageError(f"{name}: '{spec.name}' has shape {actual}, the model wants {declared}")
         if isinstance(dim, str):
             size, first = sizes.setdefault(dim, (extent, spec.name))
             if size != extent:
@@ -171,32 +171,32 @@ def _check(name: str, spec: InputSpec, x: Array, sizes: dict[str, tuple[int, str
 
 def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
     types = {s.name: s.array_type for s in specs}
-    wholes = [s.name for s in specs if s.type_]
+    composite = [s.name for s in specs if s.type_]
     try:
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
-            raise UsageError(f"{path}: holds one array without a name", FORMS)
+            raise UsageError(f"{path}: holds one array without a name", FORMATS)
         with archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: is not a readable .npz: {error}", FORMS) from None
-    return {n: _as_the_model_has_it(x, types.get(n, types.get(output_of(n, wholes)))) for n, x in arrays.items()}
+        raise UsageError(f"{path}: is not a readable .npz: {error}", FORMATS) from None
+    return {n: _in_model_type(x, types.get(n, types.get(output_of(n, composite)))) for n, x in arrays.items()}
 
 
 def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -> dict[str, Array]:
     """Return the array in `path`, for the input `name` or for the only input."""
-    name = _only(path, specs) if name is None else name
+    name = _only_input(path, specs) if name is None else name
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise UsageError(f"{path}: is not a readable .npy: {error}", FORMS) from None
+        raise UsageError(f"{path}: is not a readable .npy: {error}", FORMATS) from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path}: holds several arrays", "Call it .npz.")
     types = {s.name: s.array_type for s in specs}
-    return {name: _as_the_model_has_it(array, types.get(name))}
+    return {name: _in_model_type(array, types.get(name))}
 
 
-def _as_the_model_has_it(x: Array, dtype: np.dtype[Any] | None) -> Array:
+def _in_model_type(x: Array, dtype: np.dtype[Any] | None) -> Array:
     """Convert NumPy's own representations to the model's: bfloat16 from raw bytes, strings from fixed-width ones."""
     if x.dtype.kind == "V" and dtype is not None:
         return x.view(dtype)
@@ -204,7 +204,7 @@ def _as_the_model_has_it(x: Array, dtype: np.dtype[Any] | None) -> Array:
 
 
 def _read_pb(path: Path, specs: Sequence[InputSpec]) -> dict[str, Any]:
-    name = _only(path, specs)
+    name = _only_input(path, specs)
     return {name: _read_value(path, specs[0])}
 
 
@@ -215,12 +215,12 @@ def _read_json(path: Path, specs: Sequence[InputSpec]) -> list[dict[str, Any]]:
     numbers are converted to the model's type, provided that only float digits are lost.
     """
     try:
-        found = read_json(read_text(path))
+        document = read_json(read_text(path))
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path}: is not readable JSON: {error}", FORMS) from None
-    sets = found if isinstance(found, list) else [found]
+        raise UsageError(f"{path}: is not readable JSON: {error}", FORMATS) from None
+    sets = document if isinstance(document, list) else [document]
     if not sets or not all(isinstance(one, dict) for one in sets):
-        raise UsageError(f"{path}: holds no object of inputs by name", FORMS)
+        raise UsageError(f"{path}: holds no object of inputs by name", FORMATS)
     by_name = {s.name: s for s in specs}
     return [
         {n: _value_from_json(path, n, x, by_name[n]) if n in by_name else np.asarray(x) for n, x in s.items()}
@@ -252,8 +252,8 @@ def _from_json(path: Path, name: str, value: Any, dtype: np.dtype[Any]) -> Array
         array = np.asarray(value)
     except ValueError:
         raise UsageError(f"{path}: the rows of '{name}' are of different lengths", "Pad them.") from None
-    fits = {"b": "b", "i": "iu", "u": "iu", "f": "fiu", "V": "fiu", "O": "U"}.get(dtype.kind, dtype.kind)
-    if array.size and array.dtype.kind not in fits:
+    kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu", "V": "fiu", "O": "U"}.get(dtype.kind, dtype.kind)
+    if array.size and array.dtype.kind not in kinds:
         raise UsageError(f"{path}: '{name}' holds {array.dtype}, the model wants {dtype}")
     converted = array.astype(dtype)
     if dtype.kind in "iu" and (converted != array).any():
@@ -261,20 +261,20 @@ def _from_json(path: Path, name: str, value: Any, dtype: np.dtype[Any]) -> Array
     return converted
 
 
-def _only(path: Path, specs: Sequence[InputSpec]) -> str:
+def _only_input(path: Path, specs: Sequence[InputSpec]) -> str:
     if len(specs) != 1:
-        raise UsageError(f"{path}: holds one array, the model has the inputs {_names(s.name for s in specs)}", FORMS)
+        raise UsageError(f"{path}: holds one array, the model has the inputs {_names(s.name for s in specs)}", FORMATS)
     return specs[0].name
 
 
 def _read_folder(folder: Path, specs: Sequence[InputSpec]) -> dict[str, Any]:
-    files, wanted = sorted(folder.glob("input_*.pb"), key=_number), _whole(specs)
-    if len(files) != len(wanted):
+    files, inputs = sorted(folder.glob("input_*.pb"), key=_number), _fed_inputs(specs)
+    if len(files) != len(inputs):
         raise UsageError(
-            f"{folder}: {plural(files, 'input')}, the model has {len(wanted)}",
-            f"It wants input_0.pb to input_{len(wanted) - 1}.pb, in the order {_names(s.name for s in wanted)}.",
+            f"{folder}: {plural(files, 'input')}, the model has {len(inputs)}",
+            f"It wants input_0.pb to input_{len(inputs) - 1}.pb, in the order {_names(s.name for s in inputs)}.",
         )
-    return {spec.name: _read_value(file, spec) for file, spec in zip(files, wanted, strict=True)}
+    return {spec.name: _read_value(file, spec) for file, spec in zip(files, inputs, strict=True)}
 
 
 def _read_value(file: Path, spec: InputSpec) -> Any:

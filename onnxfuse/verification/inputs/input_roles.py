@@ -39,15 +39,15 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorPr
 
 
 @dataclass(frozen=True)
-class Role:
+class InputRole:
     """How the values of an input are used."""
 
     kind: str
-    """`number` for any value, `mask`, or a kind of `Numbers`."""
+    """`number` for any value, `mask`, or a kind of `InputValues`."""
     spans: tuple[IntegerRange, ...] = ()
-    """For `within`: the values must lie in all of them. Otherwise as in `Numbers`."""
+    """For `within`: the values must lie in all of them. Otherwise as in `InputValues`."""
     choices: tuple[int, ...] = ()
-    """For `number`: constants that the values are compared with. Otherwise as in `Numbers`."""
+    """For `number`: constants that the values are compared with. Otherwise as in `InputValues`."""
     real: bool = False
     fitted: Fitted | None = None
     """For `fitted`: the function that computes them."""
@@ -64,8 +64,8 @@ class Role:
         """
         if self.kind != "within":
             return None
-        known = [s for s in self.spans if extent_at(s.high, sizes) is not None] or self.spans
-        lows, highs = zip(*(s.at(sizes) for s in known), strict=True)
+        known_spans = [s for s in self.spans if extent_at(s.high, sizes) is not None] or self.spans
+        lows, highs = zip(*(s.at(sizes) for s in known_spans), strict=True)
         high = min(highs)
         # If two spans do not intersect, the smaller values are the safe ones: indices beyond a table are rejected.
         low = min(max(lows), max(high, min(lows)))
@@ -84,7 +84,7 @@ class _Use:
     """Whether the node reads sums of the values: lengths, if the values are a mask."""
 
 
-def roles(model: onnx.ModelProto) -> dict[str, Role]:
+def roles(model: onnx.ModelProto) -> dict[str, InputRole]:
     """Return the role of each graph input by name. Follows values into subgraphs and local functions."""
     named = shell(model)
     for value in named.graph.input:
@@ -98,7 +98,7 @@ def roles(model: onnx.ModelProto) -> dict[str, Role]:
         _readers(typed.graph.node),
         value_types(typed.graph),
         functions_of(typed),
-        _numbers(vectors),
+        _scalar_constants(vectors),
         vectors,
         ranges(model),
     )
@@ -131,43 +131,53 @@ class _Scope:
     """Ranges of consecutive integers, in all graphs of the model."""
 
 
-def _role(name: str, graph: _Scope) -> Role:
+def _role(name: str, graph: _Scope) -> InputRole:
     spans: list[IntegerRange] = []
-    special: list[Role] = []
+    special: list[InputRole] = []
     compared = set[int]()
     tested, real = False, True
     for use, scope in _uses(name, graph):
-        numbers = _numbers_of(use, scope, graph)
+        accepted_values = _accepted_values(use, scope, graph)
         one_hot = _one_hot(use, graph.ranges)
         if one_hot is not None:
-            spans.append(_moved(one_hot, use.shift))
+            spans.append(_shifted(one_hot, use.shift))
         if use.summed:
-            tested = tested or (numbers is not None and numbers.kind == "within")
+            tested = tested or (accepted_values is not None and accepted_values.kind == "within")
             continue
-        number = _compared(use, graph.numbers)
-        compared |= set() if number is None else {number - use.shift}
+        constant = _compared(use, graph.numbers)
+        compared |= set() if constant is None else {constant - use.shift}
         tested = (
-            tested or (_is_test(use) and number in (None, 0, 1)) or (numbers is not None and numbers.kind == "mask")
+            tested
+            or (_is_test(use) and constant in (None, 0, 1))
+            or (accepted_values is not None and accepted_values.kind == "mask")
         )
-        if numbers is None or numbers.kind == "mask":
+        if accepted_values is None or accepted_values.kind == "mask":
             continue
-        moved = tuple(_moved(s, use.shift) for s in numbers.spans)
-        if numbers.kind == "within":
-            spans += moved
-            real = real and numbers.real
-        elif use.aligned or numbers.kind == "axes":
-            special.append(Role(numbers.kind, moved, numbers.choices, numbers.real, numbers.fitted))
-        elif not numbers.real:
+        spans_before = tuple(_shifted(s, use.shift) for s in accepted_values.spans)
+        if accepted_values.kind == "within":
+            spans += spans_before
+            real = real and accepted_values.real
+        elif use.aligned or accepted_values.kind == "axes":
+            special.append(
+                InputRole(
+                    accepted_values.kind,
+                    spans_before,
+                    accepted_values.choices,
+                    accepted_values.real,
+                    accepted_values.fitted,
+                )
+            )
+        elif not accepted_values.real:
             spans.append(PART_OF_A_SIZE)
             real = False
     if special:
         return special[0]
     if spans:
-        return Role("within", tuple(dict.fromkeys(spans)), real=real)
-    return Role("mask") if tested else Role("number", choices=tuple(sorted(compared)))
+        return InputRole("within", tuple(dict.fromkeys(spans)), real=real)
+    return InputRole("mask") if tested else InputRole("number", choices=tuple(sorted(compared)))
 
 
-def _moved(span: IntegerRange, shift: int) -> IntegerRange:
+def _shifted(span: IntegerRange, shift: int) -> IntegerRange:
     """Return the values such that adding `shift` yields these; non-negative if these are."""
     low = span.low - shift
     if isinstance(low, int) and at_most(0, span.low):
@@ -175,11 +185,11 @@ def _moved(span: IntegerRange, shift: int) -> IntegerRange:
     return replace(span, low=low, high=span.high - shift)
 
 
-def _one_hot(use: _Use, known: Ranges) -> IntegerRange | None:
+def _one_hot(use: _Use, ranges_by_value: Ranges) -> IntegerRange | None:
     """Return the range that the value is compared with for equality; None if there is none."""
-    if use.node.op_type != ops.Equal or use.node.domain or use.node.input[1 - use.position] not in known:
+    if use.node.op_type != ops.Equal or use.node.domain or use.node.input[1 - use.position] not in ranges_by_value:
         return None
-    first, end = known[use.node.input[1 - use.position]]
+    first, end = ranges_by_value[use.node.input[1 - use.position]]
     return IntegerRange(first, end - 1, limited=False)
 
 
@@ -187,24 +197,24 @@ PART_OF_A_SIZE = IntegerRange(1, 4, limited=False)
 """A value that is concatenated with others into a shape."""
 
 
-def _numbers_of(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> InputValues | None:
+def _accepted_values(use: _Use, types: Mapping[str, ValueType], graph: _Scope) -> InputValues | None:
     """Return the values that the operator accepts at that input; None if it is data, or unknown."""
     return accepted(Site(use.node, use.position, types, graph.numbers, graph.vectors))
 
 
 def _uses(
-    name: str, scope: _Scope, moved: int = 0, *, aligned: bool = True, summed: bool = False
+    name: str, scope: _Scope, shift_before: int = 0, *, aligned: bool = True, summed: bool = False
 ) -> Iterator[tuple[_Use, dict[str, ValueType]]]:
     """Yield every use of the value, also through operators that forward it, with the types known there.
 
-    `moved` is the total shift so far; `aligned` says whether elements are at their original positions, `summed` whether
-    they have been summed.
+    `shift_before` is the total shift so far; `aligned` says whether elements are at their original positions, `summed`
+    whether they have been summed.
     """
-    pending, seen = [(name, moved, aligned, summed)], {name}
+    pending, visited = [(name, shift_before, aligned, summed)], {name}
     while pending:
-        value, shift, whole, sums = pending.pop()
+        value, shift, in_place, sums = pending.pop()
         for plain in scope.readers.get(value, ()):
-            use = replace(plain, shift=shift, aligned=whole, summed=sums)
+            use = replace(plain, shift=shift, aligned=in_place, summed=sums)
             node = use.node
             yield use, scope.types
             function = scope.functions.get(called(node))
@@ -215,17 +225,17 @@ def _uses(
                     if actual in scope.types
                 }
                 body = _Scope(_readers(function.node), inner, scope.functions, {}, {}, scope.ranges)
-                yield from _uses(function.input[use.position], body, shift, aligned=whole, summed=sums)
+                yield from _uses(function.input[use.position], body, shift, aligned=in_place, summed=sums)
                 continue
-            step = _carried(use, scope.numbers) if node.domain in OWNERS else None
+            step = _shift_through(use, scope.numbers) if node.domain in OWNERS else None
             if step is not None:
-                fresh = [o for o in node.output if o not in seen]
-                seen.update(fresh)
-                kept = whole and (node.op_type in ALIGNED or node.op_type in (ops.Abs, ops.Add, ops.Sub))
-                pending.extend((o, shift + step, kept, sums or node.op_type == SUM) for o in fresh)
+                fresh = [o for o in node.output if o not in visited]
+                visited.update(fresh)
+                stays_aligned = in_place and (node.op_type in ALIGNED or node.op_type in (ops.Abs, ops.Add, ops.Sub))
+                pending.extend((o, shift + step, stays_aligned, sums or node.op_type == SUM) for o in fresh)
 
 
-def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
+def _shift_through(use: _Use, constants: dict[str, int]) -> int | None:
     """Return the shift that the operator applies to a value it forwards; None if it does not forward it."""
     node = use.node
     entry = ops.operator(node.op_type, node.domain)
@@ -234,17 +244,17 @@ def _carried(use: _Use, numbers: dict[str, int]) -> int | None:
     if use.position == 0 and (node.op_type in CASTS or node.op_type in (SUM, ops.Abs)):
         return 0
     if node.op_type == ops.Add or (node.op_type == ops.Sub and use.position == 0):
-        other = numbers.get(node.input[1 - use.position])
+        other = constants.get(node.input[1 - use.position])
         return None if other is None else -other if node.op_type == ops.Sub else other
     return None
 
 
-def _numbers(vectors: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def _scalar_constants(vectors: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the scalar integer constants of the main graph."""
     return {n: x[0] for n, x in vectors.items() if len(x) == 1}
 
 
-FEW = 8
+SMALL_CONSTANT = 8
 """Largest element count of a constant that may hold extents."""
 
 
@@ -254,21 +264,21 @@ def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     for node in model.graph.node:
         if node.op_type == ops.Constant and node.attribute and node.attribute[0].HasField("t"):
             tensors[node.output[0]] = node.attribute[0].t
-    whole = (TensorProto.INT32, TensorProto.INT64)
-    few = {
+    integer_types = (TensorProto.INT32, TensorProto.INT64)
+    small = {
         n: t
         for n, t in tensors.items()
-        if t.data_type in whole and 1 <= math.prod(t.dims) <= FEW and not is_external(t)
+        if t.data_type in integer_types and 1 <= math.prod(t.dims) <= SMALL_CONSTANT and not is_external(t)
     }
-    return {n: tuple(int(x) for x in numpy_helper.to_array(t).reshape(-1)) for n, t in few.items()}
+    return {n: tuple(int(x) for x in numpy_helper.to_array(t).reshape(-1)) for n, t in small.items()}
 
 
 def sites(model: onnx.ModelProto, operator: str) -> Iterator[Site]:
     """Yield the nodes of a standard ONNX operator in the main graph, with what is known at each."""
     typed = infer(shell(model))
     types, vectors = value_types(typed.graph), _vectors(model)
-    numbers = _numbers(vectors)
-    yield from (Site(n, 0, types, numbers, vectors) for n in typed.graph.node if n.op_type == operator and not n.domain)
+    scalars = _scalar_constants(vectors)
+    yield from (Site(n, 0, types, scalars, vectors) for n in typed.graph.node if n.op_type == operator and not n.domain)
 
 
 def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
@@ -282,9 +292,9 @@ def _readers(nodes: Iterable[NodeProto]) -> dict[str, list[_Use]]:
     return readers
 
 
-def _compared(use: _Use, numbers: Mapping[str, int]) -> int | None:
+def _compared(use: _Use, constants: Mapping[str, int]) -> int | None:
     """Return the constant that the value is compared with; None if there is none."""
-    return numbers.get(use.node.input[1 - use.position]) if use.node.op_type in COMPARISONS else None
+    return constants.get(use.node.input[1 - use.position]) if use.node.op_type in COMPARISONS else None
 
 
 def _is_test(use: _Use) -> bool:

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.shapes.types import DeclaredExtent, declared_shape, type_of
 from onnxfuse.support.errors import ModelError, UsageError
-from onnxfuse.verification.inputs.input_roles import Role, roles, unnamed, unnamed_extent
+from onnxfuse.verification.inputs.input_roles import InputRole, roles, unnamed, unnamed_extent
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, cases
-from onnxfuse.verification.inputs.size_search import searched
+from onnxfuse.verification.inputs.size_search import search_sizes
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.tensors import KEYS, LENGTH, innermost, is_composite, output_of, type_name
 
@@ -37,10 +37,10 @@ def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     with which ONNX Runtime runs the model. Raises UsageError for a tensor of unknown rank, and for an input that cannot
     be fed.
     """
-    found = roles(model)
+    roles_by_name = roles(model)
     initialized = {t.name for t in model.graph.initializer}
     values = [v for v in model.graph.input if v.name not in initialized]
-    specs = [s for v in values for s in _specs(v, found[v.name], model)]
+    specs = [s for v in values for s in _specs(v, roles_by_name[v.name], model)]
     _check_names(values)
     unranked = {v.name for v in values if is_composite(type_name(v.type)) and declared_shape(_tensor(v.type)) is None}
     return _ranked(model, specs, unranked) if unranked else tuple(specs)
@@ -51,15 +51,15 @@ def _check_names(values: Sequence[onnx.ValueInfoProto]) -> None:
     names = {v.name: type_name(v.type) for v in values}
     composite = [name for name, type_ in names.items() if is_composite(type_)]
     for name in names:
-        whole = output_of(name, [c for c in composite if c != name])
-        if whole != name:
+        owner = output_of(name, [c for c in composite if c != name])
+        if owner != name:
             raise UsageError(
-                f"input '{name}' has the name of a part of input '{whole}', of type {names[whole]}",
+                f"input '{name}' has the name of a part of input '{owner}', of type {names[owner]}",
                 "Give one of them another name.",
             )
 
 
-def _specs(value: onnx.ValueInfoProto, role: Role, model: onnx.ModelProto) -> Iterator[InputSpec]:
+def _specs(value: onnx.ValueInfoProto, role: InputRole, model: onnx.ModelProto) -> Iterator[InputSpec]:
     name, type_ = value.name, type_name(value.type)
     if not is_composite(type_):
         tensor, shape = type_of(value.type), declared_shape(value.type)
@@ -74,7 +74,7 @@ def _specs(value: onnx.ValueInfoProto, role: Role, model: onnx.ModelProto) -> It
     if type_.startswith("map(") and value.type.map_type.key_type in MAP_KEYS and tensor.dtype == TensorProto.FLOAT:
         keys, count = value.type.map_type.key_type, f"{name}{LENGTH}"
         yield InputSpec(name, tensor.dtype, (count,), role, type_)
-        yield InputSpec(f"{name}{KEYS}", keys, (count,), Role("keys"), known_keys=_known_keys(model, name, keys))
+        yield InputSpec(f"{name}{KEYS}", keys, (count,), InputRole("keys"), known_keys=_known_keys(model, name, keys))
     elif inner.startswith(("tensor(", "seq(tensor(")):
         yield InputSpec(name, tensor.dtype, _entries(value, shape or ()), role, type_)
     else:
@@ -98,16 +98,16 @@ def _entries(value: onnx.ValueInfoProto, shape: Sequence[DeclaredExtent]) -> tup
 
 def _known_keys(model: onnx.ModelProto, name: str, type_: int) -> tuple[int | str, ...]:
     """Return the keys that the readers of a map know."""
-    known: dict[int | str, None] = {}
+    keys: dict[int | str, None] = {}
     for node in nodes_of(model.graph):
         if name not in node.input:
             continue
         facts = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         words = facts.get(MAP_KEYS[type_], ())
-        known |= dict.fromkeys(w.decode("utf-8", "replace") if isinstance(w, bytes) else int(w) for w in words)
+        keys |= dict.fromkeys(w.decode("utf-8", "replace") if isinstance(w, bytes) else int(w) for w in words)
         if type_ == TensorProto.INT64 and facts.get("map_form") == b"SPARSE":
-            known |= dict.fromkeys(range(min(int(facts.get("max_map", 1)), MOST_KEYS)))
-    return tuple(known)
+            keys |= dict.fromkeys(range(min(int(facts.get("max_map", 1)), MOST_KEYS)))
+    return tuple(keys)
 
 
 def _ranked(model: onnx.ModelProto, specs: Sequence[InputSpec], unranked: set[str]) -> tuple[InputSpec, ...]:
@@ -117,8 +117,8 @@ def _ranked(model: onnx.ModelProto, specs: Sequence[InputSpec], unranked: set[st
         return _with_rank(specs, unranked, RANKS[0])
     for rank in RANKS:
         ranked, tries = _with_rank(specs, unranked, rank), itertools.count()
-        taken = any(runs(case) for case in cases(ranked, (0,)) if case.name == "normal")
-        if taken or searched(model, ranked, {}, runs, partial(_over, tries)):
+        accepted = any(runs(case) for case in cases(ranked, (0,)) if case.name == "normal")
+        if accepted or search_sizes(model, ranked, {}, runs, partial(_over, tries)):
             return ranked
     return _with_rank(specs, unranked, RANKS[0])
 

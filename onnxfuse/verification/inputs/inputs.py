@@ -20,7 +20,7 @@ from onnxfuse.shapes.extent_values import name_sizes
 from onnxfuse.shapes.types import DeclaredExtent, value_types
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_values import counted_values
-from onnxfuse.verification.inputs.input_roles import Role, unnamed
+from onnxfuse.verification.inputs.input_roles import InputRole, unnamed
 from onnxfuse.verification.run.floats import float_type
 from onnxfuse.verification.run.tensors import PRESENT, tensors_of
 
@@ -63,7 +63,7 @@ class InputSpec:
     """`onnx.TensorProto.DataType`."""
     shape: tuple[DeclaredExtent, ...]
     """Of a sequence, that of its entries stacked along a first axis."""
-    role: Role
+    role: InputRole
     type_: str = ""
     """ONNX Runtime's name of the type where it is no tensor: `seq(tensor(float))`."""
     known_keys: tuple[int | str, ...] | None = None
@@ -126,8 +126,8 @@ def composite_cases(
     `absent` and `empty` apply to all inputs that can be so, and to each alone; `uneven` to an axis of a sequence that
     no name makes equal everywhere.
     """
-    for name, those in (("absent", [s for s in specs if s.optional]), ("empty", [s for s in specs if s.sequence])):
-        for chosen in ([those] if len(those) > 1 else []) + [[s] for s in those]:
+    for name, candidates in (("absent", [s for s in specs if s.optional]), ("empty", [s for s in specs if s.sequence])):
+        for chosen in ([candidates] if len(candidates) > 1 else []) + [[s] for s in candidates]:
             shapes = dict(sets[0])
             if name == "empty":
                 shapes |= {s.name: (0, *shapes[s.name][1:]) for s in chosen}
@@ -162,8 +162,8 @@ def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
 
     Beyond those of the kinds, up to near the range of the widest type; empty if no value can be larger.
     """
-    tops = [_top(s) for s in specs if _grows(s)]
-    usual = min((WIDE_EXPONENTS.get(s.array_type.itemsize, (0, 10))[1] for s in specs if _grows(s)), default=0)
+    tops = [_top(s) for s in specs if _can_be_larger(s)]
+    usual = min((WIDE_EXPONENTS.get(s.array_type.itemsize, (0, 10))[1] for s in specs if _can_be_larger(s)), default=0)
     return (
         tuple(dict.fromkeys(t for t in (max(tops) // n for n in (1, 2, 4, 6, 9)) if t > max(usual, LARGE_FROM)))
         if tops
@@ -173,10 +173,10 @@ def large_tops(specs: Sequence[InputSpec]) -> tuple[int, ...]:
 
 def large_case(specs: Sequence[InputSpec], seed: int, shapes: Mapping[str, tuple[int, ...]], top: int) -> Case:
     """Return the case whose values have magnitudes up to 2^top, in these shapes by input."""
-    return Case("large", seed, shapes, partial(_made, tuple(specs), shapes, "large", top, seed))
+    return Case("large", seed, shapes, partial(_generate, tuple(specs), shapes, "large", top, seed))
 
 
-def _grows(spec: InputSpec) -> bool:
+def _can_be_larger(spec: InputSpec) -> bool:
     """Return whether an input can hold larger values than the usual ones: bytes already use their full range."""
     kind, size = spec.array_type.kind, spec.array_type.itemsize
     return spec.dtype != TensorProto.BOOL and (
@@ -229,26 +229,26 @@ def with_declared(specs: Sequence[InputSpec], fused: onnx.ModelProto, shapes: Sh
     return {**declared, **(shapes or {})}
 
 
-def nudge(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
+def perturb(inputs: Mapping[str, Array], seed: int) -> dict[str, Array] | None:
     """Return `inputs` with every other normal float perturbed by one ulp; None if there is no such float."""
     rng = np.random.default_rng(seed)
-    moved = {}
+    perturbed = {}
     for name, x in inputs.items():
         if x.dtype.kind not in "fV" or x.size == 0:
-            moved[name] = x
+            perturbed[name] = x
             continue
         normal = np.isfinite(x) & (np.abs(x.astype(np.float64)) >= 2 * float_type(x.dtype).tiny)
         step = rng.integers(-1, 2, x.shape) * normal
         bits = f"i{x.dtype.itemsize}"
-        moved[name] = (np.ascontiguousarray(x).view(bits) + step.astype(bits)).view(x.dtype)
-    return None if all(moved[n] is x for n, x in inputs.items()) else moved
+        perturbed[name] = (np.ascontiguousarray(x).view(bits) + step.astype(bits)).view(x.dtype)
+    return None if all(perturbed[n] is x for n, x in inputs.items()) else perturbed
 
 
 def _case(specs: Sequence[InputSpec], seed: int, kind: str, repeat: int, shapes: dict[str, tuple[int, ...]]) -> Case:
-    return Case(kind, seed, shapes, partial(_made, tuple(specs), shapes, kind, repeat, seed))
+    return Case(kind, seed, shapes, partial(_generate, tuple(specs), shapes, kind, repeat, seed))
 
 
-def _made(
+def _generate(
     specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]], kind: str, repeat: int, seed: int
 ) -> dict[str, Array]:
     sizes = sizes_of(specs, shapes)
@@ -257,12 +257,12 @@ def _made(
 
 def _keys(rng: Generator, spec: InputSpec, count: int) -> Array:
     """Return distinct keys of a map: of several, one that its readers do not know."""
-    known = list(spec.known_keys or ())
-    whole = spec.dtype == TensorProto.INT64
-    first = max((k for k in known if isinstance(k, int)), default=-1) + 1
-    taken = [known[n] for n in rng.permutation(len(known))][: count - (count > 1)]
-    fresh = [first + n if whole else f"key {n}" for n in rng.permutation(count - len(taken))]
-    return np.array([*taken, *fresh], np.int64 if whole else object)
+    known_keys = list(spec.known_keys or ())
+    integer_keys = spec.dtype == TensorProto.INT64
+    first = max((k for k in known_keys if isinstance(k, int)), default=-1) + 1
+    chosen = [known_keys[n] for n in rng.permutation(len(known_keys))][: count - (count > 1)]
+    fresh = [first + n if integer_keys else f"key {n}" for n in rng.permutation(count - len(chosen))]
+    return np.array([*chosen, *fresh], np.int64 if integer_keys else object)
 
 
 def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -272,8 +272,8 @@ def sizes_of(specs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, ...]]) 
         for s in specs
         for a, (d, size) in enumerate(zip(s.shape, shapes[s.name], strict=True))
     ]
-    found = {name: size for name, size in named if name is not None}
-    return name_sizes(found)
+    sizes = {name: size for name, size in named if name is not None}
+    return name_sizes(sizes)
 
 
 def _values(
@@ -289,7 +289,7 @@ def _values(
     if (spec.dtype == TensorProto.BOOL or spec.role.kind == "mask") and all(d == 1 for d in spec.shape):
         # A flag, not a mask: the first two cases take both branches.
         return np.full(shape, repeat == 0 if kind == "normal" else rng.integers(0, 2)).astype(dtype)
-    if kind == "large" and _grows(spec):
+    if kind == "large" and _can_be_larger(spec):
         if dtype.kind in "iu":
             return _large_integers(rng, dtype, shape, min(repeat, _top(spec)))
         magnitudes = 2.0 ** rng.uniform(LARGE_FROM, max(min(repeat, _top(spec)), LARGE_FROM), shape)
@@ -310,8 +310,8 @@ def _large_integers(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...]
     """Return integers below 2^top of magnitudes from 2^LARGE_FROM on, including odd ones, of both signs."""
     bits = rng.integers(LARGE_FROM, max(top, LARGE_FROM), shape, endpoint=True).astype(np.uint64)
     half = np.left_shift(np.uint64(1), bits - np.uint64(1))
-    found = rng.integers(half, half + (half - np.uint64(1)), dtype=np.uint64, endpoint=True).astype(dtype)
-    return np.asarray(found if dtype.kind == "u" else found * rng.choice([-1, 1], shape).astype(dtype))
+    magnitudes = rng.integers(half, half + (half - np.uint64(1)), dtype=np.uint64, endpoint=True).astype(dtype)
+    return np.asarray(magnitudes if dtype.kind == "u" else magnitudes * rng.choice([-1, 1], shape).astype(dtype))
 
 
 def _floats(rng: Generator, dtype: np.dtype[Any], shape: tuple[int, ...], kind: str) -> Array:
@@ -338,9 +338,9 @@ def _integers(rng: Generator, spec: InputSpec, shape: tuple[int, ...], kind: str
     x = rng.integers(low, high, shape, endpoint=True)
     if kind == "edge":
         x = np.where(rng.random(shape) < 0.5, rng.choice([0, 1, low, high], shape), x)
-        near = [v + d for v in spec.role.choices for d in (-1, 0, 1) if info.min <= v + d <= info.max]
-        if near:
-            x = np.where(rng.random(shape) < 0.5, rng.choice(np.array(near, spec.array_type), shape), x)
+        neighbors = [v + d for v in spec.role.choices for d in (-1, 0, 1) if info.min <= v + d <= info.max]
+        if neighbors:
+            x = np.where(rng.random(shape) < 0.5, rng.choice(np.array(neighbors, spec.array_type), shape), x)
     return x.astype(spec.array_type)
 
 
@@ -363,30 +363,34 @@ def _read_shapes(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[dict[str, 
     names = {dimension(s, a, d) for s in specs for a, d in enumerate(s.shape)} - {None}
     fixed: dict[str, int] = {}
     values: dict[str, Sequence[int]] = {}
-    for key, numbers in shapes.items():
+    for key, extents in shapes.items():
         # A scalar input has an empty shape.
-        if any(n < 0 for n in numbers) or (not numbers and key not in inputs):
-            raise UsageError(f"shape {key}={_x(numbers)}: sizes are whole numbers from 0", "For example batch=1,7.")
+        if any(n < 0 for n in extents) or (not extents and key not in inputs):
+            raise UsageError(
+                f"shape {key}={_extents_text(extents)}: sizes are integers from 0", "For example batch=1,7."
+            )
         if key in inputs:
-            _fix(inputs[key], tuple(numbers), fixed)
+            _fix_extents(inputs[key], tuple(extents), fixed)
         elif key in names:
-            values[key] = numbers
+            values[key] = extents
         else:
-            known = sorted(str(n) for n in {*inputs, *names})
-            raise UsageError(f"shape {key}: no input or dimension has that name", f"There are: {', '.join(known)}.")
+            valid_names = sorted(str(n) for n in {*inputs, *names})
+            raise UsageError(
+                f"shape {key}: no input or dimension has that name", f"There are: {', '.join(valid_names)}."
+            )
     return fixed, {k: v for k, v in values.items() if k not in fixed}
 
 
-def _fix(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None:
+def _fix_extents(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int]) -> None:
     declared = "x".join("?" if d is None else str(d) for d in spec.shape)
     if len(shape) != len(spec.shape):
-        raise UsageError(f"shape {spec.name}={_x(shape)}: the input has rank {len(spec.shape)} ({declared})")
+        raise UsageError(f"shape {spec.name}={_extents_text(shape)}: the input has rank {len(spec.shape)} ({declared})")
     for axis, (dim, extent) in enumerate(zip(spec.shape, shape, strict=True)):
         key = dimension(spec, axis, dim)
-        wanted = dim if key is None else fixed.setdefault(key, extent)
-        if wanted != extent:
+        expected = dim if key is None else fixed.setdefault(key, extent)
+        if expected != extent:
             raise UsageError(
-                f"shape {spec.name}={_x(shape)}: axis {axis} must be {wanted} (the input is {declared})",
+                f"shape {spec.name}={_extents_text(shape)}: axis {axis} must be {expected} (the input is {declared})",
                 "A dimension name means one number everywhere.",
             )
 
@@ -411,5 +415,5 @@ def _extent(spec: InputSpec, axis: int, dim: DeclaredExtent, chosen: Mapping[str
     return chosen[key] if key is not None else int(dim or 0)
 
 
-def _x(numbers: Iterable[int]) -> str:
-    return "x".join(map(str, numbers))
+def _extents_text(extents: Iterable[int]) -> str:
+    return "x".join(map(str, extents))

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
-from onnxfuse.verification.inputs.col2im_sizes import demanded
+from onnxfuse.verification.inputs.col2im_sizes import valid_sizes
 from onnxfuse.verification.inputs.input_roles import sites
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, cases, dimension
 
@@ -34,7 +34,7 @@ ELEMENTS = 1 << 24
 Runs = Callable[[Case], bool]
 
 
-def searched(
+def search_sizes(
     model: onnx.ModelProto, specs: Sequence[InputSpec], shapes: Shapes, runs: Runs, ended: Callable[[], bool]
 ) -> dict[str, tuple[int, ...]]:
     """Return values of the dynamic dimensions not in `shapes` with which the model runs.
@@ -46,21 +46,21 @@ def searched(
     if not free:
         return {}
 
-    def takes(chosen: Mapping[str, int]) -> bool:
+    def accepts(chosen: Mapping[str, int]) -> bool:
         one = cases(specs, (0,), {**shapes, **{name: (size,) for name, size in chosen.items()}})[0]
         return sum(math.prod(s) for s in one.shapes.values()) <= ELEMENTS and runs(one)
 
     for chosen, grown in _candidates(model, specs, free):
         if ended():
             break
-        if not takes(chosen):
+        if not accepts(chosen):
             continue
         sets = [chosen]
         odd = {n: size + size // 8 + 1 if n in grown else size for n, size in chosen.items()}
         # Leave room for the other branches of the model, whose windows may be longer.
         large = {n: 4 * size if n in grown else size for n, size in chosen.items()}
         batched = {n: size if n in grown else 3 for n, size in chosen.items()}
-        sets += [more for more in (odd, large, batched) if more not in sets and not ended() and takes(more)]
+        sets += [more for more in (odd, large, batched) if more not in sets and not ended() and accepts(more)]
         return {name: tuple(s[name] for s in sets) for name in free}
     return {}
 
@@ -88,13 +88,13 @@ def _candidates(
     All sequences have one size, and all images; or a single input has that size, and the others none, as the state of
     an LSTM.
     """
-    for sizes in (one for site in sites(model, ops.Col2Im) for one in demanded(site)):
+    for sizes in (one for site in sites(model, ops.Col2Im) for one in valid_sizes(site)):
         named = {n: size for n, size in sizes.items() if n in free}
         if named:
             yield {name: named.get(name, 1) for name in free}, frozenset(named)
     constants = _constants(model)
-    own = {*constants, *(2 * c for c in constants)}
-    ladders = {"sequence": sorted({*own, *SEQUENCES}), "image": sorted({*own, *IMAGES})}
+    from_constants = {*constants, *(2 * c for c in constants)}
+    ladders = {"sequence": sorted({*from_constants, *SEQUENCES}), "image": sorted({*from_constants, *IMAGES})}
     long = frozenset(name for name, kind in free.items() if kind != "batch")
     alone = [frozenset(dimension(s, a, d) or "" for a, d in enumerate(s.shape)) & long for s in specs]
     groups = list(dict.fromkeys(group for group in (*alone, long) if group)) or [frozenset()]
@@ -109,9 +109,9 @@ def _constants(model: onnx.ModelProto) -> list[int]:
     counts: dict[int, int] = {}
 
     def note(tensor: TensorProto) -> None:
-        whole = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and not is_external(tensor)
-        whole = whole and math.prod(tensor.dims) <= 8
-        for size in (*tensor.dims, *(numpy_helper.to_array(tensor).reshape(-1).tolist() if whole else ())):
+        small_integers = tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and not is_external(tensor)
+        small_integers = small_integers and math.prod(tensor.dims) <= 8
+        for size in (*tensor.dims, *(numpy_helper.to_array(tensor).reshape(-1).tolist() if small_integers else ())):
             if SMALLEST <= size <= LARGEST:
                 counts[size] = counts.get(size, 0) + 1
 

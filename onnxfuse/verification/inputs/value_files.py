@@ -64,9 +64,9 @@ def read_value(file: Path, type_: str = "tensor") -> tuple[str, Any]:
             check_tensor(tensor)
         return str(proto.name), _value(proto)
     except (DecodeError, ValueError, TypeError, IndexError) as error:
-        what, proto_type = _kind(type_)
+        type_name, proto_type = _kind(type_)
         raise UsageError(
-            f"{file}: does not hold {what}: {error}", f"It should be a serialized {proto_type.__name__}."
+            f"{file}: does not hold {type_name}: {error}", f"It should be a serialized {proto_type.__name__}."
         ) from None
     except ModelError as error:
         raise UsageError(f"{file}: {error}", error.hint) from None
@@ -101,8 +101,8 @@ def _is_optional(proto: OptionalProto, inner: str) -> bool:
     if proto.elem_type == OptionalProto.UNDEFINED:
         return True
     field = "sequence_value" if inner.startswith("seq(") else "tensor_value"
-    wanted = OptionalProto.SEQUENCE if inner.startswith("seq(") else OptionalProto.TENSOR
-    return bool(proto.elem_type == wanted and proto.HasField(field))
+    element_type = OptionalProto.SEQUENCE if inner.startswith("seq(") else OptionalProto.TENSOR
+    return bool(proto.elem_type == element_type and proto.HasField(field))
 
 
 def _tensors(proto: Any) -> Iterator[TensorProto]:
@@ -121,6 +121,6 @@ def _value(proto: Any) -> Any:
     if isinstance(proto, SequenceProto):
         return numpy_helper.to_list(proto)
     if isinstance(proto, MapProto):
-        numbers = numpy_helper.to_dict(proto).items()
-        return {key.decode() if isinstance(key, bytes) else key: value.item() for key, value in numbers}
+        entries = numpy_helper.to_dict(proto).items()
+        return {key.decode() if isinstance(key, bytes) else key: value.item() for key, value in entries}
     return np.asarray(numpy_helper.to_array(proto))

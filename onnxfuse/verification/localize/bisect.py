@@ -23,6 +23,7 @@ from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.support.errors import CrashError
 from onnxfuse.support.isolation import Crash, doing, isolated
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
 from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
 from onnxfuse.verification.compare.compare import compare, load
@@ -41,12 +42,11 @@ from onnxfuse.verification.report.localization import Localization, Suspect
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.more_outputs import with_outputs
-from onnxfuse.verification.run.opened_values import Fed, fed
+from onnxfuse.verification.run.opened_values import SubmodelFeed, feed_of
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.run.tensors import input_types, values_of
 
 Arrays = dict[str, npt.NDArray[Any]]
-Progress = Callable[[str, int, int], None]
 Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
 """Optimizes the original without the rules of these names; returns the model and the names of the rules that applied.
 Supplied by `onnxfuse.api`, because verification does not depend on rules."""
@@ -83,7 +83,7 @@ def bisect(
     *,
     reoptimize: Reoptimize | None = None,
     folder: Path | None = None,
-    progress: Progress = lambda step, done, total: None,
+    progress: Progress = silent,
 ) -> Localization:
     """Return what is at fault for a wrong result on `inputs`; with `folder`, its window is saved there as a bug report.
 
@@ -92,11 +92,11 @@ def bisect(
     """
     checked = 0
     progress("cutting into windows", 0, 1)
-    for fault, number in faults(original, fused, inputs, providers, progress):
-        checked = number
+    for fault, index in faults(original, fused, inputs, providers, progress):
+        checked = index
         if fault is not None:
-            finding = accuse(original, fused, inputs, providers, fault, reoptimize, progress)
-            return finding if folder is None else replace(finding, folder=str(write_report(folder, fault)))
+            localization = localize(original, fused, inputs, providers, fault, reoptimize, progress)
+            return localization if folder is None else replace(localization, folder=str(write_report(folder, fault)))
     return Localization(None, (), "every window is right by itself", "", (), "", (), (), checked)
 
 
@@ -110,7 +110,7 @@ def investigate(
     shapes: Shapes | None = None,
     reoptimize: Reoptimize | None = None,
     folder: Path | None = None,
-    progress: Progress = lambda step, done, total: None,
+    progress: Progress = silent,
 ) -> VerifyReport:
     """Return `report` with what `bisect` finds on the smallest failing inputs; the arguments are those of `verify`.
 
@@ -127,15 +127,15 @@ def investigate(
         # Windows use the options that the file requires.
         models = models[0], io.without_weights(models[1], lambda weight: weight)
         set_strict_fp32(models[1], strict=bool(report.without_tf32))
-    finding = None
-    for case in to_try([report.cases[n].made or plan[n] for n in sorted(failed)]):
-        finding = bisect(*models, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
-        if finding.fault:
+    localization = None
+    for case in cases_to_bisect([report.cases[n].made or plan[n] for n in sorted(failed)]):
+        localization = bisect(*models, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
+        if localization.fault:
             break
-    return replace(report, bisection=finding)
+    return replace(report, bisection=localization)
 
 
-def to_try(failed: Sequence[Case]) -> list[Case]:
+def cases_to_bisect(failed: Sequence[Case]) -> list[Case]:
     """Return the cases to examine: the smallest of each kind, smaller ones first, then the next smallest.
 
     An operator's fault is visible in inputs that exercise it. What verify sees in normal numbers over many cases may be
@@ -151,19 +151,19 @@ def faults(
     fused: ModelProto,
     inputs: Arrays,
     providers: Sequence[str],
-    progress: Progress = lambda step, done, total: None,
+    progress: Progress = silent,
     chosen: Collection[Segment] | None = None,
     session: InferenceSession | None = None,
-    unseen: dict[Segment, str] | None = None,
+    unexamined: dict[Segment, str] | None = None,
 ) -> Iterator[tuple[NodeFault | None, int]]:
     """Yield for each window, in order, its fault or None, and how many have been examined.
 
-    `session` is one of `giving_inputs`, for windows that are examined more than once. `unseen` collects the windows
-    that cannot be examined, with the reason.
+    `session` is one of `open_with_inputs`, for windows that are examined more than once. `unexamined` collects the
+    windows that cannot be examined, with the reason.
     """
-    unseen = {} if unseen is None else unseen
+    unexamined = {} if unexamined is None else unexamined
     every = windows(original, fused) if chosen is None else list(chosen)
-    session = session or giving_inputs(original, every, providers)
+    session = session or open_with_inputs(original, every, providers)
     inputs = values_of(inputs, input_types(original.graph))
     types = types_of_values(original)
     kinds = {v.name: v.type for v in (*session.get_inputs(), *session.get_outputs())}
@@ -172,19 +172,19 @@ def faults(
         doing(window=None)
         names = list(dict.fromkeys(v for w in batch for v in w.inputs if v not in inputs))
         values = {**inputs, **(sessions.run(session, inputs, names) if names else {})}
-        for number, window in enumerate(batch, first + 1):
-            progress(f"window of {window.outputs[0]}", number - 1, len(every))
+        for index, window in enumerate(batch, first + 1):
+            progress(f"window of {window.outputs[0]}", index - 1, len(every))
             doing(window=window)
-            given = fed({v: values[v] for v in window.inputs}, kinds)
-            if given.why_not:
-                unseen[window] = given.why_not
-                yield None, number
+            feed = feed_of({v: values[v] for v in window.inputs}, kinds)
+            if feed.why_not:
+                unexamined[window] = feed.why_not
+                yield None, index
                 continue
             outputs = {v: types.get(v, TypeProto()) for v in window.outputs}
-            yield _check(original, fused, window, given, outputs, providers, number), number
+            yield _check(original, fused, window, feed, outputs, providers, index), index
 
 
-def giving_inputs(original: ModelProto, every: Collection[Segment], providers: Sequence[str]) -> InferenceSession:
+def open_with_inputs(original: ModelProto, every: Collection[Segment], providers: Sequence[str]) -> InferenceSession:
     """Return a session of `original` that outputs every value that these windows read."""
     with with_outputs(original, dict.fromkeys(v for w in every for v in w.inputs)) as open_one:
         return sessions.low_memory_session(open_one, providers)
@@ -197,8 +197,8 @@ def write_report(folder: Path, fault: NodeFault) -> Path:
     Raises ModelError if not all of it can be written; nothing is left there then.
     """
     data = folder / "test_data_set_0"
-    for place in (folder / "original.onnx", folder / "model.onnx", *data.glob("*"), data):
-        check_no_links(place, folder)
+    for path in (folder / "original.onnx", folder / "model.onnx", *data.glob("*"), data):
+        check_no_links(path, folder)
     expected = sessions.run(sessions.ort_session(fault.original, [sessions.CPU]), fault.feeds)
     with (
         filling(data),
@@ -216,27 +216,27 @@ def _check(
     original: ModelProto,
     fused: ModelProto,
     window: Segment,
-    given: Fed,
+    feed: SubmodelFeed,
     outputs: Mapping[str, TypeProto],
     providers: Sequence[str],
-    number: int,
+    index: int,
 ) -> NodeFault | None:
     """Return what is wrong with the window on its inputs; None if it is within the error budget."""
-    feeds = given.tensors
+    feeds = feed.tensors
     ours, theirs = (
-        given.add_to(submodel(model, nodes, feeds, outputs))
+        feed.add_to(submodel(model, nodes, feeds, outputs))
         for model, nodes in ((original, window.original), (fused, window.fused))
     )
     report = compare(ours, theirs, [feeds], providers=providers)
     wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
     if wrong is not None:
-        return NodeFault(window, wrong.output, wrong.fault, ours, theirs, feeds, number)
+        return NodeFault(window, wrong.output, wrong.fault, ours, theirs, feeds, index)
     if report.problems and not report.rows:
-        return NodeFault(window, window.outputs[0], report.problems[0], ours, theirs, feeds, number)
+        return NodeFault(window, window.outputs[0], report.problems[0], ours, theirs, feeds, index)
     return None
 
 
-def accuse(
+def localize(
     original: ModelProto,
     fused: ModelProto,
     inputs: Arrays,
@@ -249,48 +249,56 @@ def accuse(
     disappears."""
     window = fault.window
     suspects = {n: describe_suspect(fused, n) for n in differing(original, fused, window)}
-    there = [original.graph.node[n] for n in window.original]
+    original_nodes = [original.graph.node[n] for n in window.original]
     base = Localization(
         guilty=None, rules=(), why="", fault=fault.why, inputs=window.inputs, output=fault.output,
-        window=tuple(suspects.values()), replaced=tuple(_called(n) for n in there if n.op_type != ops.Constant),
-        checked=fault.checked,
+        window=tuple(suspects.values()), checked=fault.checked,
+        replaced=tuple(_called(n) for n in original_nodes if n.op_type != ops.Constant),
     )  # fmt: skip
     only = next(iter(suspects.values())) if len(suspects) == 1 else None
-    lone = only is not None and bool(only.rule)
-    if only is not None and lone and (reoptimize is None or _holds(fused, next(iter(suspects)), there)):
+    is_fused_op = only is not None and bool(only.rule)
+    if (
+        only is not None
+        and is_fused_op
+        and (reoptimize is None or _same_operators(fused, next(iter(suspects)), original_nodes))
+    ):
         return _fused_op(base, only, fault, providers, "nothing else differs there")
     if reoptimize is None:
         rules = tuple(dict.fromkeys(s.rule for s in suspects.values() if s.rule))
         return replace(base, guilty=only, rules=rules, why="without the rules no more can be told")
-    again, applied = reoptimize(())
+    reoptimized, applied = reoptimize(())
     values = {o for n in window.original for o in original.graph.node[n].output}
-    if _has_fault(original, again, inputs, providers, values):
+    if _has_fault(original, reoptimized, inputs, providers, values):
         guilty = []
         for n, rule in enumerate(applied):
             progress(f"without rule {rule}", n, len(applied))
             if not _has_fault(original, reoptimize([rule])[0], inputs, providers, values):
                 guilty.append(rule)
-        return _by_skipping(base, guilty)
-    if only is not None and lone:
+        return _localize_by_skipping(base, guilty)
+    if only is not None and is_fused_op:
         return _fused_op(base, only, fault, providers, "nothing else differs there")
     if only is None:
-        inside = [w for w in windows(again, fused) if set(w.fused) <= set(window.fused)]
-        finer = first_fault(again, fused, inputs, providers, inside)
-        told = [] if finer is None else [describe_suspect(fused, n) for n in differing(again, fused, finer.window)]
-        if len(told) != 1:
+        inside = [w for w in windows(reoptimized, fused) if set(w.fused) <= set(window.fused)]
+        narrower = first_fault(reoptimized, fused, inputs, providers, inside)
+        described = (
+            []
+            if narrower is None
+            else [describe_suspect(fused, n) for n in differing(reoptimized, fused, narrower.window)]
+        )
+        if len(described) != 1:
             return replace(base, why="the rules as they are now make another model here, and a right one")
-        only = told[0]
+        only = described[0]
     if only.rule:
         return _fused_op(base, only, fault, providers, "all else there is what the rules make of the original")
-    return _by_writing(base, fused, only, (reoptimize, again, applied))
+    return _localize_by_author(base, fused, only, (reoptimize, reoptimized, applied))
 
 
-def _holds(fused: ModelProto, position: int, there: Sequence[onnx.NodeProto]) -> bool:
+def _same_operators(fused: ModelProto, position: int, original_nodes: Sequence[onnx.NodeProto]) -> bool:
     """Return whether the body of a fused op has the original's operators; otherwise a rewrite preceded the fusion."""
     op = fused.graph.node[position].op_type
     bodies = [f.node for f in fused.functions if f.name == op and f.domain == DOMAIN]
     inside = sorted(n.op_type for body in bodies for n in body if n.op_type != ops.Constant)
-    return inside == sorted(n.op_type for n in there if n.op_type != ops.Constant)
+    return inside == sorted(n.op_type for n in original_nodes if n.op_type != ops.Constant)
 
 
 def _fused_op(
@@ -304,7 +312,7 @@ def _fused_op(
     return replace(base, guilty=guilty, rules=(guilty.rule,), why=why)
 
 
-def _by_skipping(base: Localization, guilty: Sequence[str]) -> Localization:
+def _localize_by_skipping(base: Localization, guilty: Sequence[str]) -> Localization:
     """Return the finding about a fault that the rules reproduce, but not without any one of `guilty`."""
     named = [s for s in base.window if s.rule in guilty]
     alone = named[0] if len(named) == 1 and len(guilty) == 1 else None
@@ -316,14 +324,14 @@ def _by_skipping(base: Localization, guilty: Sequence[str]) -> Localization:
     )
 
 
-def _by_writing(
+def _localize_by_author(
     base: Localization, fused: ModelProto, guilty: Suspect, rules: tuple[Reoptimize, ModelProto, tuple[str, ...]]
 ) -> Localization:
     """Return the finding about a plain node: the rule that wrote it is at fault."""
-    reoptimize, again, applied = rules
-    right = aspects(again, guilty.output)
-    wrong = _unlike(aspects(fused, guilty.output), right)
-    wrote = {r: _unlike(aspects(reoptimize([r])[0], guilty.output), right) for r in applied}
+    reoptimize, reoptimized, applied = rules
+    right = aspects(reoptimized, guilty.output)
+    wrong = _differing_keys(aspects(fused, guilty.output), right)
+    wrote = {r: _differing_keys(aspects(reoptimize([r])[0], guilty.output), right) for r in applied}
     named = tuple(r for r in applied if wrote[r] & wrong) or tuple(r for r in applied if wrote[r])
     why = (
         "it writes this node, and would write it otherwise" if named else "the file was changed after it was optimized"
@@ -349,8 +357,8 @@ def first_fault(
     """Return the first fault among these windows; one that crashes is faulty."""
 
     def first(progress: Progress) -> NodeFault | None:
-        found = faults(original, fused, inputs, providers, progress, chosen)
-        return next((fault for fault, _ in found if fault is not None), None)
+        examined = faults(original, fused, inputs, providers, progress, chosen)
+        return next((fault for fault, _ in examined if fault is not None), None)
 
     outcome = isolated(first)
     return crashed(original, fused, outcome) if isinstance(outcome, Crash) else outcome
@@ -367,7 +375,7 @@ def crashed(original: ModelProto, fused: ModelProto, crash: Crash) -> NodeFault:
     return NodeFault(window, window.outputs[0], f"it {crash.how}", original, fused, {}, 0)
 
 
-def _unlike(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
+def _differing_keys(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
     return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
 
 

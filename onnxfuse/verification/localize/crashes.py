@@ -14,8 +14,9 @@ import onnx
 
 from onnxfuse.graph.graph import captured
 from onnxfuse.support.errors import CrashError, DeviceLostError, OnnxfuseError, UsageError
-from onnxfuse.support.isolation import Crash, Progress, isolated
+from onnxfuse.support.isolation import Crash, isolated
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.planning import RealInputs, plan_of, shapes_text
 from onnxfuse.verification.compare.compare import load
 from onnxfuse.verification.inputs.input_specs import input_specs
@@ -34,7 +35,7 @@ T = TypeVar("T")
 REFUSALS: tuple[type[Exception], ...] = (OnnxfuseError, *sessions.ORT_ERRORS)
 """Exceptions of a model prefix that cannot run by itself: not a crash."""
 
-HANG = 60.0
+HANG_SECONDS = 60.0
 """Seconds without progress after which a prefix of a hanging model is considered to hang, too."""
 
 
@@ -60,33 +61,43 @@ def sizes(run: ChildRun, specs: Sequence[InputSpec]) -> Shapes | None:
     return with_declared(specs, load(run.fused, "fused"), run.shapes)
 
 
-def report_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, done, total: None) -> VerifyReport:
+def crash_report(crash: Crash, run: ChildRun, progress: Progress = silent) -> VerifyReport:
     """Return the report of a verification that crashed: one problem, which names the op."""
-    site = site_of(crash, run, progress)
+    site = locate_crash(crash, run, progress)
     case = _case(crash, run)
     cases = () if case is None else (CaseRow(case.name, case.seed, dict(case.shapes), 0.0, site.text),)
-    places = [chosen_providers(p) for p in (run.providers, run.fused_providers) if p is not None] or [
+    provider_lists = [chosen_providers(p) for p in (run.providers, run.fused_providers) if p is not None] or [
         chosen_providers(None)
     ]
     return VerifyReport(
-        places[0][0], "", "", "", cases, (), (), (site.text,), 0.0, places[1][0] if len(places) > 1 else "", crash=site
+        provider_lists[0][0],
+        "",
+        "",
+        "",
+        cases,
+        (),
+        (),
+        (site.text,),
+        0.0,
+        provider_lists[1][0] if len(provider_lists) > 1 else "",
+        crash=site,
     )
 
 
-def surviving(work: Callable[[Progress], T], run: ChildRun, progress: Progress = lambda step, done, total: None) -> T:
-    """Run `work`, which runs the models of `run`, in a child and return its result. Raises CrashError that names the
+def run_naming_crashes(task: Callable[[Progress], T], run: ChildRun, progress: Progress = silent) -> T:
+    """Run `task`, which runs the models of `run`, in a child and return its result. Raises CrashError that names the
     op."""
-    return survived(isolated(work, progress), run, progress)
+    return result_or_crash_error(isolated(task, progress), run, progress)
 
 
-def survived(outcome: T | Crash, run: ChildRun, progress: Progress) -> T:
+def result_or_crash_error(outcome: T | Crash, run: ChildRun, progress: Progress) -> T:
     """Return the result of a child that ran the models of `run`. Raises CrashError that names the op if it crashed."""
     if isinstance(outcome, Crash):
-        raise CrashError(site_of(outcome, run, progress).text, "To have this in a report: onnxfuse verify.")
+        raise CrashError(locate_crash(outcome, run, progress).text, "To have this in a report: onnxfuse verify.")
     return outcome
 
 
-def site_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, done, total: None) -> CrashSite:
+def locate_crash(crash: Crash, run: ChildRun, progress: Progress = silent) -> CrashSite:
     """Return where the crash happens, by reproducing it in the model that ran with fewer and fewer nodes."""
     case = _case(crash, run)
     doing = crash.doing.get("model", "")
@@ -102,14 +113,14 @@ def site_of(crash: Crash, run: ChildRun, progress: Progress = lambda step, done,
         if source is None:
             continue
         model = load(source, name)
-        found = _smallest(model, case.make(), _opener(name, run, model), crash, progress)
-        if found is not None:
-            position, again = found
-            return replace(base, model=name, how=again.how, node=describe_suspect(model, position))
+        culprit = _shortest_crashing_prefix(model, case.make(), _opener(name, run, model), crash, progress)
+        if culprit is not None:
+            position, last_crash = culprit
+            return replace(base, model=name, how=last_crash.how, node=describe_suspect(model, position))
     return base
 
 
-def _smallest(
+def _shortest_crashing_prefix(
     model: onnx.ModelProto,
     feeds: Mapping[str, Array],
     opened: Callable[[sessions.Model], Any],
@@ -117,22 +128,24 @@ def _smallest(
     progress: Progress,
 ) -> tuple[int, Crash] | None:
     """Return the last node of the shortest crashing prefix, and how it crashes; None if none crashes."""
-    last = _crash_of(model, len(model.graph.node), feeds, opened, crash)
+    last = _crash_of_prefix(model, len(model.graph.node), feeds, opened, crash)
     if last is None:
         return None
-    fine, crashes, steps = 0, len(model.graph.node), 0
-    while crashes - fine > 1:
-        middle = (fine + crashes) // 2
-        progress(f"which op crashes: the first {plural(middle, 'node')}", steps, steps + (crashes - fine).bit_length())
-        again, steps = _crash_of(model, middle, feeds, opened, crash), steps + 1
-        if again is None:
-            fine = middle
+    running, crashing, steps = 0, len(model.graph.node), 0
+    while crashing - running > 1:
+        middle = (running + crashing) // 2
+        progress(
+            f"which op crashes: the first {plural(middle, 'node')}", steps, steps + (crashing - running).bit_length()
+        )
+        outcome, steps = _crash_of_prefix(model, middle, feeds, opened, crash), steps + 1
+        if outcome is None:
+            running = middle
         else:
-            crashes, last = middle, again
-    return crashes - 1, last
+            crashing, last = middle, outcome
+    return crashing - 1, last
 
 
-def _crash_of(
+def _crash_of_prefix(
     model: onnx.ModelProto,
     count: int,
     feeds: Mapping[str, Array],
@@ -143,28 +156,28 @@ def _crash_of(
 
     def attempt(_: Progress) -> None:
         try:
-            cut = first_nodes(model, count, feeds)
-            sessions.run(opened(sessions.openable(cut, cut, tempfile.gettempdir())), feeds)
+            prefix = prefix_model(model, count, feeds)
+            sessions.run(opened(sessions.openable(prefix, prefix, tempfile.gettempdir())), feeds)
         except DeviceLostError:
             raise
         except REFUSALS:
             return
 
-    outcome = isolated(attempt, patience=HANG if crash.hangs else None)
+    outcome = isolated(attempt, patience=HANG_SECONDS if crash.hangs else None)
     return outcome if isinstance(outcome, Crash) else None
 
 
-def first_nodes(model: onnx.ModelProto, count: int, feeds: Mapping[str, Array]) -> onnx.ModelProto:
+def prefix_model(model: onnx.ModelProto, count: int, feeds: Mapping[str, Array]) -> onnx.ModelProto:
     """Return the first nodes as a model whose outputs are all of their values that none of them reads."""
     nodes, types = model.graph.node[:count], input_types(model.graph)
-    whole = [i for i in model.graph.input if is_composite(types.get(i.name, ""))]
+    composite = [i for i in model.graph.input if is_composite(types.get(i.name, ""))]
     parts = {n for n in feeds if n not in types or is_composite(types[n])}
-    cut = submodel(model, range(count), {n: x for n, x in feeds.items() if n not in parts}, {})
-    cut.graph.input.extend(whole)
-    made = [o for n in nodes for o in n.output if o]
+    prefix = submodel(model, range(count), {n: x for n, x in feeds.items() if n not in parts}, {})
+    prefix.graph.input.extend(composite)
+    computed = [o for n in nodes for o in n.output if o]
     read = {v for n in nodes for v in (*n.input, *captured(n))}
-    cut.graph.output.extend(onnx.ValueInfoProto(name=v) for v in made if v not in read)
-    return cut
+    prefix.graph.output.extend(onnx.ValueInfoProto(name=v) for v in computed if v not in read)
+    return prefix
 
 
 def _opener(name: str, run: ChildRun, model: onnx.ModelProto) -> Callable[[sessions.Model], Any]:
@@ -178,20 +191,20 @@ def _opener(name: str, run: ChildRun, model: onnx.ModelProto) -> Callable[[sessi
 
 def chosen_providers(providers: Sequence[str] | None) -> list[str]:
     """Return the providers of a run, as `sessions` does, determined in a child because the check initializes CUDA."""
-    found = isolated(lambda _: sessions.chosen_providers(providers))
-    if isinstance(found, Crash):
-        raise CrashError(f"CUDA cannot even be asked for: a process that does {found.how}", "Try onnxfuse doctor.")
-    return found
+    outcome = isolated(lambda _: sessions.chosen_providers(providers))
+    if isinstance(outcome, Crash):
+        raise CrashError(f"CUDA cannot even be asked for: a process that does {outcome.how}", "Try onnxfuse doctor.")
+    return outcome
 
 
 def _case(crash: Crash, run: ChildRun) -> Case | None:
     """Return the inputs that were run; the first ones if a model was only opened."""
-    said = crash.doing.get("case")
-    if isinstance(said, Case):
-        return said
+    case = crash.doing.get("case")
+    if isinstance(case, Case):
+        return case
     specs = input_specs(load(run.original, "original"))
     try:
         plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
     except UsageError:
         return None  # Without generated inputs the crash cannot be reproduced.
-    return next((c for c in plan if c.name == said), plan[0] if plan else None)
+    return next((c for c in plan if c.name == case), plan[0] if plan else None)

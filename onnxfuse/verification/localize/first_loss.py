@@ -38,10 +38,10 @@ def investigate(
     if row is None or report.contract is None or not row.fault:
         return report
     models = load(original, "original"), load(fused, "fused")
-    made = report.cases[row.case].made
-    case = plan_of(input_specs(models[0]), inputs, seeds, None)[row.case] if made is None else made
-    finding = first_loss(*models, report.contract, case.make(), [report.provider, sessions.CPU], row.fault)
-    return replace(report, bisection=finding)
+    recipe = report.cases[row.case].made
+    case = plan_of(input_specs(models[0]), inputs, seeds, None)[row.case] if recipe is None else recipe
+    localization = first_loss(*models, report.contract, case.make(), [report.provider, sessions.CPU], row.fault)
+    return replace(report, bisection=localization)
 
 
 def first_loss(
@@ -55,26 +55,28 @@ def first_loss(
     """Return the first node of `fused` beyond the tolerance with inputs within it; else the one that adds the most
     error."""
     true = _values(original, fused, feeds)
-    got = _run(fused, list(true), feeds, providers)
-    errors = {name: relative_rms(got[name], true[name])[0] for name in true if got[name].shape == true[name].shape}
+    actual = _run(fused, list(true), feeds, providers)
+    errors = {
+        name: relative_rms(actual[name], true[name])[0] for name in true if actual[name].shape == true[name].shape
+    }
     worst, ratio = None, 0.0
     for position, node in enumerate(fused.graph.node):
-        given = max((errors.get(o, 0.0) for o in node.output), default=0.0)
-        read = max((errors.get(i, 0.0) for i in node.input), default=0.0)
-        if given > lowered.tolerance >= read:
-            worst, ratio = position, given
+        output_error = max((errors.get(o, 0.0) for o in node.output), default=0.0)
+        input_error = max((errors.get(i, 0.0) for i in node.input), default=0.0)
+        if output_error > lowered.tolerance >= input_error:
+            worst, ratio = position, output_error
             break
-        if given > max(read, lowered.tolerance / 100) * max(ratio, 1.0):
-            worst, ratio = position, given / max(read, lowered.tolerance / 100)
+        if output_error > max(input_error, lowered.tolerance / 100) * max(ratio, 1.0):
+            worst, ratio = position, output_error / max(input_error, lowered.tolerance / 100)
     checked = len(errors)
     if worst is None:
         return Localization(None, (), "no value that both models have says more", fault, (), "", (), (), checked)
     guilty = describe_suspect(fused, worst)
     error = max(errors.get(o, 0.0) for o in fused.graph.node[worst].output)
-    told = f"relative RMS error {error:.3g} at '{guilty.output}', allowed {lowered.tolerance:.3g}"
+    fault_text = f"relative RMS error {error:.3g} at '{guilty.output}', allowed {lowered.tolerance:.3g}"
     return Localization(
         guilty=guilty, rules=(guilty.rule,) if guilty.rule else (), why="what it reads is nearer the truth",
-        fault=told, inputs=tuple(i for i in fused.graph.node[worst].input if i in errors), output=guilty.output,
+        fault=fault_text, inputs=tuple(i for i in fused.graph.node[worst].input if i in errors), output=guilty.output,
         window=(guilty,), replaced=guilty.nodes, checked=checked,
     )  # fmt: skip
 
@@ -82,25 +84,25 @@ def first_loss(
 def _values(original: ModelProto, fused: ModelProto, feeds: Arrays) -> Arrays:
     """Return the reference of every float value that both models compute."""
     computed = {o for n in original.graph.node for o in n.output if o}
-    came = {o: _as_it_came(o) for n in fused.graph.node for o in n.output if _as_it_came(o) in computed}
-    names = list(dict.fromkeys(came.values()))
-    with with_outputs(original, names) as given:
-        evaluator = float64_evaluator(given, stand_in=True)
+    original_names = {o: _original_name(o) for n in fused.graph.node for o in n.output if _original_name(o) in computed}
+    names = list(dict.fromkeys(original_names.values()))
+    with with_outputs(original, names) as with_values:
+        evaluator = float64_evaluator(with_values, stand_in=True)
         with np.errstate(all="ignore"):
             values = evaluator.run(names, in_type(feeds, np.float64))
     floats = {n: np.asarray(x) for n, x in zip(names, values, strict=True) if np.asarray(x).dtype.kind == "f"}
-    return {o: floats[name] for o, name in came.items() if name in floats}
+    return {o: floats[name] for o, name in original_names.items() if name in floats}
 
 
-def _as_it_came(value: str) -> str:
+def _original_name(value: str) -> str:
     """Return the name in the original model of a value that may have been converted to another type."""
     return next((value.removesuffix(f".{t}") for t in TYPES if value.endswith(f".{t}")), value)
 
 
 def _run(fused: ModelProto, names: Sequence[str], feeds: Arrays, providers: Sequence[str]) -> Arrays:
     """Return the fused model's results for these values; bfloat16 on the CPU as rounded float32."""
-    with with_outputs(fused, names) as given:
+    with with_outputs(fused, names) as with_values:
         arrays = as_declared(feeds, fused)
         if providers[0] == sessions.CPU:
-            return as_half(given)(arrays)
-        return sessions.run(sessions.with_kernels(given, providers), arrays, names)
+            return as_half(with_values)(arrays)
+        return sessions.run(sessions.with_kernels(with_values, providers), arrays, names)

@@ -15,25 +15,25 @@ from onnx import ModelProto
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.isolation import Crash, isolated
+from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.default_cases import default_cases
 from onnxfuse.verification.cases.planning import RealInputs
 from onnxfuse.verification.localize.bisect import (
     NodeFault,
-    Progress,
     Reoptimize,
-    accuse,
     crashed,
     describe_suspect,
     faults,
     first_fault,
-    giving_inputs,
+    localize,
+    open_with_inputs,
 )
-from onnxfuse.verification.localize.crashes import ChildRun, chosen_providers, surviving
+from onnxfuse.verification.localize.crashes import ChildRun, chosen_providers, run_naming_crashes
 from onnxfuse.verification.localize.partition import Segment, differing, windows
 from onnxfuse.verification.report.localization import Suspect
 
 Arrays = dict[str, npt.NDArray[Any]]
-Wrong = tuple[Arrays, NodeFault]
+ExposedFault = tuple[Arrays, NodeFault]
 """Inputs that expose a fault, and the fault."""
 Undo = Callable[[ModelProto, Collection[str]], int]
 """Replaces the fused ops that compute these values by the original nodes, in place."""
@@ -84,7 +84,7 @@ def guard(
     *,
     inputs: Sequence[RealInputs] | None = None,
     providers: Sequence[str] | None = None,
-    progress: Progress = lambda step, done, total: None,
+    progress: Progress = silent,
 ) -> Guarded:
     """Return the optimized model without the fusions that exceed the error budget.
 
@@ -93,25 +93,27 @@ def guard(
     original.
     """
     providers = chosen_providers(providers)
-    feeds = surviving(
+    feeds = run_naming_crashes(
         lambda _: [case.make() for case in default_cases(original, inputs, providers, "--guard")],
         ChildRun(original, None, inputs, providers=providers),
     )
-    undone: list[RevertedFusion] = []
+    reverted: list[RevertedFusion] = []
     left_out: list[str] = []
     fused, applied = reoptimize(())
     checked = len(windows(original, fused))
     while True:
-        faulty, unseen = _faulty(original, fused, feeds, providers, progress)
-        taken_back = _undo(original, fused, faulty, undo, providers)
-        undone += taken_back
-        if taken_back:
-            faulty, unseen = _faulty(original, fused, feeds, providers, progress)
+        faulty, unexamined = _faulty(original, fused, feeds, providers, progress)
+        newly_reverted = _undo(original, fused, faulty, undo, providers)
+        reverted += newly_reverted
+        if newly_reverted:
+            faulty, unexamined = _faulty(original, fused, feeds, providers, progress)
         if not faulty:
-            return Guarded(fused, tuple(undone), checked - len(unseen), tuple(left_out), unseen)
+            return Guarded(fused, tuple(reverted), checked - len(unexamined), tuple(left_out), unexamined)
         arrays, fault = faulty[0]
-        finding = accuse(original, fused, arrays, providers, fault, _without(reoptimize, tuple(left_out)), progress)
-        rules = [r for r in finding.rules if r in applied and r not in left_out]
+        localization = localize(
+            original, fused, arrays, providers, fault, _without(reoptimize, tuple(left_out)), progress
+        )
+        rules = [r for r in localization.rules if r in applied and r not in left_out]
         if not rules:
             raise UsageError(
                 f"--guard: '{fault.output}' is wrong and no rule is to blame: {fault.why}",
@@ -119,8 +121,8 @@ def guard(
             )
         left_out += rules
         # The fusions are made anew, so previous reverts are decided anew.
-        undone = [u for u in undone if not u.op]
-        undone += [RevertedFusion(r, "", fault.output, finding.replaced, fault.why) for r in rules]
+        reverted = [u for u in reverted if not u.op]
+        reverted += [RevertedFusion(r, "", fault.output, localization.replaced, fault.why) for r in rules]
         fused, _ = reoptimize(left_out)
 
 
@@ -130,27 +132,27 @@ def _without(reoptimize: Reoptimize, rules: tuple[str, ...]) -> Reoptimize:
 
 
 def _undo(
-    original: ModelProto, fused: ModelProto, wrong: Sequence[Wrong], undo: Undo, providers: Sequence[str]
+    original: ModelProto, fused: ModelProto, wrong: Sequence[ExposedFault], undo: Undo, providers: Sequence[str]
 ) -> list[RevertedFusion]:
     """Undo the fused ops that make windows wrong; return them."""
-    found: dict[str, RevertedFusion] = {}
+    reverted: dict[str, RevertedFusion] = {}
     for arrays, fault in wrong:
-        for one in _guilty(original, fused, arrays, fault, undo, providers):
-            found.setdefault(one.output, RevertedFusion(one.rule, one.op, one.node, one.nodes, fault.why))
-    if found:
-        undo(fused, set(found))
-    return list(found.values())
+        for one in _culprits(original, fused, arrays, fault, undo, providers):
+            reverted.setdefault(one.output, RevertedFusion(one.rule, one.op, one.node, one.nodes, fault.why))
+    if reverted:
+        undo(fused, set(reverted))
+    return list(reverted.values())
 
 
-def _guilty(
+def _culprits(
     original: ModelProto, fused: ModelProto, arrays: Arrays, fault: NodeFault, undo: Undo, providers: Sequence[str]
 ) -> list[Suspect]:
     """Return the single fused op without which the window is right; all fused ops of the window if there is none.
 
     Inside a channels-last region no value has the original's name, so several fused ops share one window.
     """
-    places = differing(original, fused, fault.window)
-    ops = [describe_suspect(fused, p) for p in places if fused.graph.node[p].domain == DOMAIN]
+    positions = differing(original, fused, fault.window)
+    ops = [describe_suspect(fused, p) for p in positions if fused.graph.node[p].domain == DOMAIN]
     for one in ops if len(ops) > 1 else ():
         without = ModelProto()
         without.CopyFrom(fused)
@@ -163,39 +165,39 @@ def _guilty(
 
 def _faulty(
     original: ModelProto, fused: ModelProto, feeds: Sequence[Arrays], providers: Sequence[str], progress: Progress
-) -> tuple[list[Wrong], tuple[str, ...]]:
+) -> tuple[list[ExposedFault], tuple[str, ...]]:
     """Return each faulty window once, with the inputs that expose it, and the windows that could not be examined, and
     why.
 
     A window that crashes is faulty, too.
     """
     waiting = windows(original, fused)
-    crashing: list[Wrong] = []
+    crashing: list[ExposedFault] = []
     while True:
         # Everything is examined again without the crashing window: earlier results were lost with the child.
-        found = isolated(partial(_looked_at, original, fused, feeds, providers, waiting), progress)
-        if not isinstance(found, Crash):
-            return crashing + found[0], found[1]
-        fault = crashed(original, fused, found)
+        outcome = isolated(partial(_examine, original, fused, feeds, providers, waiting), progress)
+        if not isinstance(outcome, Crash):
+            return crashing + outcome[0], outcome[1]
+        fault = crashed(original, fused, outcome)
         crashing.append((feeds[0], fault))
         waiting = [w for w in waiting if w != fault.window]
 
 
-def _looked_at(
+def _examine(
     original: ModelProto,
     fused: ModelProto,
     feeds: Sequence[Arrays],
     providers: Sequence[str],
     waiting: Sequence[Segment],
     progress: Progress,
-) -> tuple[list[Wrong], tuple[str, ...]]:
-    session = giving_inputs(original, waiting, providers)
-    found = []
-    unseen: dict[Segment, str] = {}
+) -> tuple[list[ExposedFault], tuple[str, ...]]:
+    session = open_with_inputs(original, waiting, providers)
+    wrong = []
+    unexamined: dict[Segment, str] = {}
     for arrays in feeds:
-        looked_at = [
-            fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session, unseen)
+        window_faults = [
+            fault for fault, _ in faults(original, fused, arrays, providers, progress, waiting, session, unexamined)
         ]
-        found += [(arrays, fault) for fault in looked_at if fault is not None]
-        waiting = [w for w, fault in zip(waiting, looked_at, strict=True) if fault is None]
-    return found, tuple(f"'{w.outputs[0]}' was not looked at: {why}" for w, why in unseen.items())
+        wrong += [(arrays, fault) for fault in window_faults if fault is not None]
+        waiting = [w for w, fault in zip(waiting, window_faults, strict=True) if fault is None]
+    return wrong, tuple(f"'{w.outputs[0]}' was not looked at: {why}" for w, why in unexamined.items())

@@ -42,9 +42,9 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
     A window is as small as the shared names allow: from one node of the fused model back to the nearest shared values.
     Windows whose nodes and weights are equal in both models are omitted.
     """
-    ours, theirs = _Index(original), _Index(fused)
-    shared = {v for v in ours.values & theirs.values if _one_type(ours.types.get(v), theirs.types.get(v))}
-    found = []
+    ours, theirs = _Producers(original), _Producers(fused)
+    shared = {v for v in ours.values & theirs.values if _same_type(ours.types.get(v), theirs.types.get(v))}
+    segments = []
     for node in fused.graph.node:
         outputs = tuple(o for o in node.output if o in shared and o in theirs.producer)
         if not outputs:
@@ -52,16 +52,16 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
         cuts = shared - set(outputs)
         mine, read_here = theirs.cone(outputs, cuts)
         original_nodes, read_there = ours.cone(outputs, cuts)
-        if ours.meaning(original_nodes) != theirs.meaning(mine):
-            found.append(Segment(tuple(sorted(read_here | read_there)), outputs, tuple(original_nodes), tuple(mine)))
-    return found
+        if ours.identity(original_nodes) != theirs.identity(mine):
+            segments.append(Segment(tuple(sorted(read_here | read_there)), outputs, tuple(original_nodes), tuple(mine)))
+    return segments
 
 
 def differing(original: ModelProto, fused: ModelProto, window: Segment) -> list[int]:
     """Return the indices of the fused model's nodes in `window` that the original does not have there."""
-    ours, theirs = _Index(original), _Index(fused)
-    known = {ours.meaning([n]) for n in window.original}
-    return [n for n in window.fused if theirs.meaning([n]) not in known]
+    ours, theirs = _Producers(original), _Producers(fused)
+    original_keys = {ours.identity([n]) for n in window.original}
+    return [n for n in window.fused if theirs.identity([n]) not in original_keys]
 
 
 def aspects(model: ModelProto, output: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def aspects(model: ModelProto, output: str) -> dict[str, Any]:
 
     Empty if no node computes it.
     """
-    index = _Index(model)
+    index = _Producers(model)
     if output not in index.producer:
         return {}
     node = index.nodes[index.producer[output]]
@@ -87,12 +87,12 @@ def types_of_values(model: ModelProto) -> dict[str, TypeProto]:
     Different shapes are then left to the comparison, instead of being rejected by ONNX Runtime.
     """
     typed = infer(model).graph
-    found = {
+    tensor_types = {
         name: onnx.helper.make_tensor_type_proto(t.dtype, None) for name, t in value_types(typed).items() if t.dtype
     }
     every = (*typed.input, *typed.value_info, *typed.output)
-    others = {v.name: v.type for v in every if v.type.WhichOneof("value") not in (None, "tensor_type")}
-    return {**found, **others}
+    other_types = {v.name: v.type for v in every if v.type.WhichOneof("value") not in (None, "tensor_type")}
+    return {**tensor_types, **other_types}
 
 
 def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: Mapping[str, TypeProto]) -> ModelProto:
@@ -100,24 +100,24 @@ def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: 
 
     `outputs` are the values that it returns, with their types; ONNX Runtime infers the unknown ones.
     """
-    cut = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
-    cut.opset_import.extend(model.opset_import)
-    set_strict_fp32(cut, strict=is_strict_fp32(model))
+    part = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    part.opset_import.extend(model.opset_import)
+    set_strict_fp32(part, strict=is_strict_fp32(model))
     chosen = [model.graph.node[n] for n in sorted(nodes)]
-    cut.graph.name = model.graph.name or "part"
-    cut.graph.node.extend(chosen)
+    part.graph.name = model.graph.name or "part"
+    part.graph.node.extend(chosen)
     read = {v for n in chosen for v in (*n.input, *captured(n))}
-    cut.graph.initializer.extend(t for t in model.graph.initializer if t.name in read)
-    cut.graph.input.extend(
+    part.graph.initializer.extend(t for t in model.graph.initializer if t.name in read)
+    part.graph.input.extend(
         onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for n, x in feeds.items()
     )
-    cut.graph.output.extend(onnx.ValueInfoProto(name=name, type=type_) for name, type_ in outputs.items())
-    cut.functions.extend(_functions(model, chosen))
-    return cut
+    part.graph.output.extend(onnx.ValueInfoProto(name=name, type=type_) for name, type_ in outputs.items())
+    part.functions.extend(_functions(model, chosen))
+    return part
 
 
-class _Index:
+class _Producers:
     """Producers of the values in a main graph."""
 
     def __init__(self, model: ModelProto) -> None:
@@ -143,11 +143,11 @@ class _Index:
                 waiting.extend(v for v in (*node.input, *captured(node)) if v)
         return sorted(nodes), read
 
-    def meaning(self, nodes: Collection[int]) -> tuple[Any, ...]:
+    def identity(self, nodes: Collection[int]) -> tuple[Any, ...]:
         """Return a key that identifies a group of nodes: operators, names, attributes, weights, called functions."""
-        return tuple(self._meaning(self.nodes[n]) for n in nodes)
+        return tuple(self._node_identity(self.nodes[n]) for n in nodes)
 
-    def _meaning(self, node: NodeProto) -> tuple[Any, ...]:
+    def _node_identity(self, node: NodeProto) -> tuple[Any, ...]:
         read = [v for v in (*node.input, *captured(node)) if v in self.weights]
         function = self.functions.get(called(node))
         return (
@@ -163,22 +163,22 @@ def _content(tensor: TensorProto) -> tuple[Any, ...]:
     return tensor.data_type, array.shape, hash(np.ascontiguousarray(array).tobytes())
 
 
-def _one_type(a: Any, b: Any) -> bool:
+def _same_type(a: Any, b: Any) -> bool:
     return a is None or b is None or not a.dtype or not b.dtype or a.dtype == b.dtype
 
 
 def _functions(model: ModelProto, nodes: Collection[NodeProto]) -> list[onnx.FunctionProto]:
     """Return the functions that the nodes call, directly or indirectly."""
-    known = functions_of(model)
+    functions = functions_of(model)
     waiting, used = list(nodes), set[Key]()
     while waiting:
         node = waiting.pop()
         waiting.extend(n for body in bodies(node) for n in _nodes(body))
         key = called(node)
-        if key in known and key not in used:
+        if key in functions and key not in used:
             used.add(key)
-            waiting.extend(known[key].node)
-    return [f for key, f in known.items() if key in used]
+            waiting.extend(functions[key].node)
+    return [f for key, f in functions.items() if key in used]
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:

@@ -22,13 +22,13 @@ class Attention(OpRun):
 
     def _run(self, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
         newest = int(self.run_params["opsets"][self.onnx_node.domain]) >= 25
-        own = {**attributes, "_validate_attention25": newest}
-        found: tuple[Array, ...] = ONNX_ATTENTION(*inputs, **own)
-        asked = len(self.onnx_node.output) > SCORES and bool(self.onnx_node.output[SCORES])
-        if asked and attributes.get("softcap") and not attributes.get("qk_matmul_output_mode"):
-            raw = ONNX_ATTENTION(*inputs, **{**own, "softcap": 0.0})[SCORES]
-            found = (*found[:SCORES], np.asarray(raw))
-        return found
+        extended = {**attributes, "_validate_attention25": newest}
+        results: tuple[Array, ...] = ONNX_ATTENTION(*inputs, **extended)
+        wants_scores = len(self.onnx_node.output) > SCORES and bool(self.onnx_node.output[SCORES])
+        if wants_scores and attributes.get("softcap") and not attributes.get("qk_matmul_output_mode"):
+            raw = ONNX_ATTENTION(*inputs, **{**extended, "softcap": 0.0})[SCORES]
+            results = (*results[:SCORES], np.asarray(raw))
+        return results
 
 
 OPERATORS: tuple[type[OpRun], ...] = (Attention,)

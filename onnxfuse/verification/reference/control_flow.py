@@ -14,22 +14,22 @@ Array = npt.NDArray[Any]
 class Loop(OnnxLoop):
     """Iterated body; onnx's implementation concatenates scan outputs vertically, without a new axis."""
 
-    def _run(self, *inputs: Any, context: Any = None, attributes: Any = None, **_more: Any) -> tuple[Any, ...]:
+    def _run(self, *inputs: Any, context: Any = None, attributes: Any = None, **_unused: Any) -> tuple[Any, ...]:
         this: Any = self  # values computed by the reference carry no type
-        (most, going), values = inputs[:2], list(inputs[2:])
+        (limit, going), values = inputs[:2], list(inputs[2:])
         gathered: list[list[Array]] = [[] for _ in range(this.K)]
-        again, step = going is None or bool(going), 0
+        proceed, step = going is None or bool(going), 0
 
-        def turn(step: int, values: Sequence[Any]) -> list[Any]:
-            own = dict(zip(this.body.input_names, (np.array(step), np.array(True), *values), strict=True))
-            return list(this._run_body({**(context or {}), **own}, attributes=attributes))
+        def iterate(step: int, values: Sequence[Any]) -> list[Any]:
+            feeds = dict(zip(this.body.input_names, (np.array(step), np.array(True), *values), strict=True))
+            return list(this._run_body({**(context or {}), **feeds}, attributes=attributes))
 
-        if this.K and not (again and (most is None or most > 0)):
+        if this.K and not (proceed and (limit is None or limit > 0)):
             # A scan output of no iterations has no rows, each of the shape that an iteration would yield.
-            return (*values, *(np.stack([row])[:0] for row in turn(0, values)[1 + len(values) :]))
-        while again and (most is None or step < most):
-            going, *results = turn(step, values)
-            values, again, step = results[: len(values)], bool(going), step + 1
+            return (*values, *(np.stack([row])[:0] for row in iterate(0, values)[1 + len(values) :]))
+        while proceed and (limit is None or step < limit):
+            going, *results = iterate(step, values)
+            values, proceed, step = results[: len(values)], bool(going), step + 1
             for rows, row in zip(gathered, results[len(values) :], strict=True):
                 rows.append(row)
         return (*values, *map(np.stack, gathered))
@@ -56,12 +56,12 @@ class Scan(OpRun):
         scan_output_directions: Sequence[int] | None = None,
         directions: Sequence[int] | None = None,
     ) -> tuple[Any, ...]:
-        def turn(states: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
-            own = dict(zip(body.input_names, (*states, *map(np.asarray, entries)), strict=True))
-            return list(body.run(None, {**(context or {}), **own}, attributes=attributes))
+        def iterate(states: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
+            feeds = dict(zip(body.input_names, (*states, *map(np.asarray, entries)), strict=True))
+            return list(body.run(None, {**(context or {}), **feeds}, attributes=attributes))
 
         if self.run_params["opsets"][self.onnx_node.domain] < 9:
-            return _scanned_by_batch(turn, inputs[0], inputs[1:], num_scan_inputs, directions)
+            return _scan_batches(iterate, inputs[0], inputs[1:], num_scan_inputs, directions)
         states, scanned = list(inputs[:-num_scan_inputs]), inputs[-num_scan_inputs:]
         rows = [
             np.moveaxis(x, axis, 0)[:: -1 if back else 1]
@@ -71,7 +71,7 @@ class Scan(OpRun):
         ]
         gathered: list[list[Array]] = [[] for _ in body.output_names[len(states) :]]
         for entries in zip(*rows, strict=True):
-            results = turn(states, entries)
+            results = iterate(states, entries)
             states = results[: len(states)]
             for column, row in zip(gathered, results[len(states) :], strict=True):
                 column.append(row)
@@ -84,8 +84,8 @@ class Scan(OpRun):
         return (*states, *stacked)
 
 
-def _scanned_by_batch(
-    turn: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
+def _scan_batches(
+    iterate: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
     lengths: Array | None,
     values: Sequence[Array],
     scans: int,
@@ -106,7 +106,7 @@ def _scanned_by_batch(
         ]
         states, gathered = [x[b] for x in first], list[list[Array]]()
         for entries in zip(*rows, strict=True):
-            results = turn(states, entries)
+            results = iterate(states, entries)
             states = results[: len(first)]
             gathered.append([np.asarray(row) for row in results[len(first) :]])
         for column, state in zip(finals, states, strict=True):
@@ -118,9 +118,9 @@ def _scanned_by_batch(
     return (*map(np.stack, finals), *map(np.stack, columns))
 
 
-def _each(numbers: Sequence[int] | None, of: Sequence[Any]) -> list[int]:
+def _each(values: Sequence[int] | None, of: Sequence[Any]) -> list[int]:
     """Return an axis or direction for each of `of`; 0 by default."""
-    return list(numbers or [0] * len(of))
+    return list(values or [0] * len(of))
 
 
 OPERATORS: tuple[type[OpRun], ...] = (Loop, Scan)

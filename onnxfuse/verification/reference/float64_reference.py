@@ -30,7 +30,7 @@ from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS, is_narrower, promoted, rounded
 from onnxfuse.verification.reference.reference import Float64, Tf32, float64_evaluator
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.ml_types import whole
+from onnxfuse.verification.run.ml_types import in_carrier
 from onnxfuse.verification.run.tensors import innermost, tensors_of, type_name
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -69,7 +69,7 @@ class Float64Reference:
     evaluate: Callable[[Arrays], Arrays]
     """Evaluate the tensors of the outputs (`tensors_of`) for inputs by name; floats in at least the precision of
     `kind`."""
-    witness: OrtReference | None = None
+    cross_check: OrtReference | None = None
     """Cross-check of the float64 operators against ONNX Runtime."""
     evaluator: Float64 | None = None
     """The float64 evaluator."""
@@ -78,7 +78,7 @@ class Float64Reference:
     def why(self) -> str:
         """Why not all of it is float64 by the reference: `reason`, or the operators found to be untrustworthy
         so far."""
-        return self.reason or (self.witness.text if self.witness else "")
+        return self.reason or (self.cross_check.text if self.cross_check else "")
 
     def end(self, at: float) -> None:
         """Make evaluation raise OutOfTime after this time, by `time.perf_counter`, if float32 is available as a
@@ -99,18 +99,18 @@ class Float64Reference:
 
     def wider_than(self, dtype: np.dtype[Any]) -> bool:
         """Return whether the reference has more precision than a value of `dtype`."""
-        own = 4 if self.kind == "float32" else 8
-        return dtype.itemsize < min(own, own if self.witness is None else self.witness.itemsize)
+        itemsize = 4 if self.kind == "float32" else 8
+        return dtype.itemsize < min(itemsize, itemsize if self.cross_check is None else self.cross_check.itemsize)
 
     def again(self, inputs: Arrays) -> Arrays:
         """Evaluate the outputs again; in float64 each operator is checked again, on these very inputs."""
-        if self.witness is None:
+        if self.cross_check is None:
             return self.evaluate(inputs)
-        self.witness.again = True
+        self.cross_check.again = True
         try:
             return self.evaluate(inputs)
         finally:
-            self.witness.again = False
+            self.cross_check.again = False
 
 
 def reference_for(
@@ -129,11 +129,11 @@ def reference_for(
             f"{random.op_type} '{random.name or random.output[0]}' draws random numbers: no two runs are the same",
             "Export the model for inference, or cut it before that node.",
         )
-    work = flops(model, max(shapes, key=_elements)) if shapes and choice != "float32" else 0
-    reason = "asked for" if choice == "float32" else _too_big(model, work) if choice == "auto" else ""
+    operations = flops(model, max(shapes, key=_elements)) if shapes and choice != "float32" else 0
+    reason = "asked for" if choice == "float32" else _too_big(model, operations) if choice == "auto" else ""
     if not reason:
         try:
-            return _float64(model, work, seconds=FLOAT64_SECONDS if choice == "auto" else math.inf)
+            return _float64(model, operations, seconds=FLOAT64_SECONDS if choice == "auto" else math.inf)
         except REFERENCE_GAPS as error:
             reason = no_float64(error)
             if choice == "float64":
@@ -205,35 +205,35 @@ def as_half(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
 
 
 def _float64(
-    model: onnx.ModelProto, work: int, kind: type[Float64] = Float64, *, seconds: float = math.inf
+    model: onnx.ModelProto, operations: int, kind: type[Float64] = Float64, *, seconds: float = math.inf
 ) -> Float64Reference:
-    """Return the float64 reference; `work` are the operations of one case, which decide the number of threads.
+    """Return the float64 reference; `operations` are the operations of one case, which decide the number of threads.
 
     Evaluation raises RuntimeError if a case takes more than `seconds`.
     """
-    witness = OrtReference()
-    evaluator = float64_evaluator(model, kind, witness)
+    cross_check = OrtReference()
+    evaluator = float64_evaluator(model, kind, cross_check)
     evaluator.limit = seconds
     names = [o.name for o in model.graph.output]
     optional = [o.name for o in model.graph.output if o.type.HasField("optional_type")]
-    pools, threads = ThreadpoolController(), 1 if work <= ONE_THREAD_FLOPS else None
+    pools, threads = ThreadpoolController(), 1 if operations <= ONE_THREAD_FLOPS else None
 
     def evaluate(inputs: Arrays) -> Arrays:
         with np.errstate(all="ignore"), pools.limit(limits=threads, user_api="blas"):
             values = evaluator.run(names, in_type(inputs, np.float64))
-        found = tensors_of(dict(zip(names, values, strict=True)), optional)
-        return {n: whole(v) for n, v in found.items()}
+        tensors = tensors_of(dict(zip(names, values, strict=True)), optional)
+        return {n: in_carrier(v) for n, v in tensors.items()}
 
     # A user who requests float64 explicitly waits for it: then there is no limit.
-    return Float64Reference("float64", "onnx's reference operators", "", evaluate, witness, evaluator)
+    return Float64Reference("float64", "onnx's reference operators", "", evaluate, cross_check, evaluator)
 
 
-def _too_big(model: onnx.ModelProto, work: int) -> str:
+def _too_big(model: onnx.ModelProto, operations: int) -> str:
     count = parameters(model)
     if count > FLOAT64_PARAMETERS:
         return f"{count / 1e6:.0f} M parameters, float64 up to {FLOAT64_PARAMETERS / 1e6:.0f} M"
-    if work > FLOAT64_FLOPS:
-        return f"{work / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
+    if operations > FLOAT64_FLOPS:
+        return f"{operations / 1e9:.0f} GFLOP in one run, float64 up to {FLOAT64_FLOPS / 1e9:.0f}"
     return ""
 
 

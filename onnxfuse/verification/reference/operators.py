@@ -161,10 +161,10 @@ class BatchNormalization(ReferenceOperator):
             return ((x - mean) / np.sqrt(var + epsilon) * scale + bias,)
         if not training_mode:
             return (_normalized(x, mean, var, epsilon, scale, bias),)
-        others = tuple(a for a in range(x.ndim) if a != 1)
-        own, spread = x.mean(axis=others), x.var(axis=others)
-        kept = (mean * momentum + own * (1 - momentum), var * momentum + spread * (1 - momentum))
-        return (_normalized(x, own, spread, epsilon, scale, bias), *kept)[: len(self.onnx_node.output)]
+        axes = tuple(a for a in range(x.ndim) if a != 1)
+        batch_mean, batch_var = x.mean(axis=axes), x.var(axis=axes)
+        running = (mean * momentum + batch_mean * (1 - momentum), var * momentum + batch_var * (1 - momentum))
+        return (_normalized(x, batch_mean, batch_var, epsilon, scale, bias), *running)[: len(self.onnx_node.output)]
 
 
 class GroupNormalization(ReferenceOperator):
@@ -174,7 +174,7 @@ class GroupNormalization(ReferenceOperator):
     """
 
     def _run(
-        self, x: Array, scale: Array, bias: Array, epsilon: float = 1e-5, num_groups: int = 1, **_more: Any
+        self, x: Array, scale: Array, bias: Array, epsilon: float = 1e-5, num_groups: int = 1, **_unused: Any
     ) -> tuple[Array]:
         groups = x.reshape(x.shape[0], num_groups, -1)
         d = groups - groups.mean(axis=-1, keepdims=True)
@@ -243,20 +243,20 @@ class Pad(ReferenceOperator):
             value = _older.get("value")
         before, after = np.zeros(x.ndim, np.int64), np.zeros(x.ndim, np.int64)
         before[chosen], after[chosen] = ends[: len(chosen)], ends[len(chosen) :]
-        cut = tuple(slice(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, x.shape, strict=True))
+        inside = tuple(slice(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, x.shape, strict=True))
         grown = [(max(0, int(b)), max(0, int(a))) for b, a in zip(before, after, strict=True)]
-        how: Any = mode or "constant"
-        if how == "constant":
-            number = 0 if value is None else np.asarray(value).item()
-            return (np.pad(x[cut], grown, constant_values=number),)
-        return (np.pad(x[cut], grown, mode=how),)
+        numpy_mode: Any = mode or "constant"
+        if numpy_mode == "constant":
+            fill = 0 if value is None else np.asarray(value).item()
+            return (np.pad(x[inside], grown, constant_values=fill),)
+        return (np.pad(x[inside], grown, mode=numpy_mode),)
 
 
 class GatherElements(ReferenceOperator):
     """The elements at `indices` along an axis; `indices` may be shorter along the other axes."""
 
     def _run(self, x: Array, indices: Array, axis: int = 0) -> tuple[Array]:
-        return (x[_places(x, indices, axis)],)
+        return (x[_index_arrays(x, indices, axis)],)
 
 
 class OneHot(ReferenceOperator):
@@ -265,9 +265,9 @@ class OneHot(ReferenceOperator):
 
     def _run(self, indices: Array, depth: Array, values: Array, axis: int = -1) -> tuple[Array]:
         count = int(np.asarray(depth).item())
-        places = np.expand_dims(np.where(indices < 0, indices + count, indices), axis)
-        numbers = np.arange(count).reshape([-1 if a == axis % places.ndim else 1 for a in range(places.ndim)])
-        return (np.where(numbers == places, values[1], values[0]).astype(values.dtype),)
+        positions = np.expand_dims(np.where(indices < 0, indices + count, indices), axis)
+        columns = np.arange(count).reshape([-1 if a == axis % positions.ndim else 1 for a in range(positions.ndim)])
+        return (np.where(columns == positions, values[1], values[0]).astype(values.dtype),)
 
 
 class Scatter(ReferenceOperator):
@@ -275,14 +275,14 @@ class Scatter(ReferenceOperator):
 
     def _run(self, x: Array, indices: Array, updates: Array, axis: int = 0) -> tuple[Array]:
         y = x.copy()
-        y[_places(x, indices, axis)] = updates
+        y[_index_arrays(x, indices, axis)] = updates
         return (y,)
 
 
-def _places(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
-    places: list[Array] = list(np.indices(indices.shape, sparse=True))
-    places[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
-    return tuple(places)
+def _index_arrays(x: Array, indices: Array, axis: int) -> tuple[Array, ...]:
+    indices_by_axis: list[Array] = list(np.indices(indices.shape, sparse=True))
+    indices_by_axis[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
+    return tuple(indices_by_axis)
 
 
 # ---- eight bits
@@ -292,7 +292,7 @@ class DequantizeLinear(ReferenceOperator):
     """(x - zero) * scale: per tensor, per channel of an axis, from opset 21 on block-wise along one."""
 
     def _run(
-        self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, block_size: int = 0, **_more: Any
+        self, x: Array, scale: Array, zero: Array | None = None, axis: int = 1, block_size: int = 0, **_unused: Any
     ) -> tuple[Array]:
         wide = x.astype(np.int64) if x.dtype.kind in "iu" else x.astype(np.float64)
         if zero is not None:
@@ -321,18 +321,18 @@ class NonMaxSuppression(OpRun):
         center_point_box: int | None = None,
     ) -> tuple[Array]:
         count, limit = (0 if most is None else int(most.item())), 0.0 if overlap is None else float(overlap.item())
-        found = []
+        selected = []
         for image, (corners, by_class) in enumerate(zip(_corners(boxes, center_point_box), scores, strict=True)):
-            for number, one in enumerate(by_class):
+            for class_index, one in enumerate(by_class):
                 order = np.argsort(-one, kind="stable")
                 order = order if least is None else order[one[order] > least.item()]
                 for _ in range(min(count, order.size)):
                     if not order.size:
                         break
                     best, order = order[0], order[1:]
-                    found.append((image, number, best))
+                    selected.append((image, class_index, best))
                     order = order[_overlaps(corners[best], corners[order]) <= limit]
-        return (np.array(found, np.int64).reshape(-1, 3),)
+        return (np.array(selected, np.int64).reshape(-1, 3),)
 
 
 def _corners(boxes: Array, center_point_box: int | None) -> Array:
@@ -347,9 +347,9 @@ def _corners(boxes: Array, center_point_box: int | None) -> Array:
 def _overlaps(box: Array, others: Array) -> Array:
     """Return intersection over union of a box and others; 0 if one of them is empty."""
     common = np.maximum(np.minimum(box[1], others[:, 1]) - np.maximum(box[0], others[:, 0]), 0).prod(axis=-1)
-    own, theirs = (box[1] - box[0]).prod(), (others[:, 1] - others[:, 0]).prod(axis=-1)
-    real = (common > 0) & (own > 0) & (theirs > 0)
-    return np.asarray(np.where(real, common / np.where(real, own + theirs - common, 1), 0))
+    area, areas = (box[1] - box[0]).prod(), (others[:, 1] - others[:, 0]).prod(axis=-1)
+    real = (common > 0) & (area > 0) & (areas > 0)
+    return np.asarray(np.where(real, common / np.where(real, area + areas - common, 1), 0))
 
 
 # ---- bits

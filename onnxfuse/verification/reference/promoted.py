@@ -41,13 +41,13 @@ def promoted(model: onnx.ModelProto, to: int, *, weights: bool = True) -> onnx.M
     narrow = NARROWER[to]
     copy = without_weights(model, lambda tensor: promote_tensor(tensor, to) if weights else None)
     bind_attributes(copy)  # a Cast's target type may be an attribute reference of the function
-    _widen_graph(copy.graph, to, narrow)
+    _promote_graph(copy.graph, to, narrow)
     if to == TensorProto.FLOAT and any(is_custom(node) for node in model.graph.node):
         _keep_types(copy, _halves(infer(model).graph))
     for function in copy.functions:
         for info in function.value_info:
-            _widen_type(info.type, to, narrow)
-        _widen_nodes(function.node, to, narrow)
+            _promote_type(info.type, to, narrow)
+        _promote_nodes(function.node, to, narrow)
     return copy
 
 
@@ -58,19 +58,19 @@ def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
     """
     functions = functions_of(copy)
     declared = {v.name for v in (*copy.graph.value_info, *copy.graph.output) if v.type.tensor_type.elem_type}
-    taken, nodes = every_name(copy.graph), list[NodeProto]()
+    used_names, nodes = every_name(copy.graph), list[NodeProto]()
     for node in copy.graph.node:
         if not is_custom(node) or called(node) in functions or not any(v in halves for v in node.input):
             nodes.append(node)
             continue
         for n, name in enumerate(node.input):
             if name in halves:
-                node.input[n] = _unused(f"{name}.half", taken)
+                node.input[n] = _unused(f"{name}.half", used_names)
                 nodes.append(helper.make_node(ops.Cast, [name], [node.input[n]], to=halves[name]))
         nodes.append(node)
         for n, name in enumerate(node.output):
             if name and (name in halves or name not in declared):
-                node.output[n] = _unused(f"{name}.half", taken)
+                node.output[n] = _unused(f"{name}.half", used_names)
                 nodes.append(helper.make_node(ops.Cast, [node.output[n]], [name], to=TensorProto.FLOAT))
     _replace(copy.graph, nodes)
 
@@ -90,25 +90,25 @@ def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _halves(graph: GraphProto) -> dict[str, int]:
     """Return the half type of each value in a graph and its bodies that has one."""
-    found = {n: t.dtype for n, t in value_types(graph).items() if t.dtype in NARROWER[TensorProto.FLOAT]}
+    half_types = {n: t.dtype for n, t in value_types(graph).items() if t.dtype in NARROWER[TensorProto.FLOAT]}
     for node in graph.node:
         for body in bodies(node):
-            found.update(_halves(body))
-    return found
+            half_types.update(_halves(body))
+    return half_types
 
 
-def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> None:
+def _round_graph(graph: GraphProto, halves: dict[str, int], used_names: set[str]) -> None:
     nodes = []
     for node in graph.node:
         for body in bodies(node):
-            _round_graph(body, halves, taken)
+            _round_graph(body, halves, used_names)
         nodes.append(node)
         if node.op_type == ops.Constant:
             continue  # Its number is representable already, and some kernels require a Constant.
         for n, name in enumerate(node.output):
             if name not in halves:
                 continue
-            exact, half = (_unused(f"{name}.{what}", taken) for what in ("exact", "half"))
+            exact, half = (_unused(f"{name}.{suffix}", used_names) for suffix in ("exact", "half"))
             node.output[n] = exact
             nodes.append(helper.make_node(ops.Cast, [exact], [half], to=halves[name]))
             nodes.append(helper.make_node(ops.Cast, [half], [name], to=TensorProto.FLOAT))
@@ -116,15 +116,15 @@ def _round_graph(graph: GraphProto, halves: dict[str, int], taken: set[str]) -> 
 
 
 def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
-    graph.node.extend(kept)
+    graph.node.extend(copies)
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    while name in taken:
+def _unused(name: str, used_names: set[str]) -> str:
+    while name in used_names:
         name += "_"
-    taken.add(name)
+    used_names.add(name)
     return name
 
 
@@ -145,34 +145,34 @@ def promote_tensor(tensor: TensorProto, to: int) -> TensorProto:
     return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name)
 
 
-def _widen_graph(graph: GraphProto, to: int, narrow: tuple[int, ...]) -> None:
+def _promote_graph(graph: GraphProto, to: int, narrow: tuple[int, ...]) -> None:
     for info in (*graph.input, *graph.output, *graph.value_info):
-        _widen_type(info.type, to, narrow)
+        _promote_type(info.type, to, narrow)
     for tensor in graph.initializer:
         tensor.CopyFrom(promote_tensor(tensor, to))
     for sparse in graph.sparse_initializer:
         sparse.values.CopyFrom(promote_tensor(sparse.values, to))
-    _widen_nodes(graph.node, to, narrow)
+    _promote_nodes(graph.node, to, narrow)
 
 
-def _widen_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> None:
+def _promote_nodes(nodes: "list[NodeProto]", to: int, narrow: tuple[int, ...]) -> None:
     for node in nodes:
         if node.op_type == ops.ConstantOfShape and not node.attribute:
             node.attribute.append(onnx.helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float32))))
-        unsaid = _float_by_default(node.op_type, node.domain) - {a.name for a in node.attribute}
-        node.attribute.extend(onnx.helper.make_attribute(name, TensorProto.FLOAT) for name in sorted(unsaid))
+        implicit = _float_by_default(node.op_type, node.domain) - {a.name for a in node.attribute}
+        node.attribute.extend(onnx.helper.make_attribute(name, TensorProto.FLOAT) for name in sorted(implicit))
         for attribute in node.attribute:
-            _widen_attribute(node, attribute, to, narrow)
+            _promote_attribute(node, attribute, to, narrow)
 
 
 @cache
 def _float_by_default(op: str, domain: str) -> frozenset[str]:
     """Return the attributes that hold an element type, and mean float32 where they are not stated."""
-    known = schema.defaults(op, domain, onnx.defs.onnx_opset_version())
-    return frozenset(name for name in TYPE_ATTRIBUTES if known.get(name) == TensorProto.FLOAT)
+    defaults = schema.defaults(op, domain, onnx.defs.onnx_opset_version())
+    return frozenset(name for name in TYPE_ATTRIBUTES if defaults.get(name) == TensorProto.FLOAT)
 
 
-def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow: tuple[int, ...]) -> None:
+def _promote_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow: tuple[int, ...]) -> None:
     if node.op_type == ops.Constant and attribute.name in ("value_float", "value_floats"):
         # Constant<value_float> -> Constant<value>: only a tensor can hold the wider type.
         value = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
@@ -183,15 +183,15 @@ def _widen_attribute(node: NodeProto, attribute: AttributeProto, to: int, narrow
     if attribute.HasField("t"):
         attribute.t.CopyFrom(promote_tensor(attribute.t, to))
     if attribute.HasField("g"):
-        _widen_graph(attribute.g, to, narrow)
+        _promote_graph(attribute.g, to, narrow)
     for body in attribute.graphs:
-        _widen_graph(body, to, narrow)
+        _promote_graph(body, to, narrow)
 
 
-def _widen_type(proto: onnx.TypeProto, to: int, narrow: tuple[int, ...]) -> None:
+def _promote_type(proto: onnx.TypeProto, to: int, narrow: tuple[int, ...]) -> None:
     if proto.HasField("sequence_type"):
-        _widen_type(proto.sequence_type.elem_type, to, narrow)
+        _promote_type(proto.sequence_type.elem_type, to, narrow)
     elif proto.HasField("optional_type"):
-        _widen_type(proto.optional_type.elem_type, to, narrow)
+        _promote_type(proto.optional_type.elem_type, to, narrow)
     elif proto.HasField("tensor_type") and proto.tensor_type.elem_type in narrow:
         proto.tensor_type.elem_type = to

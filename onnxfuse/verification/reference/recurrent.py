@@ -60,30 +60,30 @@ class _Recurrent(ReferenceOperator):
     ) -> tuple[Array, ...]:
         x = x.swapaxes(0, 1) if layout else x
         steps, batch, _ = x.shape
-        ways, size = r.shape[0], r.shape[2]
-        bias = np.zeros((ways, 2 * self.gates * size)) if bias is None else bias
-        peepholes = np.zeros((ways, 3 * size)) if peepholes is None else peepholes
+        directions, size = r.shape[0], r.shape[2]
+        bias = np.zeros((directions, 2 * self.gates * size)) if bias is None else bias
+        peepholes = np.zeros((directions, 3 * size)) if peepholes is None else peepholes
         ends = np.full(batch, steps) if lengths is None else lengths
         states = [s.swapaxes(0, 1) if layout and s is not None else s for s in (h, c)[: 2 if self.gates == 4 else 1]]
-        named = list(activations) if self.says("activations") and activations else list(self.defaults) * ways
-        chosen = _functions(named, list(activation_alpha or ()), list(activation_beta or ()))
-        every, last = np.zeros((steps, ways, batch, size), x.dtype), []
-        for way in range(ways):
-            turned = direction == "reverse" or way == 1
-            first = way * len(self.defaults)
+        named = list(activations) if self.says("activations") and activations else list(self.defaults) * directions
+        chosen = _activations(named, list(activation_alpha or ()), list(activation_beta or ()))
+        every, last = np.zeros((steps, directions, batch, size), x.dtype), []
+        for index in range(directions):
+            reverse = direction == "reverse" or index == 1
+            first = index * len(self.defaults)
             step = self.step(
-                (w[way], r[way], bias[way], peepholes[way]), chosen[first : first + len(self.defaults)],
+                (w[index], r[index], bias[index], peepholes[index]), chosen[first : first + len(self.defaults)],
                 (lambda z: z) if clip is None else (lambda z: np.clip(z, -clip, clip)),
                 bool(input_forget), bool(linear_before_reset),
             )  # fmt: skip
-            now = [np.zeros((batch, size), x.dtype) if s is None else s[way] for s in states]
+            now = [np.zeros((batch, size), x.dtype) if s is None else s[index] for s in states]
             for t in range(steps):
                 # Each sequence is reversed by itself: padding after its end remains there.
-                at = np.where(t < ends, ends - 1 - t, t) if turned else np.full(batch, t)
-                moved = step(x[at, np.arange(batch)], now)
+                at = np.where(t < ends, ends - 1 - t, t) if reverse else np.full(batch, t)
+                following = step(x[at, np.arange(batch)], now)
                 alive = (t < ends)[:, None]
-                now = [np.where(alive, a, b) for a, b in zip(moved, now, strict=True)]
-                every[at, way, np.arange(batch)] = np.where(alive, now[0], 0)
+                now = [np.where(alive, a, b) for a, b in zip(following, now, strict=True)]
+                every[at, index, np.arange(batch)] = np.where(alive, now[0], 0)
             last.append(now)
         finals = [np.stack([now[n] for now in last]) for n in range(len(states))]
         if layout:
@@ -126,8 +126,8 @@ class GRU(_Recurrent):
         def one(x: Array, states: list[Array]) -> list[Array]:
             h = states[0]
             z, reset = f[0](clip(x @ wz.T + h @ rz.T + bz + cz)), f[0](clip(x @ wr.T + h @ rr.T + br + cr))
-            kept = reset * (h @ rh.T + ch) if linear else (reset * h) @ rh.T + ch
-            return [(1 - z) * f[1](clip(x @ wh.T + kept + bh)) + z * h]
+            recurrent = reset * (h @ rh.T + ch) if linear else (reset * h) @ rh.T + ch
+            return [(1 - z) * f[1](clip(x @ wh.T + recurrent + bh)) + z * h]
 
         return one
 
@@ -159,15 +159,15 @@ class LSTM(_Recurrent):
 OPERATORS = (RNN, GRU, LSTM)
 
 
-def _functions(names: Sequence[str], alphas: list[float], betas: list[float]) -> list[Activation]:
+def _activations(names: Sequence[str], alphas: list[float], betas: list[float]) -> list[Activation]:
     """Return the activations in order; each that has an alpha or a beta takes the next given one."""
-    made: list[Activation] = []
+    activations: list[Activation] = []
     for name in names:
         alpha, beta, function = ACTIVATIONS[name.lower()]
         alpha = alphas.pop(0) if alphas and alpha else alpha
         beta = betas.pop(0) if betas and name.lower() in ("affine", "scaledtanh", "hardsigmoid") else beta
-        made.append(partial(_activated, function, alpha, beta))
-    return made
+        activations.append(partial(_activated, function, alpha, beta))
+    return activations
 
 
 def _activated(function: Callable[[Array, float, float], Any], alpha: float, beta: float, x: Array) -> Array:

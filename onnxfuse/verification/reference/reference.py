@@ -40,7 +40,7 @@ class OutOfRange(Exception):  # noqa: N818 - it names what was found, no mistake
 class Float64(ReferenceEvaluator):
     """The evaluator, with the operators below in place of onnx's, in function bodies and subgraphs too."""
 
-    witness: OrtReference | None = None
+    cross_check: OrtReference | None = None
     """Cross-check of the operators; None to trust them all."""
     own: tuple[type[OpRun], ...] = ()
     """Operators of the user's libraries."""
@@ -51,8 +51,8 @@ class Float64(ReferenceEvaluator):
     """Largest allowed magnitude of a value, for all evaluators of one model: beyond it a run raises OutOfRange."""
 
     def __init__(self, proto: Any, **options: Any) -> None:
-        meant = reference_operators(MEANT)
-        options["new_ops"] = [*OPERATORS, *sequences.OF_MAPS, *meant, *self.own, *(options.get("new_ops") or [])]
+        by_meaning = reference_operators(BY_MEANING)
+        options["new_ops"] = [*OPERATORS, *sequences.OF_MAPS, *by_meaning, *self.own, *(options.get("new_ops") or [])]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""
@@ -71,7 +71,7 @@ class Float64(ReferenceEvaluator):
         Raises RuntimeError if that takes longer than `limit`, OutOfTime after `until`, OutOfRange if a value exceeds
         `bound`.
         """
-        began = time.thread_time()
+        start = time.thread_time()
         results: dict[str, Any] = {"": None, **self.rt_inits_, **values_of(feed_inputs, self._types)}
         for node, finished in zip(self.rt_nodes_, self._last_readers, strict=True):
             options: dict[str, Any] = {}
@@ -81,14 +81,14 @@ class Float64(ReferenceEvaluator):
                 options["context"] = results
             inputs = self.read(node.op_type, [results[name] for name in node.input])
             outputs = node.run(*inputs, **options)
-            if self.witness is not None:
-                outputs = self.witness.believed(node, attributes, inputs, outputs)
-            if self.bound < math.inf and any(_leaves(x, self.bound) for x in outputs):
+            if self.cross_check is not None:
+                outputs = self.cross_check.trusted(node, attributes, inputs, outputs)
+            if self.bound < math.inf and any(_exceeds(x, self.bound) for x in outputs):
                 raise OutOfRange(f"a value beyond {self.bound:.0e} at {node.op_type}")
             results.update(zip(node.output, outputs, strict=False))
             for name in finished:
                 results.pop(name, None)
-            if time.thread_time() - began > self.limit:
+            if time.thread_time() - start > self.limit:
                 raise RuntimeError(f"a case takes more than {self.limit:g} s, as far as {node.op_type}")
             if time.perf_counter() > self.until:
                 raise OutOfTime(f"the time for it is used up at {node.op_type} (--time)")
@@ -120,48 +120,48 @@ def to_tf32(x: Array) -> Array:
 def float64_evaluator(
     model: onnx.ModelProto,
     kind: type[Float64] = Float64,
-    witness: OrtReference | None = None,
+    cross_check: OrtReference | None = None,
     to: int = TensorProto.DOUBLE,
     *,
     stand_in: bool = False,
 ) -> Float64:
     """Return an evaluator of `model` in float64. Raises onnx's error if an operator is not implemented.
 
-    `witness` cross-checks its operators, those in function bodies and subgraphs too. `to` is another type for a model
-    too big for float64: FLOAT. With `stand_in` ONNX Runtime runs, in float32, what onnx does not implement.
+    `cross_check` cross-checks its operators, those in function bodies and subgraphs too. `to` is another type for a
+    model too big for float64: FLOAT. With `stand_in` ONNX Runtime runs, in float32, what onnx does not implement.
     """
     # onnx creates evaluators of the same class for function bodies and subgraphs: attach the cross-check to the class.
-    own = custom_operators.operators(model) + (custom_operators.in_runtime(model) if stand_in else ())
-    witnessed = type(kind.__name__, (kind,), {"witness": witness, "own": own})
-    evaluator: Float64 = witnessed(promoted(model, to, weights=False))
+    custom = custom_operators.operators(model) + (custom_operators.in_runtime(model) if stand_in else ())
+    attached = type(kind.__name__, (kind,), {"cross_check": cross_check, "own": custom})
+    evaluator: Float64 = attached(promoted(model, to, weights=False))
     for tensor in model.graph.initializer:
         evaluator.rt_inits_[tensor.name] = numpy_helper.to_array(promote_tensor(tensor, to))
     return evaluator
 
 
-STAND_INS = (65504.0, 3.4028234663852886e38)
+MASK_MAGNITUDES = (65504.0, 3.4028234663852886e38)
 """The largest numbers of float16 and float32: mask constants stand for infinity, and remain so after additions."""
 
 
-def _leaves(x: Any, bound: float) -> bool:
+def _exceeds(x: Any, bound: float) -> bool:
     """Return whether a magnitude in `x` exceeds `bound`, ignoring infinity and mask constants."""
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f" or not x.size:
         return False
     with np.errstate(invalid="ignore", over="ignore"):
-        beyond = np.abs(x[np.abs(x) > bound])
-    beyond = beyond[np.isfinite(beyond)]
-    stands = np.any([np.abs(beyond / one - 1) < 1e-3 for one in STAND_INS], axis=0)
-    return bool((~stands).any())
+        exceeding = np.abs(x[np.abs(x) > bound])
+    exceeding = exceeding[np.isfinite(exceeding)]
+    is_mask = np.any([np.abs(exceeding / one - 1) < 1e-3 for one in MASK_MAGNITUDES], axis=0)
+    return bool((~is_mask).any())
 
 
 def _last_readers(nodes: list[onnx.NodeProto], outputs: Sequence[str]) -> list[list[str]]:
     """Return, per node, the values that are dead after it."""
-    kept = {"", *outputs}
+    live = {"", *outputs}
     finished: list[list[str]] = []
     for node in reversed(nodes):
         names = dict.fromkeys((*node.input, *node.output, *captured(node)))
-        finished.append([name for name in names if name not in kept])
-        kept.update(names)
+        finished.append([name for name in names if name not in live])
+        live.update(names)
     return finished[::-1]
 
 
@@ -171,7 +171,7 @@ OPERATORS: tuple[type[OpRun], ...] = (
     *control_flow.OPERATORS,
     *sequences.OPERATORS,
 )  # fmt: skip
-MEANT = tuple(entry for entry in ENTRIES.values() if entry.domain and (entry.meaning or entry.rows))
+BY_MEANING = tuple(entry for entry in ENTRIES.values() if entry.domain and (entry.meaning or entry.rows))
 """Operators outside ONNX's domain, which onnx has no reference for: computed by the meanings of their entries."""
 
 for _operator in OPERATORS:

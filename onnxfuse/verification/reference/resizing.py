@@ -111,21 +111,21 @@ class GridSample(ReferenceOperator):
             base = np.floor(at).astype(np.int64)
             steps = {"nearest": (0,), "cubic": (-1, 0, 1, 2), "bicubic": (-1, 0, 1, 2)}.get(mode, (0, 1))
             along = []
-            for place in (base + step for step in steps):
-                d = np.abs(at - place)
+            for position in (base + step for step in steps):
+                d = np.abs(at - position)
                 weight = np.ones_like(d) if len(steps) == 1 else 1 - d if len(steps) == 2 else _keys(d, -0.75)
                 if padding_mode == "zeros":
-                    weight = weight * ((place >= 0) & (place < extent))
+                    weight = weight * ((position >= 0) & (position < extent))
                 elif padding_mode == "reflection":
-                    place = np.trunc(_reflected(place.astype(np.float64), low, high)).astype(np.int64)
-                along.append((np.clip(place, 0, extent - 1), weight))
+                    position = np.trunc(_reflected(position.astype(np.float64), low, high)).astype(np.int64)
+                along.append((np.clip(position, 0, extent - 1), weight))
             taps.append(along)
         y = np.zeros((x.shape[0], x.shape[1], points.shape[1]), x.dtype)
         images = np.arange(x.shape[0])[:, None]
         for chosen in itertools.product(*taps):
             weight = math.prod((w for _, w in chosen[1:]), start=chosen[0][1])
-            seen = np.moveaxis(x, 1, -1)[(images, *(p for p, _ in chosen))]  # [batch, points, channels]
-            y += np.moveaxis(seen * weight[..., None], -1, 1)
+            gathered = np.moveaxis(x, 1, -1)[(images, *(p for p, _ in chosen))]  # [batch, points, channels]
+            y += np.moveaxis(gathered * weight[..., None], -1, 1)
         return (y.reshape(*x.shape[:2], *grid.shape[1:-1]),)
 
 
@@ -133,8 +133,8 @@ def _reflected(at: Array, low: float, high: float) -> Array:
     span = high - low
     if span == 0:
         return np.full_like(at, low)
-    turn = np.mod(at - low, 2 * span)
-    return np.asarray(np.where((at < low) | (at > high), low + np.minimum(turn, 2 * span - turn), at))
+    phase = np.mod(at - low, 2 * span)
+    return np.asarray(np.where((at < low) | (at > high), low + np.minimum(phase, 2 * span - phase), at))
 
 
 OPERATORS = (Resize, Upsample, GridSample)
@@ -158,88 +158,88 @@ def resized(
     and whether pixels outside are excluded.
     """
     y, beyond = x, None
-    for number, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
-        have = x.shape[axis]
+    for index, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
+        extent = x.shape[axis]
         scale = float(np.float32(scale)) if extents is None or mode == "nearest" else float(scale)
-        get = int(np.floor(np.float32(have) * np.float32(scale))) if extents is None else extents[number]
-        if get == have and scale == 1 and where != "tf_crop_and_resize":
+        get = int(np.floor(np.float32(extent) * np.float32(scale))) if extents is None else extents[index]
+        if get == extent and scale == 1 and where != "tf_crop_and_resize":
             continue
-        ends = (0.0, 1.0) if roi is None else (float(roi[number]), float(roi[number + len(axes)]))
-        at = coordinates(where, have, get, scale, ends, np.float32 if mode == "nearest" else np.float64)
+        ends = (0.0, 1.0) if roi is None else (float(roi[index]), float(roi[index + len(axes)]))
+        at = coordinates(where, extent, get, scale, ends, np.float32 if mode == "nearest" else np.float64)
         if where == "tf_crop_and_resize":
-            edge = ((at < 0) | (at > have - 1)).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+            edge = ((at < 0) | (at > extent - 1)).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
             beyond = edge if beyond is None else beyond | edge
-        places, weights = TAPS[mode](at, have, nearest, scale, cubic)
+        positions, weights = TAPS[mode](at, extent, nearest, scale, cubic)
         parts = [
             w.reshape([-1 if a == axis else 1 for a in range(x.ndim)]) * y.take(p, axis=axis)
-            for p, w in zip(places, weights, strict=True)
+            for p, w in zip(positions, weights, strict=True)
         ]
-        y = sum(parts[1:], parts[0]) if mode != "nearest" else y.take(places[0], axis=axis)
+        y = sum(parts[1:], parts[0]) if mode != "nearest" else y.take(positions[0], axis=axis)
     y = y if beyond is None else np.where(beyond, outside, y)
     return y.astype(x.dtype)
 
 
 def coordinates(
-    where: str, have: int, get: int, scale: float, ends: tuple[float, float], dtype: type[np.floating[Any]]
+    where: str, extent: int, target: int, scale: float, ends: tuple[float, float], dtype: type[np.floating[Any]]
 ) -> Array:
-    """Return the input coordinate of each of `get` outputs, computed in `dtype`; `ends` are the region's, as
+    """Return the input coordinate of each of `target` outputs, computed in `dtype`; `ends` are the region's, as
     fractions."""
-    x, scale_, half = np.arange(get).astype(dtype), dtype(scale), dtype(0.5)
+    x, scale_, half = np.arange(target).astype(dtype), dtype(scale), dtype(0.5)
     if where == "align_corners":
-        return np.asarray(x * dtype(have - 1) / dtype(get - 1) if get > 1 else x * 0)
+        return np.asarray(x * dtype(extent - 1) / dtype(target - 1) if target > 1 else x * 0)
     if where == "asymmetric":
         return np.asarray(x / scale_)
     if where == "tf_half_pixel_for_nn":
         return np.asarray((x + half) / scale_)
     if where == "tf_crop_and_resize":
-        start, end, last = dtype(ends[0]), dtype(ends[1]), dtype(have - 1)
-        if get > 1:
-            return np.asarray(start * last + x * (end - start) * last / dtype(get - 1))
+        start, end, last = dtype(ends[0]), dtype(ends[1]), dtype(extent - 1)
+        if target > 1:
+            return np.asarray(start * last + x * (end - start) * last / dtype(target - 1))
         return np.asarray(x + half * (start + end) * last)
-    if where == "pytorch_half_pixel" and get == 1:
+    if where == "pytorch_half_pixel" and target == 1:
         return np.asarray(x * 0)
     centred = (x + half) / scale_ - half
     if where == "half_pixel_symmetric":
-        centred = centred + dtype(have) / 2 * (1 - dtype(get) / (scale_ * dtype(have)))
+        centred = centred + dtype(extent) / 2 * (1 - dtype(target) / (scale_ * dtype(extent)))
     return np.asarray(centred)
 
 
 Taps = tuple[list[Array], list[Array]]
 
 
-def _nearest(at: Array, have: int, how: str, scale: float, _cubic: Any) -> Taps:
+def _nearest(at: Array, extent: int, rounding: str, scale: float, _cubic: Any) -> Taps:
     rounded = {
         "round_prefer_floor": lambda: np.ceil(at - np.float32(0.5)),
         "round_prefer_ceil": lambda: np.floor(at + np.float32(0.5)),
         "floor": lambda: np.floor(at),
         "ceil": lambda: np.ceil(at),
         "simple": lambda: np.ceil(at) if scale < 1 else np.trunc(at),
-    }[how]()
-    return [np.clip(rounded, 0, have - 1).astype(np.int64)], [np.ones(at.size)]
+    }[rounding]()
+    return [np.clip(rounded, 0, extent - 1).astype(np.int64)], [np.ones(at.size)]
 
 
-def _linear(at: Array, have: int, _how: str, _scale: float, _cubic: Any) -> Taps:
-    at = np.clip(at, 0, have - 1)
+def _linear(at: Array, extent: int, _rounding: str, _scale: float, _cubic: Any) -> Taps:
+    at = np.clip(at, 0, extent - 1)
     low = np.floor(at).astype(np.int64)
-    return [low, np.minimum(low + 1, have - 1)], [1 - (at - low), at - low]
+    return [low, np.minimum(low + 1, extent - 1)], [1 - (at - low), at - low]
 
 
-def _cubic_taps(at: Array, have: int, _how: str, _scale: float, cubic: tuple[float, bool]) -> Taps:
+def _cubic_taps(at: Array, extent: int, _rounding: str, _scale: float, cubic: tuple[float, bool]) -> Taps:
     a, inside_alone = cubic
     low = np.floor(at).astype(np.int64)
-    places, weights = [low + n for n in (-1, 0, 1, 2)], []
-    for place in places:
-        d = np.abs(at - place)
-        inside = (place >= 0) & (place < have)
+    positions, weights = [low + n for n in (-1, 0, 1, 2)], []
+    for position in positions:
+        d = np.abs(at - position)
+        inside = (position >= 0) & (position < extent)
         weights.append(_keys(d, a) * (inside if inside_alone else 1))
     total = sum(weights) if inside_alone else 1.0
-    return [np.clip(p, 0, have - 1) for p in places], [w / total for w in weights]
+    return [np.clip(p, 0, extent - 1) for p in positions], [w / total for w in weights]
 
 
 def _keys(d: Array, a: float) -> Array:
     """Return the weight of a pixel at distance `d` in cubic interpolation (Keys 1981)."""
-    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, far)
+    inner, outer = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, inner, outer)
 
 
 TAPS: dict[str, Callable[[Array, int, str, float, Any], Taps]] = {

@@ -29,35 +29,35 @@ class Conv(OpRun):
         return (y if b is None else y + b.reshape(-1, *[1] * len(window.output)),)
 
 
-def _depthwise(padded: Array, weight: Array, window: "_Window") -> Array:
+def _depthwise(padded: Array, weight: Array, window: "_SlidingWindow") -> Array:
     """Return [batch, group, maps, positions] of `padded` [batch, group, 1, ...] and `weight` [group, maps, 1, taps]."""
     y: Array | None = None
     for tap, position in enumerate(window.positions()):
-        seen = window.at(padded, position).reshape(*padded.shape[:3], -1)
-        term = weight[..., tap] * seen
+        columns = window.at(padded, position).reshape(*padded.shape[:3], -1)
+        term = weight[..., tap] * columns
         y = term if y is None else np.add(y, term, out=y)
     assert y is not None, "a kernel has at least one tap"
     return y
 
 
-def _products(padded: Array, weight: Array, window: "_Window") -> Array:
+def _products(padded: Array, weight: Array, window: "_SlidingWindow") -> Array:
     """Return [batch, maps of all groups, positions] of `padded` [batch, group, channels, ...].
 
     `weight` is [group, maps, channels, taps]. Its rows are read in place, while the input is gathered (im2col) into
     contiguous blocks, because BLAS requires unit stride.
     """
     group, maps, channels, taps = weight.shape
-    batch, places = len(padded), math.prod(window.output)
+    batch, positions = len(padded), math.prod(window.output)
     rows = weight.reshape(group, maps, channels * taps)
-    at_once = max(1, COLUMNS // max(1, group * taps * batch * places))
-    y = np.zeros((group, maps, batch * places), padded.dtype)
+    at_once = max(1, COLUMNS // max(1, group * taps * batch * positions))
+    y = np.zeros((group, maps, batch * positions), padded.dtype)
     for first in range(0, channels, at_once):
         some = padded[:, :, first : first + at_once]
         columns = np.empty((group, some.shape[2], taps, batch, *window.output), padded.dtype)
         for tap, position in enumerate(window.positions()):
             columns[:, :, tap] = np.moveaxis(window.at(some, position), 0, 2)
-        y += rows[..., first * taps : (first + at_once) * taps] @ columns.reshape(group, -1, batch * places)
-    return np.moveaxis(y.reshape(group * maps, batch, places), 1, 0)
+        y += rows[..., first * taps : (first + at_once) * taps] @ columns.reshape(group, -1, batch * positions)
+    return np.moveaxis(y.reshape(group * maps, batch, positions), 1, 0)
 
 
 COLUMNS = 1 << 22
@@ -79,11 +79,11 @@ class MaxPool(OpRun):
         order: Literal["F", "C"] = "F" if storage_order else "C"
         flat = np.arange(math.prod(x.shape[2:])).reshape(x.shape[2:], order=order)
         flat = flat + np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * flat.ndim) * flat.size
-        places, indices = window.pad(flat, -1), np.full(y.shape, -1)
+        flat_indices, indices = window.pad(flat, -1), np.full(y.shape, -1)
         for position in window.positions():
-            value, place = window.at(padded, position), window.at(places, position)
-            better = (place >= 0) & ((indices < 0) | (value > y))
-            y, indices = np.where(better, value, y), np.where(better, place, indices)
+            value, position_index = window.at(padded, position), window.at(flat_indices, position)
+            better = (position_index >= 0) & ((indices < 0) | (value > y))
+            y, indices = np.where(better, value, y), np.where(better, position_index, indices)
         return y, indices
 
 
@@ -135,38 +135,38 @@ class ConvTranspose(OpRun):
         pads: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
     ) -> tuple[Array]:
-        group, rank, places = group or 1, x.ndim - 2, math.prod(x.shape[2:])
-        strides, dilations, more = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
+        group, rank, positions = group or 1, x.ndim - 2, math.prod(x.shape[2:])
+        strides, dilations, output_pads = strides or [1] * rank, dilations or [1] * rank, output_padding or [0] * rank
         sizes = list(zip(x.shape[2:], w.shape[2:], strides, dilations, strict=True))
         spans = [(n - 1) * stride + (k - 1) * dilation + 1 for n, k, stride, dilation in sizes]
-        whole = [span + extra for span, extra in zip(spans, more, strict=True)]
-        y = np.zeros((x.shape[0], group, w.shape[1], *whole), x.dtype)
-        rows = x.reshape(x.shape[0], group, -1, places)
+        full = [span + extra for span, extra in zip(spans, output_pads, strict=True)]
+        y = np.zeros((x.shape[0], group, w.shape[1], *full), x.dtype)
+        rows = x.reshape(x.shape[0], group, -1, positions)
         taps = np.ascontiguousarray(w.reshape(group, -1, w.shape[1], math.prod(w.shape[2:])).transpose(3, 0, 2, 1))
         first = [slice(None)] * 3
         for tap, position in enumerate(itertools.product(*map(range, w.shape[2:]))):
             starts = [p * dilation for p, (_, _, _, dilation) in zip(position, sizes, strict=True)]
-            reached = [
+            covered = [
                 slice(start, start + (n - 1) * stride + 1, stride)
                 for start, (n, _, stride, _) in zip(starts, sizes, strict=True)
             ]
-            y[(*first, *reached)] += (taps[tap] @ rows).reshape(*y.shape[:3], *x.shape[2:])
+            y[(*first, *covered)] += (taps[tap] @ rows).reshape(*y.shape[:3], *x.shape[2:])
         if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            wanted = output_shape or [n * stride for n, _, stride, _ in sizes]
-            cut = [n - size for n, size in zip(whole, wanted, strict=True)]
-            cut = cut if output_shape else [max(0, n) for n in cut]
-            before = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in cut]
-            pads = [*before, *(n - b for n, b in zip(cut, before, strict=True))]
+            target = output_shape or [n * stride for n, _, stride, _ in sizes]
+            trimmed = [n - size for n, size in zip(full, target, strict=True)]
+            trimmed = trimmed if output_shape else [max(0, n) for n in trimmed]
+            before = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in trimmed]
+            pads = [*before, *(n - b for n, b in zip(trimmed, before, strict=True))]
         pads = pads if pads and auto_pad != "VALID" else [0] * 2 * rank
         # An output may be larger than the area reached; the remainder is zero.
-        y = _padded(y.reshape(x.shape[0], -1, *whole), [(max(0, -a), max(0, -b)) for a, b in _ends(pads)], 0.0)
-        kept = [slice(max(0, a), n - max(0, b)) for n, (a, b) in zip(y.shape[2:], _ends(pads), strict=True)]
-        y = y[(*first[:2], *kept)]
+        y = _padded(y.reshape(x.shape[0], -1, *full), [(max(0, -a), max(0, -b)) for a, b in _ends(pads)], 0.0)
+        visible = [slice(max(0, a), n - max(0, b)) for n, (a, b) in zip(y.shape[2:], _ends(pads), strict=True)]
+        y = y[(*first[:2], *visible)]
         return (y if b is None else y + b.reshape(-1, *[1] * rank),)
 
 
 @dataclass(frozen=True)
-class _Window:
+class _SlidingWindow:
     """A sliding window over the last axes: its position for each output, and the values at one tap."""
 
     kernel: Sequence[int]
@@ -219,7 +219,7 @@ def _window(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
     ceil_mode: int | None = None,
-) -> _Window:
+) -> _SlidingWindow:
     """Return the window described by an operator's attributes, over images of these extents."""
     rank = len(extents)
     strides, dilations = strides or [1] * rank, dilations or [1] * rank
@@ -227,13 +227,13 @@ def _window(
     ends = _padding(extents, spans, strides, auto_pad, pads)
     output, overhang = [], []
     for extent, span, stride, (before, after) in zip(extents, spans, strides, ends, strict=True):
-        room = extent + before + after - span
-        count = (math.ceil(room / stride) if ceil_mode else room // stride) + 1
+        available = extent + before + after - span
+        count = (math.ceil(available / stride) if ceil_mode else available // stride) + 1
         if ceil_mode and (count - 1) * stride >= extent + before:
             count -= 1  # A window that starts in the end padding is dropped.
         output.append(count)
-        overhang.append(max(0, (count - 1) * stride - room))
-    return _Window(kernel_shape, ends, strides, dilations, tuple(output), overhang)
+        overhang.append(max(0, (count - 1) * stride - available))
+    return _SlidingWindow(kernel_shape, ends, strides, dilations, tuple(output), overhang)
 
 
 def _padding(

@@ -40,16 +40,16 @@ class CrashSite:
     @property
     def text(self) -> str:
         """Describe the crash in one line."""
-        who = f"the {self.model} model" if self.model in ("original", "fused") else "ONNX Runtime"
-        who += f" at {self.setting}" * bool(self.setting)
+        subject = f"the {self.model} model" if self.model in ("original", "fused") else "ONNX Runtime"
+        subject += f" at {self.setting}" * bool(self.setting)
         at = f" on {self.case}" * bool(self.case)
         if self.node is None:
             step = f", at the step '{self.step}'" * bool(self.step)
-            again = " at the default setting" * bool(self.setting)
-            return f"{who} {self.how}{at}{step}; it did not happen again{again}, so no op can be named"
+            setting_text = " at the default setting" * bool(self.setting)
+            return f"{subject} {self.how}{at}{step}; it did not happen again{setting_text}, so no op can be named"
         rule = f" of rule {self.node.rule}, made of {', '.join(self.node.nodes)}" * bool(self.node.rule)
-        what = "fused op " * bool(self.node.rule)
-        return f"{who} {self.how}{at}, in {what}{self.node.op} ({self.node.node}){rule}"
+        kind = "fused op " * bool(self.node.rule)
+        return f"{subject} {self.how}{at}, in {kind}{self.node.op} ({self.node.node}){rule}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts for JSON."""
@@ -90,10 +90,10 @@ class Localization:
             return f"fused op {self.guilty.op} ({self.guilty.node}) of rule {self.guilty.rule}: {self.fault}"
         if self.rules:
             return f"rule {' with '.join(self.rules)}, at '{self.output}': {self.fault}"
-        place = (
+        part = (
             f"{self.guilty.op} ({self.guilty.node})" if self.guilty is not None else f"the part before '{self.output}'"
         )
-        return f"{place}, which no rule wrote: {self.fault}"
+        return f"{part}, which no rule wrote: {self.fault}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts for JSON."""

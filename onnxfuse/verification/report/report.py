@@ -53,7 +53,7 @@ from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, Outp
 SCHEMA = 1
 """Version of `Report.as_dict()`, documented at the top of this file."""
 
-BODIES_TOLD = 3
+BODIES_SHOWN = 3
 """Number of never-run bodies named in the verdict; the report lists all."""
 
 MOSTLY = 0.5
@@ -119,12 +119,12 @@ class VerifyReport(Tabled):
     @property
     def verdict(self) -> Verdict:
         """`mismatch` if anything is wrong; else `undecided` or `blunt` if an output is; else `ok`."""
-        found = {self.verdict_of(row.output) for row in self.outputs}
-        if self.problems or self.crash is not None or "mismatch" in found:
+        verdicts = {self.verdict_of(row.output) for row in self.outputs}
+        if self.problems or self.crash is not None or "mismatch" in verdicts:
             return "mismatch"
-        if not self.rows or "undecided" in found:
+        if not self.rows or "undecided" in verdicts:
             return "undecided"
-        return "blunt" if "blunt" in found else "ok"
+        return "blunt" if "blunt" in verdicts else "ok"
 
     def verdict_of(self, output: str) -> Verdict:
         """Return the combined verdict of all cases on an output, or on a tensor in one."""
@@ -147,10 +147,10 @@ class VerifyReport(Tabled):
         for row in self.rows:
             rows.setdefault(self._groups[row.output], []).append(row)
         unverified, blunt = {*self.unverified}, set[str]()
-        for group, own in rows.items():
+        for group, group_rows in rows.items():
             # Outputs equal in every element need no judging; nor do those that are always zero.
-            right = any(r.sharp for r in own) or all(r.measure.identical or r.measure.empty for r in own)
-            if any(r.verdict == "blunt" for r in own) and not right:
+            right = any(r.sharp for r in group_rows) or all(r.measure.identical or r.measure.empty for r in group_rows)
+            if any(r.verdict == "blunt" for r in group_rows) and not right:
                 blunt.add(group)
         return {
             name: "mismatch" if name in wrong
@@ -187,27 +187,27 @@ class VerifyReport(Tabled):
             kinds = judged.setdefault(self._groups[row.output], {})
             kind = (case.name, *case.shapes.items())
             kinds[kind] = kinds.get(kind, False) or row.verdict != "undecided"
-        open_ = {name: sum(not known for known in kinds.values()) for name, kinds in judged.items()}
+        open_ = {name: sum(not decided for decided in kinds.values()) for name, kinds in judged.items()}
         return tuple(name for name, kinds in judged.items() if open_[name] > MOSTLY * len(kinds))
 
     @property
     def original_broken(self) -> tuple[str, ...]:
         """Outputs of the original that ONNX Runtime's default optimizations break, one sentence each."""
-        found = []
+        sentences = []
         broken: dict[str, list[OutputRow]] = {}
         for row in self.rows:
             if row.measure.own_off:
                 broken.setdefault(row.output, []).append(row)
         for name, rows in broken.items():
-            most = max(r.measure.own_off for r in rows)
+            largest = max(r.measure.own_off for r in rows)
             follows = any(r.measure.follows for r in rows)
             then = "the fused model gives the same" if follows else "judged beside the original without them"
-            off = f"by {most:.0%} of its largest value" if math.isfinite(most) else "altogether"
-            found.append(
+            off = f"by {largest:.0%} of its largest value" if math.isfinite(largest) else "altogether"
+            sentences.append(
                 f"original broken: ONNX Runtime's default optimizations bring {name} off {off}, and without them it is "
                 f"right; {then}"
             )
-        return tuple(found)
+        return tuple(sentences)
 
     @cached_property
     def _undecided_rows(self) -> list[OutputRow]:
@@ -254,11 +254,11 @@ class VerifyReport(Tabled):
             within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = plural(run, "case")
             outputs = plural(len({r.owner for r in self.outputs}), "output")
-            what = f"{outputs}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
+            scope = f"{outputs}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             left_out = self._undecided_text("; ") + self._empty_text() + self._blunt_text() + self._left_out_text()
             same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
             broken = "".join(f"; {text}" for text in self.original_broken)
-            return f"{same} within the {' and the '.join(sorted(within))}: {what}{cases}{left_out}{broken}"
+            return f"{same} within the {' and the '.join(sorted(within))}: {scope}{cases}{left_out}{broken}"
         if self.crash is not None:
             return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
@@ -266,10 +266,10 @@ class VerifyReport(Tabled):
         parts += [f"{listed(self.unverified)} could not be judged"] if self.unverified else []
         parts += [f"{listed(self.blunt)} blunt"] if self.blunt else []
         parts += [plural(len(self.problems), "problem")] if self.problems else []
-        known = "not the same" if wrong or self.problems else "not shown to be the same"
+        verdict = "not the same" if wrong or self.problems else "not shown to be the same"
         texts = self._undecided_text(": ") + self._empty_text() + self._blunt_text() + self._left_out_text()
         broken = "".join(f"; {text}" for text in self.original_broken)
-        return f"{known}: {'; '.join(parts) or 'nothing was compared'}{texts}{broken}"
+        return f"{verdict}: {'; '.join(parts) or 'nothing was compared'}{texts}{broken}"
 
     def _empty_text(self) -> str:
         """Return which outputs had no element in any case, or in some; empty if all had."""
@@ -300,8 +300,8 @@ class VerifyReport(Tabled):
     def _left_out_text(self) -> str:
         notes = [c.note for c in self.cases if c.note.startswith(LEFT_OUT)]
         text = f"; {plural(len(notes), 'case')} {notes[0]}" if notes else ""
-        more = f" and {len(self.never_ran) - BODIES_TOLD} more" * (len(self.never_ran) > BODIES_TOLD)
-        return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_TOLD])}{more}" if self.never_ran else "")
+        further = f" and {len(self.never_ran) - BODIES_SHOWN} more" * (len(self.never_ran) > BODIES_SHOWN)
+        return text + (f"; never ran: {', '.join(self.never_ran[:BODIES_SHOWN])}{further}" if self.never_ran else "")
 
     def _undecided_text(self, before: str) -> str:
         """Return how many cases could not be judged and why, after `before`; empty if all could."""
@@ -348,5 +348,5 @@ class VerifyReport(Tabled):
 
 
 def _badness(row: OutputRow) -> tuple[int, float]:
-    unseen = row.verdict == "ok" and not row.sharp
-    return (1 if unseen else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict], row.severity)
+    untested = row.verdict == "ok" and not row.sharp
+    return (1 if untested else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict], row.severity)

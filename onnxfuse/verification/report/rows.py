@@ -20,7 +20,7 @@ FLOATS = ("float", "bfloat")
 LEFT_OUT = "left out: "
 """Note prefix of a case that was never run on the original."""
 
-NOT_TOLD = ("broken", "unlike", "asked", "difference")
+SEPARATE_FIELDS = ("broken", "unlike", "asked", "difference")
 """Fields of a measure that `fault` describes in words, or that have a key of their own."""
 
 
@@ -63,8 +63,8 @@ class OutputRow:
             return "mismatch"
         if self.tolerance is not None or self.contract is not None:
             floats = self.dtype.startswith(FLOATS)
-            seen = m.compared if self.contract is not None else m.difference.finite if floats else m.elements
-            return "ok" if seen or (m.identical and not m.elements) else "undecided"
+            judged_elements = m.compared if self.contract is not None else m.difference.finite if floats else m.elements
+            return "ok" if judged_elements or (m.identical and not m.elements) else "undecided"
         if m.undecided:
             return "undecided"
         return "blunt" if m.blunt else "ok"
@@ -107,8 +107,8 @@ class OutputRow:
         if m.compared and self.judged_by == "budget":
             return self.own_share
         if self.judged_by == "budget" and not math.isfinite(m.original):
-            place = f" at {list(m.where)}" * bool(m.where)
-            return f"the original is finite nowhere that the truth is: {m.original:g}{place}, not {m.truth:g}"
+            location = f" at {list(m.where)}" * bool(m.where)
+            return f"the original is finite nowhere that the truth is: {m.original:g}{location}, not {m.truth:g}"
         floats = self.dtype.startswith(FLOATS)
         return "no element is finite" if floats else "the original itself differs from the truth, or has ties"
 
@@ -129,8 +129,8 @@ class OutputRow:
     def as_dict(self) -> dict[str, Any]:
         """Return the row's facts for JSON; numbers that are not finite become strings."""
         m = self.measure
-        facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in NOT_TOLD}
-        told = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
+        facts = {f.name: getattr(m, f.name) for f in fields(Measure) if f.name not in SEPARATE_FIELDS}
+        headline = {name: getattr(m.difference, name) for name in ("max_abs", "max_rel", "cosine", "rtol", "atol")}
         row = {
             "output": self.output,
             "part_of": self.part_of,
@@ -140,7 +140,7 @@ class OutputRow:
             "verdict": self.verdict,
             "fault": self.fault,
             "judged_by": self.judged_by,
-            **told,
+            **headline,
             **facts,
             "budget": m.budget,
             "typical_budget": m.typical_budget,

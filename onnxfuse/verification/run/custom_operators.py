@@ -14,9 +14,9 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.aionnxml import load_op
 
 from onnxfuse import ops
-from onnxfuse.graph.graph import bodies
 from onnxfuse.model import custom_ops
 from onnxfuse.model.functions import called, functions_of
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.error_text import first_line
@@ -48,19 +48,19 @@ class CustomOperator(OpRun):
 
     def run(self, *inputs: Any, linked_attributes: Mapping[str, Any] | None = None, **_unused: Any) -> tuple[Any, ...]:
         """Return the outputs, floats in float64. Raises NotImplementedError if no session opens."""
-        alone = written_alone(self.onnx_node, linked_attributes)
+        alone = standalone_node(self.onnx_node, linked_attributes)
         key = alone.SerializeToString(deterministic=True)
         if key not in self._opened:
             self._opened[key] = self._open(alone, inputs)
         session, types = self._opened[key]
         feeds = {f"x{n}": _as(x, types[n]) for n, x in enumerate(inputs) if x is not None}
-        found = sessions.run(session, feeds)
-        arrays = [x for x in (*feeds.values(), *found.values()) if isinstance(x, np.ndarray)]
+        results = sessions.run(session, feeds)
+        arrays = [x for x in (*feeds.values(), *results.values()) if isinstance(x, np.ndarray)]
         floats = [x.dtype for x in arrays if x.dtype.kind in "fV"]
         self.dtype = str(min(floats, key=lambda d: d.itemsize)) if floats else ""
         wide = {
             n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "fV" else x
-            for n, x in found.items()
+            for n, x in results.items()
         }
         return tuple(wide.get(o) for o in alone.output)
 
@@ -69,7 +69,7 @@ class CustomOperator(OpRun):
 
     def _open(self, alone: NodeProto, inputs: tuple[Any, ...]) -> tuple[Any, tuple[int, ...]]:
         """Return a session of the node, and the types of its inputs there."""
-        said = ""
+        refusal = ""
         for guess in GUESSES:
             types = tuple(self._type(name, x, guess) for name, x in zip(self.onnx_node.input, inputs, strict=True))
             feeds = [
@@ -80,16 +80,16 @@ class CustomOperator(OpRun):
             try:
                 return sessions.unoptimized(helper.make_model(graph, opset_imports=opsets, ir_version=10)), types
             except REFUSALS as error:
-                said = said or first_line(error)
-        raise NotImplementedError(f"{self.onnx_node.domain}.{self.onnx_node.op_type} does not run by itself: {said}")
+                refusal = refusal or first_line(error)
+        raise NotImplementedError(f"{self.onnx_node.domain}.{self.onnx_node.op_type} does not run by itself: {refusal}")
 
     def _type(self, name: str, x: Any, guess: int) -> int:
         if isinstance(x, list):
             return self._type("", x[0], guess) if x else guess
         if not isinstance(x, np.ndarray | np.generic):
             return 0  # nothing, or a map
-        own = self.types.get(name, 0)
-        return int(own or guess if x.dtype.kind == "f" else helper.np_dtype_to_tensor_dtype(x.dtype))
+        declared = self.types.get(name, 0)
+        return int(declared or guess if x.dtype.kind == "f" else helper.np_dtype_to_tensor_dtype(x.dtype))
 
 
 class RuntimeOperator(CustomOperator):
@@ -101,9 +101,11 @@ class RuntimeOperator(CustomOperator):
 def in_runtime(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
     """Return a class for each operator of the model that ONNX Runtime provides and onnx's reference lacks."""
     functions = {(f.domain, f.name) for f in model.functions}
-    found = {(n.domain, n.op_type) for n in _nodes(model) if not custom_ops.is_custom(n)} - functions
+    operators_used = {(n.domain, n.op_type) for n in _nodes(model) if not custom_ops.is_custom(n)} - functions
     return tuple(
-        type(op, (RuntimeOperator,), {"op_domain": domain}) for domain, op in sorted(found) if _is_missing(domain, op)
+        type(op, (RuntimeOperator,), {"op_domain": domain})
+        for domain, op in sorted(operators_used)
+        if _is_missing(domain, op)
     )
 
 
@@ -126,37 +128,35 @@ def _is_missing(domain: str, op: str) -> bool:
 def operators(model: onnx.ModelProto) -> tuple[type[CustomOperator], ...]:
     """Return a class for each operator of the model outside the domains of ONNX and ONNX Runtime."""
     functions = functions_of(model)
-    found = {(n.domain, n.op_type): n for n in _nodes(model) if custom_ops.is_custom(n) and called(n) not in functions}
-    if not found:
+    nodes_by_operator = {
+        (n.domain, n.op_type): n for n in _nodes(model) if custom_ops.is_custom(n) and called(n) not in functions
+    }
+    if not nodes_by_operator:
         return ()
     types = {name: t.dtype for name, t in value_types(infer(model).graph).items()}
-    return tuple(type(op, (CustomOperator,), {"op_domain": domain, "types": types}) for domain, op in found)
+    return tuple(type(op, (CustomOperator,), {"op_domain": domain, "types": types}) for domain, op in nodes_by_operator)
 
 
 def _nodes(model: onnx.ModelProto) -> Iterator[NodeProto]:
-    waiting: list[Any] = [model.graph, *model.functions]
-    while waiting:
-        for node in waiting.pop().node:
-            yield node
-            waiting += bodies(node)
+    return (node for graph in (model.graph, *model.functions) for node in nodes_of(graph))
 
 
-def written_alone(proto: NodeProto, given: Mapping[str, Any] | None) -> NodeProto:
+def standalone_node(proto: NodeProto, outer: Mapping[str, Any] | None) -> NodeProto:
     """Return a node with inputs x0, x1 ... and outputs y0, y1 ..., and the attributes of the original node.
 
-    `given` are the attributes passed to the enclosing function, for references to them.
+    `outer` are the attributes passed to the enclosing function, for references to them.
     """
     alone = NodeProto(op_type=proto.op_type, domain=proto.domain)
     alone.input.extend(f"x{n}" if name else "" for n, name in enumerate(proto.input))
     alone.output.extend(f"y{n}" if name else "" for n, name in enumerate(proto.output))
-    alone.attribute.extend(attributes(proto, given))
+    alone.attribute.extend(attributes(proto, outer))
     return alone
 
 
-def attributes(proto: NodeProto, given: Mapping[str, Any] | None) -> list[onnx.AttributeProto]:
+def attributes(proto: NodeProto, outer: Mapping[str, Any] | None) -> list[onnx.AttributeProto]:
     """Return the node's attributes, with references resolved to those passed to the enclosing function."""
     return [
-        helper.make_attribute(a.name, (given or {})[a.ref_attr_name]) if a.ref_attr_name else a for a in proto.attribute
+        helper.make_attribute(a.name, (outer or {})[a.ref_attr_name]) if a.ref_attr_name else a for a in proto.attribute
     ]
 
 

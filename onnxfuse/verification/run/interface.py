@@ -12,24 +12,24 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, low
     With `lower` a float32 one may be of a half type, as requested.
     """
     problems = []
-    for what in ("input", "output"):
-        ours, theirs = _interface(original, what), _interface(fused, what)
-        problems += [f"{what} '{name}' is missing in the fused model" for name in ours if name not in theirs]
-        problems += [f"{what} '{name}' is not in the original" for name in theirs if name not in ours]
+    for kind in ("input", "output"):
+        ours, theirs = _interface(original, kind), _interface(fused, kind)
+        problems += [f"{kind} '{name}' is missing in the fused model" for name in ours if name not in theirs]
+        problems += [f"{kind} '{name}' is not in the original" for name in theirs if name not in ours]
         problems += [
-            f"{what} '{name}' is {theirs[name]} in the fused model, {ours[name]} in the original"
+            f"{kind} '{name}' is {theirs[name]} in the fused model, {ours[name]} in the original"
             for name in ours
             if name in theirs and _types_differ(ours[name], theirs[name], lower=lower)
         ]
         if not problems and list(ours) != list(theirs):
-            problems.append(f"{what}s stand in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
+            problems.append(f"{kind}s stand in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
     return problems
 
 
-def _interface(model: onnx.ModelProto, what: str) -> dict[str, ValueType]:
+def _interface(model: onnx.ModelProto, kind: str) -> dict[str, ValueType]:
     types = value_types(model.graph)
     initialized = {t.name for t in model.graph.initializer}
-    values = model.graph.output if what == "output" else [i for i in model.graph.input if i.name not in initialized]
+    values = model.graph.output if kind == "output" else [i for i in model.graph.input if i.name not in initialized]
     return {v.name: types.get(v.name, UNKNOWN) for v in values}
 
 
@@ -39,5 +39,5 @@ def _types_differ(a: ValueType, b: ValueType, *, lower: bool) -> bool:
         return True
     if a.shape is None or b.shape is None:
         return False
-    numbers = [(x, y) for x, y in zip(a.shape, b.shape, strict=False) if isinstance(x, int) and isinstance(y, int)]
-    return len(a.shape) != len(b.shape) or any(x != y for x, y in numbers)
+    fixed = [(x, y) for x, y in zip(a.shape, b.shape, strict=False) if isinstance(x, int) and isinstance(y, int)]
+    return len(a.shape) != len(b.shape) or any(x != y for x, y in fixed)

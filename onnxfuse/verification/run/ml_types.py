@@ -16,9 +16,9 @@ Array = npt.NDArray[Any]
 
 
 def _types() -> dict[int, np.dtype[Any]]:
-    known = {t: np.dtype(helper.tensor_dtype_to_np_dtype(t)) for t in helper.get_all_tensor_dtypes()}
+    dtypes = {t: np.dtype(helper.tensor_dtype_to_np_dtype(t)) for t in helper.get_all_tensor_dtypes()}
     # `dtype.kind` is unreliable: E5M2 reports a float's, all others "V".
-    return {t: d for t, d in known.items() if d.type.__module__.startswith("ml_dtypes")}
+    return {t: d for t, d in dtypes.items() if d.type.__module__.startswith("ml_dtypes")}
 
 
 ARRAYS = _types()
@@ -42,12 +42,12 @@ def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32)
 
 
-def whole(x: Any) -> Any:
+def in_carrier(x: Any) -> Any:
     """Return small integers in their carrier type, and anything else unchanged."""
     return x.astype(carrier(x.dtype)) if isinstance(x, np.ndarray) and is_integer(x.dtype) else x
 
 
-def of_bytes(data: bytes, type_: int, shape: tuple[int, ...]) -> Array:
+def decode(data: bytes, type_: int, shape: tuple[int, ...]) -> Array:
     """Decode the bytes of a tensor; small integers are packed two or four per byte."""
     tensor = onnx.TensorProto(data_type=type_, dims=shape, raw_data=data)
-    return np.asarray(whole(numpy_helper.to_array(tensor)))
+    return np.asarray(in_carrier(numpy_helper.to_array(tensor)))

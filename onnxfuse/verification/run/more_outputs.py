@@ -13,9 +13,9 @@ def with_outputs(model: ModelProto, names: Collection[str]) -> Iterator[ModelPro
 
     ONNX Runtime infers their types.
     """
-    have = {o.name for o in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
+    existing = {o.name for o in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in existing)
     try:
         yield model
     finally:
-        del model.graph.output[len(have) :]
+        del model.graph.output[len(existing) :]

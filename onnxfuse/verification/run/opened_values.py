@@ -17,7 +17,7 @@ ELEMENTS = {"float": TensorProto.FLOAT, "double": TensorProto.DOUBLE}
 
 
 @dataclass
-class Fed:
+class SubmodelFeed:
     """The inputs of a submodel."""
 
     tensors: Arrays = field(default_factory=dict)
@@ -35,46 +35,46 @@ class Fed:
         return part
 
 
-def fed(values: Mapping[str, Any], types: Mapping[str, str]) -> Fed:
+def feed_of(values: Mapping[str, Any], types: Mapping[str, str]) -> SubmodelFeed:
     """Return how to feed values that ONNX Runtime computed; `types` are its names for their types.
 
     A map cannot be fed: no operator builds one from tensors.
     """
-    found = Fed()
+    feed = SubmodelFeed()
     for name, value in values.items():
         type_ = types.get(name, "tensor")
         if type_.startswith("tensor"):
-            found.tensors[name] = value
+            feed.tensors[name] = value
         elif type_.startswith("seq(tensor"):
-            _sequence(found, name, value, type_)
+            _sequence(feed, name, value, type_)
         elif type_.startswith("optional("):
-            _optional(found, name, value, type_.removeprefix("optional(").removesuffix(")"))
+            _optional(feed, name, value, type_.removeprefix("optional(").removesuffix(")"))
         else:
-            found.why_not = f"'{name}' is of type {type_}, of which no operator makes one"
-    return found
+            feed.why_not = f"'{name}' is of type {type_}, of which no operator makes one"
+    return feed
 
 
-def _sequence(found: Fed, name: str, entries: Sequence[np.ndarray], type_: str) -> None:
+def _sequence(feed: SubmodelFeed, name: str, entries: Sequence[np.ndarray], type_: str) -> None:
     names = [f"{name}[{n}]" for n in range(len(entries))]
-    found.tensors.update((n, np.asarray(x)) for n, x in zip(names, entries, strict=True))
+    feed.tensors.update((n, np.asarray(x)) for n, x in zip(names, entries, strict=True))
     if names:
-        found.nodes.append(helper.make_node(ops.SequenceConstruct, names, [name]))
+        feed.nodes.append(helper.make_node(ops.SequenceConstruct, names, [name]))
     else:
-        found.nodes.append(helper.make_node(ops.SequenceEmpty, [], [name], dtype=_element_type(type_)))
+        feed.nodes.append(helper.make_node(ops.SequenceEmpty, [], [name], dtype=_element_type(type_)))
 
 
-def _optional(found: Fed, name: str, value: Any, type_: str) -> None:
+def _optional(feed: SubmodelFeed, name: str, value: Any, type_: str) -> None:
     if value is None:
         element = helper.make_tensor_type_proto(_element_type(type_), None)
         proto = helper.make_sequence_type_proto(element) if type_.startswith("seq(") else element
-        found.nodes.append(helper.make_node(ops.Optional, [], [name], type=proto))
+        feed.nodes.append(helper.make_node(ops.Optional, [], [name], type=proto))
         return
     inner = f"{name}.value"
     if type_.startswith("seq("):
-        _sequence(found, inner, value, type_)
+        _sequence(feed, inner, value, type_)
     else:
-        found.tensors[inner] = np.asarray(value)
-    found.nodes.append(helper.make_node(ops.Optional, [inner], [name]))
+        feed.tensors[inner] = np.asarray(value)
+    feed.nodes.append(helper.make_node(ops.Optional, [inner], [name]))
 
 
 def _element_type(type_: str) -> int:

@@ -109,14 +109,14 @@ def with_options(providers: Sequence[str], cuda: Mapping[str, str]) -> list[runt
     return [(p, dict(cuda)) if p == CUDA and cuda else p for p in providers]
 
 
-def tf32_options(asked: bool | None, fused: onnx.ModelProto) -> Mapping[str, str]:
+def tf32_options(requested: bool | None, fused: onnx.ModelProto) -> Mapping[str, str]:
     """Return the CUDA option for float32 products: as requested, else as the fused file says.
 
     Empty if neither says anything: ONNX Runtime's default is 1.
     """
-    if asked is None:
+    if requested is None:
         return {"use_tf32": "0"} if is_strict_fp32(fused) else DEFAULTS
-    return {"use_tf32": str(int(asked))}
+    return {"use_tf32": str(int(requested))}
 
 
 def openable(source: Source, model: onnx.ModelProto, folder: str) -> Model:
@@ -185,20 +185,20 @@ def tensors(
     Raises what `run` raises.
     """
     declared = {o.name: o.type for o in session.get_outputs()}
-    wanted = None if names is None else list(dict.fromkeys(output_of(n, declared) for n in names))
+    owners = None if names is None else list(dict.fromkeys(output_of(n, declared) for n in names))
     optional = [n for n, type_ in declared.items() if type_.startswith("optional(")]
-    numbers = {n: found for n, type_ in declared.items() if (found := _map_values(type_)) is not None}
-    every = tensors_of(run(session, inputs, wanted), optional, numbers)
+    map_types = {n: dtype for n, type_ in declared.items() if (dtype := _map_values(type_)) is not None}
+    every = tensors_of(run(session, inputs, owners), optional, map_types)
     return every if names is None else {n: every[n] for n in names if n in every}
 
 
 def _map_values(type_: str) -> np.dtype[Any] | None:
     """Return the element type of a map's numbers from ONNX Runtime's name of its type; None for other types."""
-    found = re.search(r"map\(\w+,tensor\((\w+)\)\)", type_)
-    if found is None:
+    match = re.search(r"map\(\w+,tensor\((\w+)\)\)", type_)
+    if match is None:
         return None
     named = {"float": np.float32, "double": np.float64, "string": object}
-    return np.dtype(named.get(found[1], found[1]))
+    return np.dtype(named.get(match[1], match[1]))
 
 
 def raise_if_lost(error: Exception) -> None:
@@ -231,15 +231,21 @@ def _run(
 
 
 def _open(
-    model: Model, options: onnxruntime.SessionOptions, providers: Sequence[runtime.Provider], what: str, **more: Any
+    model: Model,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[runtime.Provider],
+    what: str,
+    **session_options: Any,
 ) -> onnxruntime.InferenceSession:
     if isinstance(model, onnx.ModelProto) and io.size(model) > io.PROTOBUF_LIMIT:
         # The file may be deleted once the session is open: ONNX Runtime's memory mappings remain valid.
         with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-            return _open(openable(model, model, folder), options, providers, what, **more)
+            return _open(openable(model, model, folder), options, providers, what, **session_options)
     source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(source, options, providers=list(providers), enable_fallback=0, **more)
+        return onnxruntime.InferenceSession(
+            source, options, providers=list(providers), enable_fallback=0, **session_options
+        )
     except ORT_ERRORS as error:
         raise_if_lost(error)
         raise unregistered(error) or ModelError(
@@ -288,6 +294,4 @@ def _array(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
     if kind is None:
         return np.asarray(value.numpy())
     # ONNX Runtime returns no array of a type that NumPy lacks: read the bytes.
-    return ml_types.of_bytes(
-        ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), kind, tuple(value.shape())
-    )
+    return ml_types.decode(ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes()), kind, tuple(value.shape()))

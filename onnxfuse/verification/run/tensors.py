@@ -21,34 +21,36 @@ LENGTH, KEYS, PRESENT = ".length", ".keys", ".present"
 def tensors_of(
     values: Mapping[str, Any],
     optional: Collection[str] = (),
-    numbers: Mapping[str, np.dtype[Any]] | None = None,
+    map_types: Mapping[str, np.dtype[Any]] | None = None,
 ) -> dict[str, Array]:
     """Return every tensor of the outputs, by name: those of a sequence `s` as `s[0]`, `s[1]`, with its `s.length`.
 
-    A map `m` yields its numbers in the order of its keys, and the keys as `m.keys`; `numbers` holds their type by
+    A map `m` yields its numbers in the order of its keys, and the keys as `m.keys`; `map_types` holds their type by
     output, as Python numbers have none. Optional outputs, `optional`, have an `o.present` that says whether there is a
     value.
     """
-    found: dict[str, Array] = {}
+    parts: dict[str, Array] = {}
     for name, value in values.items():
         if name in optional:
-            found[_free(name + PRESENT, values)] = np.asarray(value is not None)
+            parts[_unused_name(name + PRESENT, values)] = np.asarray(value is not None)
         if value is not None:
-            _add(found, name, value, values, (numbers or {}).get(name))
-    return found
+            _add(parts, name, value, values, (map_types or {}).get(name))
+    return parts
 
 
-def _add(found: dict[str, Array], name: str, value: Any, taken: Collection[str], dtype: np.dtype[Any] | None) -> None:
+def _add(parts: dict[str, Array], name: str, value: Any, outputs: Collection[str], dtype: np.dtype[Any] | None) -> None:
     if isinstance(value, Mapping):
         keys = sorted(value)
-        found[_free(name + KEYS, taken)] = np.array(keys, object if keys and isinstance(keys[0], str) else np.int64)
-        found[name] = np.asarray([value[key] for key in keys], dtype)
+        parts[_unused_name(name + KEYS, outputs)] = np.array(
+            keys, object if keys and isinstance(keys[0], str) else np.int64
+        )
+        parts[name] = np.asarray([value[key] for key in keys], dtype)
     elif isinstance(value, list | tuple):
-        found[_free(name + LENGTH, taken)] = np.asarray(len(value))
+        parts[_unused_name(name + LENGTH, outputs)] = np.asarray(len(value))
         for n, one in enumerate(value):
-            _add(found, f"{name}[{n}]", one, taken, dtype)
+            _add(parts, f"{name}[{n}]", one, outputs, dtype)
     else:
-        found[name] = np.asarray(value)
+        parts[name] = np.asarray(value)
 
 
 def values_of(tensors: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
@@ -64,11 +66,11 @@ def values_of(tensors: Mapping[str, Any], types: Mapping[str, str]) -> dict[str,
     if not composite:
         return dict(tensors)
     parts = {n: x for n, x in tensors.items() if n not in types and output_of(n, composite) in composite}
-    found = {n: x for n, x in tensors.items() if n not in parts}
+    gathered = {n: x for n, x in tensors.items() if n not in parts}
     for name, type_ in composite.items():
-        if name in found or f"{name}{LENGTH}" in parts or f"{name}{PRESENT}" in parts:
-            found[name] = _value(name, type_, found.get(name), parts)
-    return found
+        if name in gathered or f"{name}{LENGTH}" in parts or f"{name}{PRESENT}" in parts:
+            gathered[name] = _value(name, type_, gathered.get(name), parts)
+    return gathered
 
 
 def _value(name: str, type_: str, value: Any, parts: Mapping[str, Any]) -> Any:
@@ -124,9 +126,9 @@ def innermost(proto: onnx.TypeProto) -> onnx.TypeProto.Tensor | None:
     return proto.tensor_type if kind == "tensor_type" else None
 
 
-def _free(name: str, taken: Collection[str]) -> str:
+def _unused_name(name: str, outputs: Collection[str]) -> str:
     """Return the name, with dashes appended until no output has it."""
-    while name in taken:
+    while name in outputs:
         name += "'"
     return name
 
@@ -143,7 +145,7 @@ def counts(tensor: str, outputs: Collection[str]) -> bool:
     return tensor not in outputs and tensor.rstrip("'").endswith((LENGTH, KEYS, PRESENT))
 
 
-def holds_nothing(tensor: Array) -> bool:
+def is_empty_metadata(tensor: Array) -> bool:
     """Return whether a metadata tensor says that its output is empty: no entry, no key, no value."""
     return not tensor.size or (tensor.dtype.kind in "biu" and tensor.ndim == 0 and not tensor)
 

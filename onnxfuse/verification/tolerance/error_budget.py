@@ -46,7 +46,7 @@ PERCENTILE = 95.0
 """The typical error is this percentile of the errors in rounding steps."""
 TYPICAL_FROM = 100
 """Smallest element count for a typical error: five elements lie beyond the percentile."""
-APART, APART_HALF = 1e-3, 3e-2
+SUSPICIOUS, SUSPICIOUS_HALF = 1e-3, 3e-2
 """Errors beyond this share of the largest value trigger a check of the reference: ten thousand rounding steps in
 float32, thirty in float16, more than the original's rounding usually causes."""
 LUCKY = 0.01
@@ -59,19 +59,19 @@ NanPolicy = Literal["equal", "fail"]
 def measure(
     fused: Array,
     originals: Sequence[Array],
-    truth: Array,
+    reference: Array,
     *,
-    nudged: Sequence[Array] = (),
+    perturbed: Sequence[Array] = (),
     top_k: Sequence[int] = (),
     nan: NanPolicy = "equal",
     unsure: bool = False,
 ) -> Measure:
-    """Measure `fused` against the original's outputs, the first on the inputs themselves, and `truth`.
+    """Measure `fused` against the original's outputs, the first on the inputs themselves, and `reference`.
 
-    `nudged` are further outputs of the original. They determine how large its largest error can be, but not its typical
-    error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure` is a
-    field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused
-    output is a fault even if the original has it too.
+    `perturbed` are further outputs of the original. They determine how large its largest error can be, but not its
+    typical error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure`
+    is a field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the
+    fused output is a fault even if the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -84,13 +84,13 @@ def measure(
         identical=_identical(fused, original), eps=_eps(original.dtype),
     )  # fmt: skip
     # Perturbation may change the output's size, as through the scales of a Resize. Such a run is not comparable.
-    originals, nudged = ([x for x in runs if x.shape == original.shape] for runs in (originals, nudged))
-    if truth.shape != original.shape:
+    originals, perturbed = ([x for x in runs if x.shape == original.shape] for runs in (originals, perturbed))
+    if reference.shape != original.shape:
         return base  # The output's size depends on rounding, as the boxes above a threshold. Nothing can be judged.
     if original.dtype.kind in "biuSUO":
-        return _measure_exact(base, fused, [*originals, *nudged], truth)
-    measured = _measure_floats(base, fused, originals, nudged, truth)
-    return _without_nan(measured, fused, originals[0], truth) if nan == "fail" and not measured.broken else measured
+        return _measure_exact(base, fused, [*originals, *perturbed], reference)
+    measured = _measure_floats(base, fused, originals, perturbed, reference)
+    return _without_nan(measured, fused, originals[0], reference) if nan == "fail" and not measured.broken else measured
 
 
 def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
@@ -98,90 +98,90 @@ def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
 
     Neighbors in which it is blunt are not comparable, and widen no budget.
     """
-    near = [m for m in neighbors if m.compared and not m.blunt]
-    share = max((m.own / m.scale for m in near if m.scale > 0), default=0.0)
-    typical = max((m.own_typical for m in near), default=0.0)
+    comparable = [m for m in neighbors if m.compared and not m.blunt]
+    share = max((m.own / m.scale for m in comparable if m.scale > 0), default=0.0)
+    typical = max((m.own_typical for m in comparable), default=0.0)
     return replace(measure, own=max(measure.own, share * measure.scale), own_typical=max(measure.own_typical, typical))
 
 
-def off(original: Array, truth: Array) -> float:
+def off(original: Array, reference: Array) -> float:
     """Return the distance of an output from the reference: relative to its largest value; for integers, the share that
     differs.
 
     Infinite if the shapes differ; strings are not compared.
     """
-    if original.shape != truth.shape:
+    if original.shape != reference.shape:
         return math.inf
     if original.dtype.kind not in "fVbiu":
         return 0.0
     largest, scale, different = 0.0, 0.0, 0
-    for _, o, t in _wide_pieces(original, truth):
-        known = np.isfinite(o) & np.isfinite(t)
-        error = np.abs(o[known] - t[known])
-        largest, scale = max(largest, float(error.max(initial=0))), max(scale, float(np.abs(t[known]).max(initial=0)))
+    for _, o, t in _wide_pieces(original, reference):
+        finite = np.isfinite(o) & np.isfinite(t)
+        error = np.abs(o[finite] - t[finite])
+        largest, scale = max(largest, float(error.max(initial=0))), max(scale, float(np.abs(t[finite]).max(initial=0)))
         different += int((error != 0).sum())
     if original.dtype.kind in "biu":
         return different / max(original.size, 1)
     return largest / scale if scale else math.inf if largest else 0.0
 
 
-def exceeds_rounding(original: Array, truth: Array) -> bool:
+def exceeds_rounding(original: Array, reference: Array) -> bool:
     """Return whether an output of the original is further from the reference than rounding usually explains."""
-    if original.shape != truth.shape or original.dtype.kind not in "fVbiu":
-        return original.shape != truth.shape
+    if original.shape != reference.shape or original.dtype.kind not in "fVbiu":
+        return original.shape != reference.shape
     half = original.dtype.kind in "fV" and original.dtype.itemsize == 2
-    return off(original, truth) > (APART_HALF if half else APART)
+    return off(original, reference) > (SUSPICIOUS_HALF if half else SUSPICIOUS)
 
 
-def rounding_step(truth: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
-    """Return the distance of adjacent numbers of `dtype` at the values of `truth`."""
+def rounding_step(values: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
+    """Return the distance of adjacent numbers of `dtype` at the values of `values`."""
     facts = float_type(dtype)
-    exponent = np.where(truth == 0, facts.lowest_exponent, np.frexp(truth)[1] - 1)
+    exponent = np.where(values == 0, facts.lowest_exponent, np.frexp(values)[1] - 1)
     steps: Floats = np.ldexp(1.0, np.maximum(exponent, facts.lowest_exponent) - facts.digits)
     return steps
 
 
 def _measure_floats(
-    base: Measure, fused: Array, originals: Sequence[Array], nudged: Sequence[Array], truth: Array
+    base: Measure, fused: Array, originals: Sequence[Array], perturbed: Sequence[Array], reference: Array
 ) -> Measure:
     """Measure floats in two chunked passes: statistics of the reference first, then the errors."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
     survey = _Survey(limit=facts.largest * (1 + facts.eps / 4))
-    for start, f, o, t in _wide_pieces(fused, originals[0], truth):
+    for start, f, o, t in _wide_pieces(fused, originals[0], reference):
         broken = survey.add(f, o, t)
         if broken is not None:
             index, law = broken
             return replace(
-                base, compared=survey.judged, **_at(start + index, shape, fused, originals[0], truth), broken=law
+                base, compared=survey.judged, **_at(start + index, shape, fused, originals[0], reference), broken=law
             )
     if not survey.judged:
         return base
     median = survey.magnitudes.at(0.5)
-    least = float(rounding_step(np.float64(median), dtype)) if median else np.inf
-    error, own = _Error(), [_Error() for _ in (*originals, *nudged)]
-    for start, f, t, *others in _wide_pieces(fused, truth, *originals, *nudged):
+    smallest = float(rounding_step(np.float64(median), dtype)) if median else np.inf
+    error, run_errors = _RunError(), [_RunError() for _ in (*originals, *perturbed)]
+    for start, f, t, *runs in _wide_pieces(fused, reference, *originals, *perturbed):
         t = survey.clipped(t)
-        known = np.isfinite(t)
-        t = np.where(known, t, 0.0)
+        finite = np.isfinite(t)
+        t = np.where(finite, t, 0.0)
         step = rounding_step(t, dtype) + (0.0 if dtype == np.float16 else facts.tiny)
-        weighty = np.abs(t) >= least
-        error.add(start, f, t, known, step, weighty)
-        for one, x in zip(own, others, strict=True):
-            one.add(start, x, t, known, step, weighty)
-    place = _at(error.where, shape, fused, originals[0], truth)
-    if not any(e.judged for e in own):
-        return replace(base, scale=survey.scale, **place)
+        weighty = np.abs(t) >= smallest
+        error.add(start, f, t, finite, step, weighty)
+        for one, x in zip(run_errors, runs, strict=True):
+            one.add(start, x, t, finite, step, weighty)
+    location = _at(error.where, shape, fused, originals[0], reference)
+    if not any(e.judged for e in run_errors):
+        return replace(base, scale=survey.scale, **location)
     return replace(
         base,
         compared=survey.judged,
         scale=survey.scale,
-        own=max(e.largest for e in own),
-        own_typical=max(e.typical for e in own[: len(originals)]),
+        own=max(e.largest for e in run_errors),
+        own_typical=max(e.typical for e in run_errors[: len(originals)]),
         error=error.error,
         step=error.step,
         typical=error.typical,
-        **place,
+        **location,
     )
 
 
@@ -201,15 +201,15 @@ class _Survey:
     def add(self, f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
         """Add one chunk; return the first element in it that breaks a law, and the law."""
         t = self.clipped(t)
-        known = np.isfinite(t)
-        self.judged += int((known & np.isfinite(f)).sum())
-        magnitudes = np.abs(t[known])
+        finite = np.isfinite(t)
+        self.judged += int((finite & np.isfinite(f)).sum())
+        magnitudes = np.abs(t[finite])
         self.scale = max(self.scale, float(magnitudes.max(initial=0.0)))
         self.magnitudes.add(magnitudes[magnitudes != 0])
         return _broken(f, o, t)
 
 
-class _Error:
+class _RunError:
     """The error of one run against the reference, accumulated over chunks."""
 
     def __init__(self) -> None:
@@ -219,17 +219,17 @@ class _Error:
         self._beyond = -np.inf
         self._typical = Quantiles()
 
-    def add(self, start: int, x: Floats, t: Floats, known: Bools, step: Floats, weighty: Bools) -> None:
+    def add(self, start: int, x: Floats, t: Floats, finite: Bools, step: Floats, weighty: Bools) -> None:
         """Add one chunk: the run's values, the reference, the elements to judge, the rounding steps."""
-        judged = known & np.isfinite(x)
+        judged = finite & np.isfinite(x)
         if not judged.any():
             return
         self.judged = True
         error = np.where(judged, np.abs(x - t), 0.0)
-        beyond = np.where(judged, error - step, -np.inf)
-        worst = int(np.argmax(beyond))
-        if beyond[worst] > self._beyond:
-            self._beyond, self.where = float(beyond[worst]), start + worst
+        excess = np.where(judged, error - step, -np.inf)
+        worst = int(np.argmax(excess))
+        if excess[worst] > self._beyond:
+            self._beyond, self.where = float(excess[worst]), start + worst
             self.error, self.step = float(error[worst]), float(step[worst])
         self.largest = max(self.largest, float(error.max()))
         counted = judged & weighty
@@ -261,7 +261,7 @@ def _wide_pieces(*arrays: Array) -> Iterator[tuple[Any, ...]]:
         yield (start, *(x.astype(np.float64) for x in pieces))
 
 
-def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array) -> Measure:
+def _without_nan(measured: Measure, fused: Array, original: Array, reference: Array) -> Measure:
     """Return the measure, broken if the fused output is not finite."""
     for start, f in _wide_pieces(fused):
         wrong = ~np.isfinite(f)
@@ -269,7 +269,7 @@ def _without_nan(measured: Measure, fused: Array, original: Array, truth: Array)
             index = int(np.argmax(wrong))
             law = f"{f[index]:g} in the fused output, and --nan fail was asked for"
             return replace(
-                measured, **_at(start + index, original.shape, fused, original, truth), broken=law, asked=True
+                measured, **_at(start + index, original.shape, fused, original, reference), broken=law, asked=True
             )
     return measured
 
@@ -290,7 +290,7 @@ def _same(a: Floats, b: Floats) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], truth: Array) -> Measure:
+def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], reference: Array) -> Measure:
     """Measure integers or strings; elements that depend on rounding are excused.
 
     An element is decided if all runs of the original have the reference value. Some depend on rounding in only one run
@@ -298,13 +298,13 @@ def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], trut
     of them.
     """
     original = originals[0]
-    true = truth.astype(original.dtype)
-    moved = np.array([(x != true).ravel() for x in originals])
-    runs = moved.sum(axis=0)
-    alone = int((moved & (runs == 1)).sum(axis=1).max()) if len(originals) > 1 else 0
+    true = reference.astype(original.dtype)
+    deviating = np.array([(x != true).ravel() for x in originals])
+    runs = deviating.sum(axis=0)
+    alone = int((deviating & (runs == 1)).sum(axis=1).max()) if len(originals) > 1 else 0
     wrong = (runs == 0) & (fused != original).ravel()
     numeric = original.dtype.kind in "biu"
-    scale = float(np.abs(truth.astype(np.float64)).max()) if numeric else 0.0
+    scale = float(np.abs(reference.astype(np.float64)).max()) if numeric else 0.0
     result = replace(base, compared=int((runs == 0).sum()), scale=scale)
     many = int(wrong.sum())
     if many <= min(2 * alone, LUCKY * wrong.size):
@@ -315,14 +315,18 @@ def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], trut
         if numeric
         else "the strings differ"
     )
-    place = _at(index, original.shape, fused, original, truth) if numeric else {"where": _place(index, original.shape)}
-    return replace(result, **place, broken=law)
+    location = (
+        _at(index, original.shape, fused, original, reference)
+        if numeric
+        else {"where": _location(index, original.shape)}
+    )
+    return replace(result, **location, broken=law)
 
 
 def _at(index: int, shape: tuple[int, ...], f: Array, o: Array, t: Array) -> dict[str, Any]:
-    where = _place(index, shape)
+    where = _location(index, shape)
     return {"where": where, "fused": float(f[where]), "original": float(o[where]), "truth": float(t[where])}
 
 
-def _place(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _location(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(index, shape))

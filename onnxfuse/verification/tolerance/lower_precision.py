@@ -23,7 +23,7 @@ from onnxfuse.support.plurals import agreeing, plural
 
 Array = npt.NDArray[Any]
 
-OWN = 2.0
+OWN_FACTOR = 2.0
 """Allowed multiple of the original's own error, as between models of one type."""
 
 AGREEING = 0.99
@@ -72,39 +72,41 @@ class Judged:
         return max(used, 1.01) if self.fault else used
 
 
-def judge(got: Array, original: Array, truth: Array, tolerance: float, *, tiny: float, scores: bool = False) -> Judged:
+def judge(
+    actual: Array, original: Array, reference: Array, tolerance: float, *, tiny: float, scores: bool = False
+) -> Judged:
     """Judge an output; `tiny` is the smallest normal number of the type, `scores` marks class scores."""
     # A scan output of no iterations has no elements: ONNX does not define its shape.
-    nothing = got.size == original.size == truth.size == 0 and got.shape == original.shape
-    if got.shape != truth.shape and not nothing:
-        return Judged(math.inf, 0.0, 0.0, 0.0, 0.0, None, f"its shape is {list(got.shape)}, not {list(truth.shape)}")
-    if truth.dtype.kind not in "fV":
-        own, error = (float(np.mean(x != truth)) if truth.size else 0.0 for x in (original, got))
-        return Judged(error, max(DIFFERING, OWN * own), own, 1.0, 0.0, None)
+    nothing = actual.size == original.size == reference.size == 0 and actual.shape == original.shape
+    if actual.shape != reference.shape and not nothing:
+        return Judged(
+            math.inf, 0.0, 0.0, 0.0, 0.0, None, f"its shape is {list(actual.shape)}, not {list(reference.shape)}"
+        )
+    if reference.dtype.kind not in "fV":
+        own, error = (float(np.mean(x != reference)) if reference.size else 0.0 for x in (original, actual))
+        return Judged(error, max(DIFFERING, OWN_FACTOR * own), own, 1.0, 0.0, None)
     if nothing:
         return Judged(0.0, tolerance, 0.0, 1.0, 0.0, None)
-    error, cosine = relative_rms(got, truth, tiny)
-    own, _ = relative_rms(original, truth, tiny)
-    allowed = max(tolerance, OWN * own) if math.isfinite(own) else tolerance
+    error, cosine = relative_rms(actual, reference, tiny)
+    own, _ = relative_rms(original, reference, tiny)
+    allowed = max(tolerance, OWN_FACTOR * own) if math.isfinite(own) else tolerance
     broken = ""
     if not math.isfinite(error):
-        bad = np.isfinite(truth.astype(np.float64)) != np.isfinite(got.astype(np.float64))
-        many = int(bad.sum())
-        broken = (
-            f"{many} of {plural(bad.size, 'element')} {agreeing(many, 'is', 'are', of=bad.size)} finite in one of "
-            "truth and output, and not in the other"
-        )
-    scale = float(np.sqrt(np.mean(np.square(truth.astype(np.float64))))) if truth.size else 0.0
-    agreement = _agreement(got, truth, allowed * scale) if scores and not broken else None
+        mismatched = np.isfinite(reference.astype(np.float64)) != np.isfinite(actual.astype(np.float64))
+        many, of = int(mismatched.sum()), mismatched.size
+        are = agreeing(many, "is", "are", of=of)
+        broken = f"{many} of {plural(of, 'element')} {are} finite in only one of reference and output"
+    scale = float(np.sqrt(np.mean(np.square(reference.astype(np.float64))))) if reference.size else 0.0
+    agreement = _agreement(actual, reference, allowed * scale) if scores and not broken else None
     return Judged(error, allowed, own, cosine, 1 - allowed * allowed if scale > tiny else -1.0, agreement, broken)
 
 
-def relative_rms(got: Array, truth: Array, tiny: float = 0.0) -> tuple[float, float]:
+def relative_rms(actual: Array, reference: Array, tiny: float = 0.0) -> tuple[float, float]:
     """Return the RMS of the error over that of the reference, at least `tiny`, and the cosine of the two.
 
     The error is infinite where only one of them is finite.
     """
-    a, b = got.astype(np.float64), truth.astype(np.float64)
+    a, b = actual.astype(np.float64), reference.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(np.isfinite(a), finite):
         return math.inf, 0.0
@@ -120,8 +122,8 @@ def relative_rms(got: Array, truth: Array, tiny: float = 0.0) -> tuple[float, fl
     return off / scale if scale else (math.inf if off else 0.0), cosine
 
 
-def _agreement(got: Array, truth: Array, slack: float) -> float:
+def _agreement(actual: Array, reference: Array, slack: float) -> float:
     """Return the share of rows whose best class is the reference's, or equally good within the allowed error."""
-    scores = truth.astype(np.float64).reshape(-1, truth.shape[-1])
-    picked = np.argmax(got.astype(np.float64).reshape(scores.shape), axis=1)
+    scores = reference.astype(np.float64).reshape(-1, reference.shape[-1])
+    picked = np.argmax(actual.astype(np.float64).reshape(scores.shape), axis=1)
     return float(np.mean(scores[np.arange(len(scores)), picked] >= scores.max(axis=1) - 2 * slack))

@@ -96,9 +96,9 @@ def agreements(fused: Array, original: Array, top_k: Sequence[int]) -> dict[str,
     f, o = (x.reshape(-1, columns) for x in (fused, original))
     per_chunk, agreed = max(1, CHUNK // columns), dict.fromkeys(ranks, 0)
     for start in range(0, len(o), per_chunk):
-        scores, seen = (x[start : start + per_chunk].astype(np.float64) for x in (o, f))
+        scores, fused_scores = (x[start : start + per_chunk].astype(np.float64) for x in (o, f))
         for k in ranks:
-            picked = np.take_along_axis(scores, np.argpartition(-seen, k - 1, axis=1)[:, :k], axis=1)
+            picked = np.take_along_axis(scores, np.argpartition(-fused_scores, k - 1, axis=1)[:, :k], axis=1)
             best = -np.partition(-scores, k - 1, axis=1)[:, :k]
             agreed[k] += int((np.sort(picked, axis=1) == np.sort(best, axis=1)).all(axis=1).sum())
     return {str(k): agreed[k] / len(o) for k in ranks}
@@ -180,8 +180,8 @@ class _Sums:
             return
         if self.floats:
             distances = ulp_distances(f[both], o[both])
-            found = np.searchsorted(ULP_EDGES, distances, side="right") - 1
-            self.ulps += np.bincount(found, minlength=len(ULP_EDGES))
+            bins = np.searchsorted(ULP_EDGES, distances, side="right") - 1
+            self.ulps += np.bincount(bins, minlength=len(ULP_EDGES))
         a, b = wide_f[both], wide_o[both]
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             d = np.abs(a - b)

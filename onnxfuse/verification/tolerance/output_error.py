@@ -82,10 +82,10 @@ class Measure:
     @property
     def blunt(self) -> bool:
         """Whether the original's own error is so large that a wrong weight hides in it; identical outputs hide none."""
-        return self.compared > 0 and self.dull and not self.identical
+        return self.compared > 0 and self.hides_faults and not self.identical
 
     @property
-    def dull(self) -> bool:
+    def hides_faults(self) -> bool:
         """Whether a wrong weight would hide in the original's own error here."""
         if not self.eps:
             return False
@@ -95,7 +95,7 @@ class Measure:
     def telling(self) -> bool:
         """Whether a wrong weight would have been visible: some value is not 0, and the original's own error is
         small."""
-        return self.compared > 0 and not self.dull and (self.scale > 0 or not self.eps)
+        return self.compared > 0 and not self.hides_faults and (self.scale > 0 or not self.eps)
 
     @property
     def empty(self) -> bool:

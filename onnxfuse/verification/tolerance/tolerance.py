@@ -32,22 +32,22 @@ class Tolerances:
 
     def of(self, output: str, dtype: str) -> tuple[float, float] | None:
         """Return rtol and atol of an output; None if neither is given and the error budget applies."""
-        found = [next((t[k] for k in (output, dtype, ALL) if k in t), None) for t in (self.rtol, self.atol)]
-        if found == [None, None]:
+        values = [next((t[k] for k in (output, dtype, ALL) if k in t), None) for t in (self.rtol, self.atol)]
+        if values == [None, None]:
             return None
-        return found[0] or 0.0, found[1] or 0.0
+        return values[0] or 0.0, values[1] or 0.0
 
     def check(self, outputs: list[str]) -> None:
         """Raise UsageError for a key that is neither an output nor an element type, and for a negative number."""
-        for option, numbers in (("rtol", self.rtol), ("atol", self.atol)):
-            for key, number in numbers.items():
+        for option, tolerances in (("rtol", self.rtol), ("atol", self.atol)):
+            for key, value in tolerances.items():
                 if key not in (ALL, *TYPES, *outputs):
                     raise UsageError(
-                        f"{option} {key}={number:g}: no output or element type has that name",
+                        f"{option} {key}={value:g}: no output or element type has that name",
                         f"Outputs: {', '.join(outputs)}. Types: {', '.join(TYPES)}.",
                     )
-                if not 0 <= number < np.inf:
-                    raise UsageError(f"{option} {number:g}: a tolerance is a finite number from 0", "For example 1e-3.")
+                if not 0 <= value < np.inf:
+                    raise UsageError(f"{option} {value:g}: a tolerance is a finite number from 0", "For example 1e-3.")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Tolerated:
 
 def tolerated(fused: npt.NDArray[Any], original: npt.NDArray[Any], rtol: float, atol: float) -> Tolerated:
     """Judge an output by its tolerance; the arrays are of one shape and type, and hold numbers."""
-    beyond, worst, place = 0, 0.0, -1
+    beyond, worst, index_of_worst = 0, 0.0, -1
     for start, f, o in chunks(fused, original):
         a, b = f.astype(np.float64), o.astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,6 +86,6 @@ def tolerated(fused: npt.NDArray[Any], original: npt.NDArray[Any], rtol: float, 
         beyond += int((used > 1).sum())
         index = int(np.argmax(used))
         if used[index] > worst:
-            worst, place = float(used[index]), start + index
-    where = tuple(int(i) for i in np.unravel_index(place, original.shape)) if place >= 0 else ()
+            worst, index_of_worst = float(used[index]), start + index
+    where = tuple(int(i) for i in np.unravel_index(index_of_worst, original.shape)) if index_of_worst >= 0 else ()
     return Tolerated(rtol, atol, beyond, worst, where)

@@ -27,8 +27,10 @@ def typed(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return a copy that declares every type that can be inferred in the main graph; None if none is new."""
     declared = {v.name: types.type_of(v.type) for v in model.graph.value_info}
     outputs = {o.name for o in model.graph.output}
-    found = {v.name: types.type_of(v.type) for v in inference.inferred(model).graph.value_info if v.name not in outputs}
-    new = {name: t for name, t in found.items() if t.dtype and t.shape is not None and t != declared.get(name)}
+    inferred_types = {
+        v.name: types.type_of(v.type) for v in inference.inferred(model).graph.value_info if v.name not in outputs
+    }
+    new = {name: t for name, t in inferred_types.items() if t.dtype and t.shape is not None and t != declared.get(name)}
     if not new:
         return None
     copy = onnx.ModelProto()

@@ -32,7 +32,7 @@ from onnxfuse.verification.variants.variant import with_weights
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
-MOVES = 3
+WEIGHT_PERTURBATIONS = 3
 """Number of weight perturbations of the original: three determine the root mean square of correlated outputs well
 enough."""
 DEVIATIONS = 4.0
@@ -55,7 +55,7 @@ class RoundingDifference:
     """The error that the rounding of weights explains."""
 
 
-class Wide:
+class Float32Comparison:
     """The fused model in float32, and its deviation from the reference in the cases so far.
 
     `original` and `fused` load the models. The original is perturbed only if there is a difference to explain: usually
@@ -70,33 +70,33 @@ class Wide:
         self.found: list[RoundingDifference] = []
 
     @cached_property
-    def moved(self) -> list[Callable[[dict[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]]:
+    def rerounded_runs(self) -> list[Callable[[dict[str, npt.NDArray[Any]]], dict[str, npt.NDArray[Any]]]]:
         """Run the original with perturbed weights, different ones at each call."""
         original = self.original()
-        return [in_float32(with_moved_weights(original, seed)) for seed in range(MOVES)]
+        return [in_float32(with_rerounded_weights(original, seed)) for seed in range(WEIGHT_PERTURBATIONS)]
 
     @cached_property
     def rounded_again(self) -> bool:
         """Whether the fused model holds weights that the original does not: computed from its own, and rounded."""
         return not _weights(self.load_fused()) <= _weights(self.original())
 
-    def add(self, inputs: dict[str, npt.NDArray[np.generic]], truth: Arrays) -> Arrays:
+    def add(self, inputs: dict[str, npt.NDArray[np.generic]], reference: Arrays) -> Arrays:
         """Add one case; return the fused model's float32 outputs.
 
         Raises ONNX Runtime's error if the models do not run in float32, and ModelError if the original with perturbed
         weights does not open.
         """
         fused = self.fused(inputs)
-        found = self._differences(fused, [], truth)
-        if any(d.error > d.allowed for d in found):
-            found = self._differences(fused, [one(inputs) for one in self.moved], truth)
-        self.found += found
+        differences = self._differences(fused, [], reference)
+        if any(d.error > d.allowed for d in differences):
+            differences = self._differences(fused, [one(inputs) for one in self.rerounded_runs], reference)
+        self.found += differences
         return fused
 
-    def _differences(self, fused: Arrays, moved: Sequence[Arrays], truth: Arrays) -> list[RoundingDifference]:
+    def _differences(self, fused: Arrays, perturbed: Sequence[Arrays], reference: Arrays) -> list[RoundingDifference]:
         every = (
-            _difference(n, fused[n], [m.get(n, MISSING) for m in moved], true, self.eps)
-            for n, true in truth.items()
+            _difference(n, fused[n], [m.get(n, MISSING) for m in perturbed], true, self.eps)
+            for n, true in reference.items()
             if n in fused
         )
         return [d for d in every if d is not None]
@@ -104,28 +104,28 @@ class Wide:
     @property
     def problems(self) -> dict[str, str]:
         """Return the outputs that differ in most cases by more than the rounding of weights explains, and how."""
-        told = {}
+        texts = {}
         for name in dict.fromkeys(d.output for d in self.found):
             cases = [d for d in self.found if d.output == name]
             over = [d for d in cases if d.error > d.allowed]
             if len(over) > MOSTLY * len(cases):
                 worst = max(over, key=lambda d: d.error / d.allowed)
-                told[name] = (
+                texts[name] = (
                     f"output '{name}' is another one in float32, too, where no value is rounded: in {len(over)} of "
                     f"{plural(cases, 'case')}; root mean square {worst.error:.2g}, rounding the weights explains "
                     f"{worst.allowed:.2g}"
                 )
-        return told
+        return texts
 
 
-def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+def with_rerounded_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     """Return a float32 copy whose half-precision weights and constants are perturbed by up to half a rounding step.
 
     Integers such as the exponent 2 of a square are intentional and unchanged, as are non-finite values.
     """
     rng = np.random.default_rng(seed)
 
-    def moved(_: str, tensor: TensorProto) -> TensorProto:
+    def rerounded_runs(_: str, tensor: TensorProto) -> TensorProto:
         if tensor.data_type not in NARROWER[TensorProto.FLOAT]:
             return tensor
         array = numpy_helper.to_array(tensor)
@@ -134,7 +134,7 @@ def with_moved_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
         step = rounding_step(np.where(free, exact, 1.0), array.dtype) * rng.uniform(-0.5, 0.5, exact.shape)
         return numpy_helper.from_array((exact + np.where(free, step, 0.0)).astype(np.float32), tensor.name)
 
-    return with_weights(model, moved)
+    return with_weights(model, rerounded_runs)
 
 
 def _weights(model: onnx.ModelProto) -> set[tuple[int, int, int]]:
@@ -143,35 +143,35 @@ def _weights(model: onnx.ModelProto) -> set[tuple[int, int, int]]:
     constants = [
         a.t for n in nodes_of(model.graph) for a in n.attribute if n.op_type == ops.Constant and a.HasField("t")
     ]
-    found = set[tuple[int, int, int]]()
+    fingerprints = set[tuple[int, int, int]]()
     for tensor in (*model.graph.initializer, *constants):
         if tensor.data_type in NARROWER[TensorProto.FLOAT]:
             bits = numpy_helper.to_array(tensor).ravel().view(np.uint16).astype(np.uint64)
             if bits.size > 1:  # a scale or an epsilon is not a weight
-                found.add((bits.size, int(bits.sum()), int(np.square(bits).sum())))
-    return found
+                fingerprints.add((bits.size, int(bits.sum()), int(np.square(bits).sum())))
+    return fingerprints
 
 
 def _difference(
     name: str,
     fused: npt.NDArray[np.generic],
-    moved: Sequence[npt.NDArray[np.generic]],
-    truth: npt.NDArray[np.generic],
+    perturbed: Sequence[npt.NDArray[np.generic]],
+    reference: npt.NDArray[np.generic],
     eps: float,
 ) -> RoundingDifference | None:
-    """Return the deviation of one output; without `moved` nothing of it is explained.
+    """Return the deviation of one output; without `perturbed` nothing of it is explained.
 
     None if inconclusive: no floats, or a data-dependent size.
     """
-    if truth.dtype.kind not in "fV" or any(x.shape != truth.shape for x in (fused, *moved)):
+    if reference.dtype.kind not in "fV" or any(x.shape != reference.shape for x in (fused, *perturbed)):
         return None
-    true = truth.astype(np.float64)
-    every = [x.astype(np.float64) for x in (fused, *moved)]
-    known = np.isfinite(true) & np.all([np.isfinite(x) for x in every], axis=0)
-    if not known.any():
+    expected = reference.astype(np.float64)
+    every = [x.astype(np.float64) for x in (fused, *perturbed)]
+    finite = np.isfinite(expected) & np.all([np.isfinite(x) for x in every], axis=0)
+    if not finite.any():
         return None
-    error, *explained = (_rms((x - true)[known]) for x in every)
-    hidden = HIDDEN * eps * _rms(true[known])
+    error, *explained = (_rms((x - expected)[finite]) for x in every)
+    hidden = HIDDEN * eps * _rms(expected[finite])
     return RoundingDifference(name, error, hidden + (DEVIATIONS * _rms(np.array(explained)) if explained else 0.0))
 
 

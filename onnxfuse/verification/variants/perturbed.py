@@ -14,29 +14,29 @@ from onnx import TensorProto, numpy_helper
 from onnxfuse import ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.ops import Trait, named
-from onnxfuse.verification.inputs.inputs import nudge
+from onnxfuse.verification.inputs.inputs import perturb
 from onnxfuse.verification.reference.float64_reference import parameters
 from onnxfuse.verification.variants import variant
 from onnxfuse.verification.variants.variant import Arrays, with_weights
 
-NUDGES = 8
+PERTURBATIONS = 8
 """Number of perturbed runs per case: the chance that all nine errors are below half of the fused model's is below 1 in
 100."""
-HELD = 200_000_000
+MOST_PARAMETERS = 200_000_000
 """Limit of weights held at once in perturbed originals; of a larger model there is one."""
-WHOLE = (TensorProto.FLOAT, TensorProto.DOUBLE)
+EXACT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 """Types whose ulp is also the rounding of computing in them. For half types the float32 comparison (`wide`) is used
 instead."""
 
 
-CHOOSING = named(Trait.CHOOSES)
+SELECTING = named(Trait.CHOOSES)
 """Operators whose choice depends on rounding, and so does everything computed from it, such as the expert's result for
 a routed token."""
 
 
-def chooses(model: onnx.ModelProto) -> bool:
+def selects(model: onnx.ModelProto) -> bool:
     """Return whether the model selects by values that it computes."""
-    return any(n.op_type in CHOOSING and not n.domain for n in nodes_of(model.graph))
+    return any(n.op_type in SELECTING and not n.domain for n in nodes_of(model.graph))
 
 
 def on_perturbed_tables(
@@ -60,18 +60,18 @@ def on_perturbed_weights(
 
 
 def _running(
-    nudged: Callable[[onnx.ModelProto, int], onnx.ModelProto | None],
+    form: Callable[[onnx.ModelProto, int], onnx.ModelProto | None],
     load: Callable[[], onnx.ModelProto],
     providers: Sequence[str],
     cuda: Mapping[str, str],
 ) -> Iterator[Callable[[Arrays], Arrays]]:
     def opened(seed: int) -> Callable[[Arrays], Arrays] | None:
         model = load()  # freed again: the runs hold their own weights
-        if seed and (seed + 1) * parameters(model) > HELD:
+        if seed and (seed + 1) * parameters(model) > MOST_PARAMETERS:
             return None
-        return variant.running(lambda whole: nudged(whole, seed), model, providers, cuda)
+        return variant.running(lambda whole: form(whole, seed), model, providers, cuda)
 
-    for run in map(opened, range(NUDGES)):
+    for run in map(opened, range(PERTURBATIONS)):
         if run is None:  # then there is no further variant either
             return
         yield run
@@ -80,7 +80,7 @@ def _running(
 def with_perturbed_tables(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
     """Return a copy with the float tables read by Gathers perturbed by one ulp; None if there are none."""
     tables = {node.input[0] for node in nodes_of(model.graph) if node.op_type == ops.Gather and not node.domain}
-    return _nudged(model, lambda name, _: name in tables, seed)
+    return _with_perturbed(model, lambda name, _: name in tables, seed)
 
 
 def with_perturbed_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto | None:
@@ -88,19 +88,21 @@ def with_perturbed_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto
 
     Vectors are unchanged: scales of a Resize and bounds are intentional.
     """
-    return _nudged(model, lambda _, tensor: tensor.data_type in WHOLE, seed)
+    return _with_perturbed(model, lambda _, tensor: tensor.data_type in EXACT_TYPES, seed)
 
 
-def _nudged(model: onnx.ModelProto, chosen: Callable[[str, TensorProto], bool], seed: int) -> onnx.ModelProto | None:
-    found: list[str] = []
+def _with_perturbed(
+    model: onnx.ModelProto, chosen: Callable[[str, TensorProto], bool], seed: int
+) -> onnx.ModelProto | None:
+    perturbed_names: list[str] = []
 
     def moved(name: str, tensor: TensorProto) -> TensorProto:
-        wanted = len(tensor.dims) > 1 and chosen(name, tensor)
-        nudged = nudge({name: numpy_helper.to_array(tensor)}, seed + len(found)) if wanted else None
-        if nudged is None:
+        eligible = len(tensor.dims) > 1 and chosen(name, tensor)
+        perturbed = perturb({name: numpy_helper.to_array(tensor)}, seed + len(perturbed_names)) if eligible else None
+        if perturbed is None:
             return tensor
-        found.append(name)
-        return numpy_helper.from_array(nudged[name], tensor.name)
+        perturbed_names.append(name)
+        return numpy_helper.from_array(perturbed[name], tensor.name)
 
     copy = with_weights(model, moved)
-    return copy if found else None
+    return copy if perturbed_names else None

@@ -26,10 +26,10 @@ def running(
 
     Raises ModelError if it cannot be opened.
     """
-    made = form(model) if parameters(model) <= FLOAT64_PARAMETERS else None
-    if made is None:
+    changed = form(model) if parameters(model) <= FLOAT64_PARAMETERS else None
+    if changed is None:
         return None
-    session = sessions.ort_session(made, providers, cuda=cuda)
+    session = sessions.ort_session(changed, providers, cuda=cuda)
     return lambda inputs: sessions.tensors(session, inputs)
 
 

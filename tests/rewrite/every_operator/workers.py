@@ -112,8 +112,8 @@ def outcomes(
             for i, worker in enumerate(workers):
                 if worker.seed is None:
                     continue
-                seed, took = worker.seed, time.monotonic() - worker.since
-                ended = _ended(worker, took, limit)
+                seed, took_nodes = worker.seed, time.monotonic() - worker.since
+                ended = _ended(worker, took_nodes, limit)
                 if ended is None:
                     continue
                 worker.seed = None
@@ -121,7 +121,7 @@ def outcomes(
                     worker.end()
                     workers[i] = _started(work)
                     if worker.original_only:
-                        yield Outcome(seed, ended.kind, f"the original alone {ended.how}", seconds=took)
+                        yield Outcome(seed, ended.kind, f"the original alone {ended.how}", seconds=took_nodes)
                     else:
                         suspects.append((seed, ended))
                 elif worker.original_only:
@@ -141,7 +141,7 @@ def _renewed(worker: _Worker, work: Work) -> _Worker:
     return _started(work)
 
 
-def _ended(worker: _Worker, took: float, limit: float) -> Outcome | _Death | None:
+def _ended(worker: _Worker, took_nodes: float, limit: float) -> Outcome | _Death | None:
     """Return the outcome of a worker's seed or how the worker died of it; None while it runs within the limit."""
     if worker.connection.poll():
         try:
@@ -150,7 +150,7 @@ def _ended(worker: _Worker, took: float, limit: float) -> Outcome | _Death | Non
             worker.process.join()
             return _death(worker.process.exitcode)
         return outcome
-    return _Death(STALLS, f"does not end within {limit:g} s") if took > limit else None
+    return _Death(STALLS, f"does not end within {limit:g} s") if took_nodes > limit else None
 
 
 def _started(work: Work) -> _Worker:

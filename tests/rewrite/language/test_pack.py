@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse import contract
-from onnxfuse.contract import Lock
+from onnxfuse.contract import lock as lock_file
+from onnxfuse.contract.lock import Lock
 from onnxfuse.rules.language import order, pack, rule_file
 from onnxfuse.support.errors import ModelError, RuleError
 from tests.cli.conftest import Command
@@ -80,10 +80,10 @@ def test_the_lock_has_the_version_and_tells_another(install: Install, onnxfuse_c
     lock = json.loads(Path("onnxfuse.lock").read_text())
     assert lock["packs"] == {"acme-rules": "1.2"}
     assert "acme_relu" in lock["rules"]
-    read = contract.read_lock(Path("onnxfuse.lock"))
+    read = lock_file.read_lock(Path("onnxfuse.lock"))
     assert read is not None
     later = Lock(read.rules, read.models, {"acme-rules": "1.3"})
-    assert [str(c) for c in contract.compare(read, later)] == ["rule pack acme-rules: 1.2 -> 1.3"]
+    assert [str(c) for c in lock_file.compare(read, later)] == ["rule pack acme-rules: 1.2 -> 1.3"]
     install(version="1.3")
     assert "rule pack acme-rules: 1.2 -> 1.3" in onnxfuse_command("ci", "--no-bench").out
 

@@ -24,7 +24,7 @@ FEW_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
-class Axes:
+class ReductionAxes:
     """The axes of the work, outermost first, with extent 1 for unused ones."""
 
     full: Shape
@@ -52,7 +52,7 @@ def plan(asked: PlanRequest) -> LaunchPlan:
     return column.plan(work) if across and not apart else row.plan(work)
 
 
-def axes_of(flat: BroadcastProgram, full: Shape) -> Axes:
+def axes_of(flat: BroadcastProgram, full: Shape) -> ReductionAxes:
     """Return the axes of the reductions of a program without views; raises `UnsupportedError` if they differ."""
     shapes = flat.program.shapes(flat.input_shapes)
     found: dict[frozenset[int], frozenset[int]] = {}
@@ -74,4 +74,4 @@ def axes_of(flat: BroadcastProgram, full: Shape) -> Axes:
     if len(found) != 1:
         sets = " and ".join(sorted(str(sorted(s)) for s in found.values()))
         raise UnsupportedError(f"reductions over axes {sets} of {full} in one op")
-    return Axes(full, *found.values())
+    return ReductionAxes(full, *found.values())

@@ -37,11 +37,11 @@ def constant(x: Array, type_: int) -> Array:
     A bound or mask constant beyond the range becomes the largest number, which is as far as any value. An epsilon below
     the range becomes the smallest number, so that the divisor it protects is not zero.
     """
-    known = facts(type_)
+    type_facts = facts(type_)
     with np.errstate(over="ignore", invalid="ignore"):
-        low = np.where(np.isfinite(x), np.clip(x, -known.largest, known.largest), x).astype(DTYPES[type_])
+        low = np.where(np.isfinite(x), np.clip(x, -type_facts.largest, type_facts.largest), x).astype(DTYPES[type_])
     if x.size == 1 and x.any() and not low.any():
-        low = np.full(x.shape, np.copysign(known.denormal, x.reshape(())), DTYPES[type_])
+        low = np.full(x.shape, np.copysign(type_facts.denormal, x.reshape(())), DTYPES[type_])
     return low
 
 

@@ -19,8 +19,8 @@ from onnxfuse.precision.scopes import Scope, every
 
 HIDING = (30_720.0, 10_000.0)
 """Mask values if at most one addition follows (with scores of up to 2,000 added it is less than half of float16's
-range, as `suspects.HEADROOM` requires), and if more do: scores may be equally large, and three such masks added stay in
-float16. Both are float16 numbers, the first also a bfloat16 number."""
+range, as `sensitive_nodes.HEADROOM` requires), and if more do: scores may be equally large, and three such masks added
+stay in float16. Both are float16 numbers, the first also a bfloat16 number."""
 
 BEYOND = 30_000.0
 """Constants above this are poorly or not at all representable in float16."""
@@ -31,13 +31,13 @@ PASSING = named(Trait.CARRIES, Trait.CARRIES_SOME, Trait.CASTS)
 
 def clamp(main: Scope) -> list[str]:
     """Clamp mask constants beyond the range to `HIDING`, in place; return their names."""
-    found = []
+    clamped = []
     for scope in every(main):
         for name, tensor in (*scope.constants.items(), *_filled(scope)):
             if _is_beyond(tensor) and (added := _added(scope, name)) is not None:
                 tensor.CopyFrom(_clamped(tensor, HIDING[added > 1]))
-                found.append(name)
-    return found
+                clamped.append(name)
+    return clamped
 
 
 def _filled(scope: Scope) -> Iterator[tuple[str, TensorProto]]:
@@ -51,8 +51,8 @@ def _is_beyond(tensor: TensorProto) -> bool:
     if tensor.data_type != FLOAT:
         return False
     x = numpy_helper.to_array(tensor)
-    beyond = np.isfinite(x) & (np.abs(x) > BEYOND)
-    return bool(beyond.any() and (beyond | (x == 0)).all())
+    exceeding = np.isfinite(x) & (np.abs(x) > BEYOND)
+    return bool(exceeding.any() and (exceeding | (x == 0)).all())
 
 
 def _clamped(tensor: TensorProto, hiding: float) -> TensorProto:
@@ -65,16 +65,16 @@ def _added(scope: Scope, name: str) -> int | None:
 
     None if it reaches anything but Softmaxes, or passes anything but additions and selections on the way.
     """
-    waiting, seen, most = [(scope, name, 0)], dict[str, int](), None
+    waiting, visited, most = [(scope, name, 0)], dict[str, int](), None
     while waiting:
         where, value, added = waiting.pop()
-        home = where.home(value)
-        if added <= seen.get(value, -1):
+        owner = where.home(value)
+        if added <= visited.get(value, -1):
             continue
-        seen[value] = added
-        if home is None or any(o.name == value for o in home.proto.output):
+        visited[value] = added
+        if owner is None or any(o.name == value for o in owner.proto.output):
             return None
-        for reader, node in home.readers.get(value, []):
+        for reader, node in owner.readers.get(value, []):
             if _ends(node):
                 most = max(added, most or 0)
             elif _passes(node):

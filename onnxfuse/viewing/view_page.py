@@ -15,7 +15,7 @@ from onnxfuse.api.optimize.dumping import arch_here
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.reasons.costs import Costs, costs
 from onnxfuse.api.request.model_source import Source
-from onnxfuse.api.request.options import Options, Progress, silent
+from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
@@ -23,6 +23,7 @@ from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.shapes.inference import infer
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.progress import Steps, silent
 from onnxfuse.viewing.kernel_text import Shapes, kernel_text
 from onnxfuse.viewing.times import Times
 
@@ -56,8 +57,8 @@ class ViewPage:
 
     policy = f"{reporting.policy()}; frame-ancestors 'none'"
 
-    def __init__(self, asked: ViewRequest, progress: Progress) -> None:
-        self.asked = asked
+    def __init__(self, request: ViewRequest, progress: Steps) -> None:
+        self.asked = request
         self.step = "load"
         self.failed: BaseException | None = None
         """The exception that ended the work behind the page."""
@@ -67,10 +68,10 @@ class ViewPage:
         """By side, the data that does not change when the other side becomes available."""
         self._known: dict[object, Facts] = {}
         self._lock = threading.Lock()
-        self._tell: Progress = progress
-        first = _light(asked.source)
-        if asked.fused is not None:
-            self._draw({"before": first, "after": _light(asked.fused)})
+        self._tell: Steps = progress
+        first = _light(request.source)
+        if request.fused is not None:
+            self._draw({"before": first, "after": _light(request.fused)})
         elif fused_ops(first):
             self._draw({"after": first})
         else:
@@ -79,15 +80,15 @@ class ViewPage:
 
     def _begin(self, first: ModelProto) -> None:
         """Optimize in a thread; if that takes long, a preliminary page is shown. Raises what ends it early."""
-        made = threading.Thread(target=self._make, args=(first,), name="onnxfuse view: optimize", daemon=True)
+        thread = threading.Thread(target=self._make, args=(first,), name="onnxfuse view: optimize", daemon=True)
         large = len(first.graph.node) > LARGE
         if large:  # in parallel both would take as long as in sequence
             self._draw({"before": first}, pending=True)
-        made.start()
-        made.join(0 if large else PATIENCE)
+        thread.start()
+        thread.join(0 if large else PATIENCE)
         if self.failed is not None:
             raise self.failed
-        if made.is_alive() and not large:
+        if thread.is_alive() and not large:
             self._draw({"before": first}, pending=True)
 
     @property
@@ -100,20 +101,20 @@ class ViewPage:
         failed = "" if self.failed is None else " ".join(filter(None, (f"{self.failed}", _hint(self.failed))))
         return {"step": self.step, "failed": failed}
 
-    def kernel(self, asked: Question) -> Facts:
+    def kernel(self, question: Question) -> Facts:
         """Return the source of the kernels of the fused node that produces `value`, for the GPU `arch`."""
-        value, name = asked.get("value", ""), asked.get("arch", "")
+        value, name = question.get("value", ""), question.get("arch", "")
         arch = next((a for a in SUPPORTED if a.name == name), None)
-        op = self.ops.get(asked.get("op", ""))
+        op = self.ops.get(question.get("op", ""))
         if arch is None or op is None or value not in self.shapes:
             raise UsageError("there is no such fused node, or no such GPU")
         shapes = self.shapes[value]
         return self._once((op.name, shapes, name), partial(kernel_text, op, shapes, arch))
 
-    def why(self, asked: Question) -> Facts:
+    def why(self, question: Question) -> Facts:
         """Return why the plain node called `node` is unchanged, in one line; the first call takes as long as
         optimizing."""
-        node = asked.get("node", "")
+        node = question.get("node", "")
         return self._once(("why", node), lambda: {"why": self._explanation().cause(node)})
 
     def _once(self, key: object, make: Callable[[], Facts]) -> Facts:
@@ -135,36 +136,38 @@ class ViewPage:
             self._tell(step)
 
         try:
-            found = explain(self.asked.source, self.asked.options, progress=follow)
-            assert found.made is not None
-            self._explained = found
+            explained = explain(self.asked.source, self.asked.options, progress=follow)
+            assert explained.optimized is not None
+            self._explained = explained
             follow("draw")
-            self._draw({"before": first, "after": found.made})
+            self._draw({"before": first, "after": explained.optimized})
         except BaseException as error:  # raised again by `wait`
             self.failed = error
 
     def _draw(self, sides: Mapping[str, ModelProto], *, pending: bool = False) -> None:
         """Draw the page; `pending` if another one will replace it."""
-        asked, found, times = self.asked, None if pending else self._explained, self.asked.times
-        sizes = asked.sizes or ({} if times is None else times.shapes)
+        request, explained, times = self.asked, None if pending else self._explained, self.asked.times
+        sizes = request.sizes or ({} if times is None else times.shapes)
         if times is not None and not pending:
             times.check(sides)
         counted = {side: self._counted.get(side) or _costs(m, sizes) for side, m in sides.items()}
         self._counted = counted
-        known = next((c for c in counted.values() if not isinstance(c, str)), None)
-        name = "model" if isinstance(asked.source, ModelProto) else Path(asked.source).name
+        counted_costs = next((c for c in counted.values() if not isinstance(c, str)), None)
+        name = "model" if isinstance(request.source, ModelProto) else Path(request.source).name
         summary = f"{name}: {_counted(sides)}{', being optimized' if pending else ''}"
         facts = {
             "name": name,
             "summary": summary,
             "served": {"archs": [a.name for a in SUPPORTED], "arch": arch_here().name, "pending": pending},
-            "sizes": {} if known is None else dict(known.sizes),
+            "sizes": {} if counted_costs is None else dict(counted_costs.sizes),
             "notes": [
                 *dict.fromkeys(c for c in counted.values() if isinstance(c, str)),
-                *([] if found is None else found.report.notes),
+                *([] if explained is None else explained.report.notes),
             ],
-            "near": [] if found is None else near_misses.facts(near_misses.ranked(found.report), found.report),
-            "rules": None if found is None else dict(found.report.by_rule()),
+            "near": []
+            if explained is None
+            else near_misses.facts(near_misses.ranked(explained.report), explained.report),
+            "rules": None if explained is None else dict(explained.report.by_rule()),
         }
         for side, m in sides.items():
             if side not in self._drawn:
@@ -172,8 +175,8 @@ class ViewPage:
         graphs = {side: self._drawn[side] for side in sides}
         last = sides.get("after")
         by_name = {} if last is None else fused_ops(last)
-        shapes = {} if last is None else _shapes(last, known)
-        page = reporting.page("view", facts, {"": graphs}, asked.call, asked.environment)
+        shapes = {} if last is None else _shapes(last, counted_costs)
+        page = reporting.page("view", facts, {"": graphs}, request.call, request.environment)
         with self._lock:
             if pending and not self.step:
                 return  # ready by now
@@ -213,17 +216,17 @@ def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: s
 
 
 def _counted(sides: Mapping[str, ModelProto]) -> str:
-    first, *others = (sum(n.op_type != ops.Constant for n in m.graph.node) for m in sides.values())
-    told = " -> ".join([plural(first, "node"), *map(str, others)])
+    first, *other_counts = (sum(n.op_type != ops.Constant for n in m.graph.node) for m in sides.values())
+    count_text = " -> ".join([plural(first, "node"), *map(str, other_counts)])
     fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
-    return told if fused is None else f"{told}, {fused} of them fused"
+    return count_text if fused is None else f"{count_text}, {fused} of them fused"
 
 
-def _shapes(model: ModelProto, known: Costs | None) -> dict[str, Shapes | None]:
+def _shapes(model: ModelProto, costs: Costs | None) -> dict[str, Shapes | None]:
     """Return the shapes that each fused node of the main graph sees."""
     nodes: list[NodeProto] = [n for n in model.graph.node if n.domain == DOMAIN]
-    if known is None:
+    if costs is None:
         return {n.output[0]: None for n in nodes}
-    light, _ = concrete_shapes.with_sizes(model, known.sizes)
+    light, _ = concrete_shapes.with_sizes(model, costs.sizes)
     types = concrete_shapes.every_type(infer(light).graph)
     return {n.output[0]: concrete_shapes.input_shapes(n, types) for n in nodes}

@@ -13,15 +13,15 @@ from onnxfuse.support.errors import UsageError
 OPTION = "--keep-fp32"
 
 
-def of(places: Mapping[str, FloatNode], words: Sequence[str]) -> dict[str, str]:
+def of(float_nodes: Mapping[str, FloatNode], words: Sequence[str]) -> dict[str, str]:
     """Return the nodes by first output, each with the reason for staying float32.
 
     A pin is the name of a node, of one of its outputs, an operator, or a pattern with * and ? of any of these. Raises
     UsageError for one that matches no node with float32 values.
     """
-    names = {key: {called(p.node), p.node.op_type, *p.node.output} - {""} for key, p in places.items()}
+    names = {key: {called(p.node), p.node.op_type, *p.node.output} - {""} for key, p in float_nodes.items()}
     every = set().union(*names.values())
-    found: dict[str, str] = {}
+    pinned: dict[str, str] = {}
     for word in words:
         keys = [k for k, of_it in names.items() if word in of_it]
         keys = keys or [k for k, of_it in names.items() if any(fnmatchcase(name, word) for name in of_it)]
@@ -32,5 +32,5 @@ def of(places: Mapping[str, FloatNode], words: Sequence[str]) -> dict[str, str]:
                 "Names are those that explain prints, and those of the model; * and ? stand for any letters.",
             )
         for key in keys:
-            found.setdefault(key, f"{OPTION} {word} says so")
-    return found
+            pinned.setdefault(key, f"{OPTION} {word} says so")
+    return pinned

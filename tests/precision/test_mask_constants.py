@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import models
 import onnxfuse
-from onnxfuse.precision import masks
+from onnxfuse.precision import mask_constants
 from onnxfuse.precision.scopes import scopes_of
 from tests.precision.small import model_of, normalized
 
@@ -38,7 +38,7 @@ def _hiding(nodes: str) -> ModelProto:
 def test_a_mask_becomes_a_number_that_hides_in_float16(nodes: str, becomes: float) -> None:
     """The lowest that leaves room for what is added to it, so that it hides whatever the scores are."""
     model = _hiding(nodes)
-    assert masks.clamp(scopes_of(model)) == ["low"]
+    assert mask_constants.clamp(scopes_of(model)) == ["low"]
     (low,) = (numpy_helper.to_array(t) for t in model.graph.initializer if t.name == "low")
     assert low == becomes
     assert np.float16(low) == low
@@ -48,7 +48,7 @@ def test_what_does_more_than_hide_stays_as_it_is() -> None:
     """An output is no mask."""
     model = normalized(_hiding(ADDED))
     model.graph.output.add().CopyFrom(helper.make_tensor_value_info("m", TensorProto.FLOAT, (2, 8)))
-    assert masks.clamp(scopes_of(model)) == []
+    assert mask_constants.clamp(scopes_of(model)) == []
 
 
 def test_rows_that_are_hidden_as_a_whole_stay_numbers() -> None:

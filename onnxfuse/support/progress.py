@@ -1,0 +1,12 @@
+"""Progress callbacks of functions that take long."""
+
+from collections.abc import Callable
+
+Progress = Callable[[str, int, int], None]
+"""Called with the current step, how much of it is done, and the total; 0 of 0 if unknown."""
+Steps = Callable[[str], None]
+"""Called with the name of each step as it starts."""
+
+
+def silent(step: str, done: int = 0, total: int = 0) -> None:
+    """Report no progress."""
