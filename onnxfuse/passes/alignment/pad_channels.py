@@ -12,8 +12,9 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, substitute
-from onnxfuse.passes.shapes.constant_reshape_targets import reshaped, retarget
+from onnxfuse.passes.shapes.constant_reshape_targets import retarget
 from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim, ValueType
 
 
@@ -223,7 +224,7 @@ def _target(graph: Graph, reshape: Node, runs: Runs) -> list[int] | None:
     """Return the constant target of a Reshape of padded runs; None if it is not expressible."""
     shapes = [graph.type(v).shape or () for v in (reshape.inputs[0], reshape.outputs[0])]
     source, result = (runs.widened(v, s) for v, s in zip((reshape.inputs[0], reshape.outputs[0]), shapes, strict=True))
-    return reshaped(source, result)
+    return reshape_target(source, result)
 
 
 # ---- rewriting

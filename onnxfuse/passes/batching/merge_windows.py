@@ -15,8 +15,9 @@ from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 13
@@ -132,7 +133,7 @@ def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
         for v in (reshape.inputs[0], reshape.outputs[0])
         for shape in (graph.type(v).shape,)
     )
-    return None if before is None or after is None else reshaped(before, after)
+    return None if before is None or after is None else reshape_target(before, after)
 
 
 # ---- rewriting

@@ -14,8 +14,9 @@ from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim, ValueType
 
 SINCE = 13
@@ -233,7 +234,7 @@ def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tupl
     ones = _added(before, after)
     if ones is not None:
         return (ops.Unsqueeze, {"axes": ones}) if ones else (ops.Identity, {})
-    target = reshaped(before, after)
+    target = reshape_target(before, after)
     return None if target is None else (ops.Reshape, {"shape": target})
 
 

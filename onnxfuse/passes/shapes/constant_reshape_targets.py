@@ -15,7 +15,7 @@ from onnxfuse.graph.constant_folding import homes_of, read_extents
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, substitute
-from onnxfuse.shapes.extents import element_count
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim
 
 
@@ -53,7 +53,7 @@ def bypass_shared_reshapes(graph: Graph) -> bool:
         if before is None or not is_reshape(before) or all(map(is_reshape, graph.readers(node.inputs[0]))):
             continue
         source, result = graph.type(before.inputs[0]).shape, graph.type(node.outputs[0]).shape
-        target = None if source is None or result is None else reshaped(source, result)
+        target = None if source is None or result is None else reshape_target(source, result)
         if target is None:
             continue
         to = Rewriter(graph, node)
@@ -81,34 +81,6 @@ def retarget(graph: Graph, node: Node, target: str | Sequence[int]) -> None:
     """Set the target of a Reshape or Expand, in which a 0 copies."""
     changes = {"allowzero": None} if node.written.get("allowzero") else {}
     substitute(graph, node, shape=target, **changes)
-
-
-def reshaped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """Return the target of a Reshape from one shape to another; None if it is not constant.
-
-    0 copies the operand's extent; one entry may be -1, the remaining extent, if no other can be 0.
-    """
-    target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
-    if target.count(None) == 1 and 0 not in target and _agree(source, result):
-        return [-1 if n is None else n for n in target]
-    known = [n for n in target if n is not None]
-    return known if len(known) == len(target) else None
-
-
-def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
-    """Return whether both provably have equal element counts by their names, so that -1 resolves to a named extent.
-
-    Exporters bake the length of an example into one of two extents: [s, b, 64] -> [16, 4*b, 16] says more than -1
-    would.
-    """
-    before, after = element_count(source), element_count(result)
-    return before is None or after is None or before == after
-
-
-def _extent(wanted: Dim, own: Dim) -> int | None:
-    if isinstance(wanted, int):
-        return wanted if wanted > 0 else None
-    return 0 if wanted is not None and wanted == own else None
 
 
 def _expand(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
@@ -159,6 +131,6 @@ def _is_before(graph: Graph, value: str, node: Node) -> bool:
 
 
 TARGETS: dict[str, Callable[[tuple[Dim, ...], tuple[Dim, ...]], list[int] | None]] = {
-    ops.Reshape: reshaped,
+    ops.Reshape: reshape_target,
     ops.Expand: _expand,
 }

@@ -11,8 +11,9 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, forward
-from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape, reshaped
+from onnxfuse.passes.shapes.constant_reshape_targets import is_reshape
 from onnxfuse.passes.views.transposes import order_of
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim, ValueType, is_unknown
 
 SINGLE = frozenset({ops.Squeeze, ops.Unsqueeze})
@@ -122,7 +123,7 @@ def _split(graph: Graph, reshape: Node) -> bool:
     before, after, axes = graph.type(source).shape, graph.type(result).shape, constant_axes(graph, single)
     if before is None or after is None or whole is None or axes is None or len(axes) != whole - len(after):
         return False
-    to, target = Rewriter(graph, reshape, single), reshaped(before, after)
+    to, target = Rewriter(graph, reshape, single), reshape_target(before, after)
     if target is None and _may_copy(graph, reshape):
         return False
     shape: list[int] | str | None = target
@@ -145,7 +146,7 @@ def _target(graph: Graph, reshape: Node, before: tuple[Dim, ...] | None) -> list
     after = graph.type(reshape.outputs[0]).shape
     if before is None or after is None:
         return None
-    target = reshaped(before, after)
+    target = reshape_target(before, after)
     return reshape.inputs[1] if target is None and not _may_copy(graph, reshape) else target
 
 
