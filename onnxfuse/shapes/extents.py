@@ -38,20 +38,20 @@ def element_count(shape: Sequence[Dim]) -> Dim:
     return math.prod(known) if len(known) == len(shape) else None
 
 
-def reshape_target(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """Return the target of a Reshape from one shape to another; None if it is not constant.
+def reshape_target(source: Sequence[Dim], result: Sequence[Dim]) -> list[int] | None:
+    """Return the target of a Reshape from one shape to another, in which a 0 copies; None if none is constant.
 
-    0 copies the operand's extent; one entry may be -1, the remaining extent, if no other can be 0.
+    One extent may be -1, the remaining one, if no other can be 0: a session does not find it out then.
     """
-    target = [_kept_or_known(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
-    if target.count(None) == 1 and 0 not in target and _agree(source, result):
+    target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
+    if target.count(None) == 1 and 0 not in target and _may_agree(source, result):
         return [-1 if n is None else n for n in target]
     known = [n for n in target if n is not None]
     return known if len(known) == len(target) else None
 
 
-def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
-    """Return whether both provably have equal element counts by their names, so that -1 resolves to a named extent.
+def _may_agree(source: Sequence[Dim], result: Sequence[Dim]) -> bool:
+    """Return whether both may have equal element counts by their names, so that -1 resolves to a named extent.
 
     Exporters bake the length of an example into one of two extents: [s, b, 64] -> [16, 4*b, 16] says more than -1
     would.
@@ -60,7 +60,8 @@ def _agree(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
     return before is None or after is None or before == after
 
 
-def _kept_or_known(wanted: Dim, own: Dim) -> int | None:
+def _extent(wanted: Dim, own: Dim) -> int | None:
+    """Return the entry of a Reshape's target for an extent, given the operand's own at that axis; None for neither."""
     if isinstance(wanted, int):
         return wanted if wanted > 0 else None
     return 0 if wanted is not None and wanted == own else None

@@ -6,7 +6,6 @@ MatMul between Transposes, with Reshapes where several axes form one axis of a m
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from onnx import TensorProto
 
@@ -14,6 +13,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.shapes.extents import element_count, reshape_target
 from onnxfuse.shapes.types import Dim, differ
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -77,7 +77,7 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
         (node.inputs[1 - first], operands[1 - first], [summed, columns]),
         (node.outputs[0], result, [*apart, columns]),
     ):
-        target = _target(len(batch), groups, extents, joins=axes is not result)
+        target = _target(batch, groups, extents, joins=axes is not result)
         if target is None:
             return None
         matrix = [*batch, *(a for group in groups for a in group)]
@@ -86,23 +86,15 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
     return forms[0], forms[1], forms[2]
 
 
-def _target(batch: int, groups: Groups, extents: Mapping[str | int, Dim], *, joins: bool) -> list[int] | None:
-    """Return the target of a Reshape that merges, or splits, the axes of each group; None if it is not expressible."""
-    several = [len(group) > 1 for group in groups]
-    target = [0] * batch
-    for n, group in enumerate(groups):
-        if True in several[: n + 1]:
-            target += [_number([extents[a] for a in one]) for one in ([group] if joins else [[a] for a in group])]
-        else:
-            target.append(0)  # copies the extent
-    if True not in several:
+def _target(
+    batch: Sequence[str | int], groups: Groups, extents: Mapping[str | int, Dim], *, joins: bool
+) -> list[int] | None:
+    """Return the target of a Reshape that merges, or splits, the axes of each group; None if it is not constant."""
+    if all(len(group) == 1 for group in groups):
         return []
-    return target if target.count(-1) <= 1 else None
-
-
-def _number(extents: Sequence[Dim]) -> int:
-    known = [n for n in extents if isinstance(n, int) and n > 0]
-    return prod(known) if len(known) == len(extents) else -1
+    apart = tuple(extents[a] for a in (*batch, *(a for group in groups for a in group)))
+    merged = (*(extents[a] for a in batch), *(element_count([extents[a] for a in group]) for group in groups))
+    return reshape_target(apart, merged) if joins else reshape_target(merged, apart)
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> list[Axes] | None:

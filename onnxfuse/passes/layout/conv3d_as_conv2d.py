@@ -23,10 +23,10 @@ H100: 512 us, and 78 to transpose the clip.
 
 
 def has_few_channels(graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]) -> bool:
-    """Return whether a volume convolution has few channels, and static extents except for the batch."""
+    """Return whether a volume convolution has few channels, and static, positive extents except for the batch."""
     x, w, y = (graph.type(v).shape or () for v in (node.inputs[0], node.inputs[1], node.outputs[0]))
     channels, layers, *window = (n for n in w[1:] if isinstance(n, int)) if len(w) == 5 else (0, 0)
-    known = all(len(s) == 5 and all(isinstance(n, int) for n in s[1:]) for s in (x, w, y))
+    known = all(len(s) == 5 and all(isinstance(n, int) and n > 0 for n in s[1:]) for s in (x, w, y))
     written = all(integers(attributes, name) for name in ("kernel_shape", "strides", "dilations", "pads"))
     whole = attributes.get("group", 1) == 1 and attributes.get("auto_pad") in (None, b"NOTSET")
     fits = 0 < channels <= FEW and channels * layers <= SEEN and channels * layers * prod(window) <= TERMS

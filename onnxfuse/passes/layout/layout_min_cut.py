@@ -33,6 +33,7 @@ from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim
 
 LAUNCH = 2_000_000
@@ -236,8 +237,8 @@ def _move_last(to: ChannelsLastWriter, value: str) -> None:
     """
     output, shape = to.last(value), to.graph.type(value).shape or ()
     rank, perm = len(shape), to_last(len(shape))
-    if stands_still(shape) and (numbers := _numbers([with_row(shape, 1)[a] for a in perm])):
-        to.add(ops.Reshape, value, shape=numbers, output=output)
+    if stands_still(shape) and (target := reshape_target(shape, [with_row(shape, 1)[a] for a in perm])):
+        to.add(ops.Reshape, value, shape=target, output=output)
     elif rank != 3:
         to.transpose(value, perm, output)
     else:
@@ -248,24 +249,12 @@ def _move_first(to: ChannelsLastWriter, value: str) -> None:
     """Add the nodes at an edge out of a region."""
     source, shape = to.last(value), to.graph.type(value).shape or ()
     rank, perm = len(shape), to_first(len(shape))
-    if stands_still(shape) and (numbers := _numbers(shape)):
-        to.add(ops.Reshape, source, shape=numbers, output=value, name=value)
+    if stands_still(shape) and (target := reshape_target([with_row(shape, 1)[a] for a in to_last(len(shape))], shape)):
+        to.add(ops.Reshape, source, shape=target, output=value, name=value)
     elif rank != 3:
         to.add(ops.Transpose, source, perm=list(perm), output=value, name=value)
     else:
         _with_row(to, ops.Squeeze, to.transpose(source, perm, to.inner(value)), value)
-
-
-def _numbers(shape: Sequence[Dim]) -> list[int]:
-    """Return the target of a Reshape to this shape with the same batch; None if the known extents do not suffice.
-
-    -1 stands for the remaining extent: a target may have only one, and none where the batch may be empty.
-    """
-    batch, *image = shape
-    left_open = sum(not isinstance(extent, int) for extent in image)
-    if left_open > 1 or (left_open and not (isinstance(batch, int) and batch > 0)):
-        return []
-    return [0, *(extent if isinstance(extent, int) else -1 for extent in image)]
 
 
 def _with_row(to: ChannelsLastWriter, op: str, source: str, output: str, row: int = ROW) -> str:

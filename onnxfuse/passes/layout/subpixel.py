@@ -29,7 +29,7 @@ from onnxfuse.passes.layout.writer import (
     channels_last_type,
     integers,
 )
-from onnxfuse.shapes.extents import computed
+from onnxfuse.shapes.extents import computed, reshape_target
 from onnxfuse.shapes.types import Dim, ValueType
 
 ALIGNED = 8
@@ -189,17 +189,17 @@ def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
 
 
 def _can_be_put(known: Sequence[Dim], axes: Sequence[_Axis]) -> bool:
-    """Return whether blocks can be interleaved by a Reshape: its target may leave only one extent open."""
+    """Return whether blocks can be interleaved by Reshapes, or by DepthToSpace if several of their extents are open."""
     *outer, last = (a.stride for a in axes)
-    return _are_beside(axes) or _are_told(known) or outer == [last]
+    return _are_adjacent(axes) or _at_most_one_open(known) or outer == [last]
 
 
-def _are_beside(axes: Sequence[_Axis]) -> bool:
+def _are_adjacent(axes: Sequence[_Axis]) -> bool:
     """Return whether the pixels of a block are adjacent already."""
     return all(a.stride == 1 for a in axes[:-1])
 
 
-def _are_told(known: Sequence[Dim]) -> bool:
+def _at_most_one_open(known: Sequence[Dim]) -> bool:
     return sum(not isinstance(n, int) for n in known) <= 1
 
 
@@ -212,10 +212,14 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None
         type_ = ValueType(layer.blocks.dtype, tuple(extents))
         return to.add(op, source, hint=f"{whole}.{step}", type_=type_, **operands)
 
-    if _are_beside(layer.axes):
-        to.add(ops.Reshape, blocks, shape=[*[0] * count, -1, filters], output=whole)
+    def join(pixels: str, extents: Sequence[Dim]) -> None:
+        target = reshape_target(extents, (batch, *size, filters)) or _target(to, layer, blocks, whole)
+        to.add(ops.Reshape, pixels, shape=target, output=whole)
+
+    if _are_adjacent(layer.axes):
+        join(blocks, (batch, *places, filters * strides[-1]))
         return
-    if not _are_told(places):
+    if not _at_most_one_open(places):
         first = add("first", (batch, filters * prod(strides), *places), ops.Transpose, blocks, perm=FIRST)
         pixels = add("put", (batch, filters, *size), ops.DepthToSpace, first, blocksize=strides[0])
         to.transpose(pixels, LAST, whole)
@@ -227,4 +231,13 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None
     apart = add("apart", (batch, *places, *outer, run), ops.Reshape, blocks, shape=[*[0] * (count + 1), *outer, run])
     interleaved = (batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
     mixed = add("mixed", interleaved, ops.Transpose, apart, perm=[0, *axis_by_axis, count, 2 * count])
-    to.add(ops.Reshape, mixed, shape=[0, *(n if isinstance(n, int) else -1 for n in size), filters], output=whole)
+    join(mixed, interleaved)
+
+
+def _target(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> str:
+    """Compute the target that no constant states: the batch, which may be empty, and one of the extents are open."""
+    strides = [a.stride for a in layer.axes]
+    shape = to.add(ops.Shape, blocks, hint=f"{whole}.blocks")
+    pixels = to.add(ops.Mul, shape, to.constant(f"{whole}.strides", [1, *strides, 1]), hint=f"{whole}.pixels")
+    size = to.add(ops.Slice, pixels, starts=[0], ends=[len(strides) + 1], axes=[0], hint=f"{whole}.size")
+    return to.add(ops.Concat, size, to.constant(f"{whole}.filters", [layer.filters]), axis=0, hint=f"{whole}.target")

@@ -54,9 +54,9 @@ def test_extents_may_be_open() -> None:
     assert_same_numbers(model, made)
 
 
-@pytest.mark.parametrize(("heads", "left"), [("N,S,4,H", [R, R, M]), ("N,S,4,C", [R, R, M]), ("S,N,4,5", [R, R, M])])
+@pytest.mark.parametrize(("heads", "left"), [("N,S,4,H", ["Einsum"]), ("3,5,4,H", [R, R, M]), ("S,N,4,5", [R, R, M])])
 def test_open_extents_of_axes_that_are_joined(heads: str, left: list[str]) -> None:
-    """One of them may be open, or all of one matrix's axis."""
+    """One of them may be open if no other extent is, or all of one matrix's axis: a batch may be empty."""
     *_, size = heads.split(",")
     model = parse(
         f"""g (float[{heads}] a, float[4,{size},6] b) => (float[N,S,6] y) {{
