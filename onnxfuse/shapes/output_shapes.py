@@ -19,6 +19,7 @@ from onnxfuse.shapes.scalar_values import Whole, WholeNode
 from onnxfuse.shapes.types import Dim, Shape
 from onnxfuse.shapes.value_facts import LIMIT, Ratio, ValueFacts, attribute
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.integer import Int
 
 T = TypeVar("T")
 
@@ -154,8 +155,9 @@ def _named(extent: Dim) -> Any:
     return unknown() if extent is None else extent
 
 
-def _unnamed(extent: Any) -> Any:
-    return extent if extent is None or isinstance(extent, Ratio) or is_known(extent) else None
+def _unnamed(extent: object) -> Any:
+    """Return an extent or an element, None for one that is not known, or is no integer in a file with wrong types."""
+    return extent if isinstance(extent, int | Int | Ratio) and is_known(extent) else None
 
 
 _UNNAMED = np.frompyfunc(_unnamed, 1, 1)
