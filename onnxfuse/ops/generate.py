@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from onnxfuse.ops.families import moving
 from onnxfuse.ops.inputs import DATA, Axes, Bound, Count, Extents, IfPresent, Length, Offset, Whole
@@ -15,7 +15,7 @@ from onnxfuse.symbolic.integer import at_most
 
 def _filled(node: ShapeNode) -> Elements:
     value = node.attribute("value")
-    fill = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value).reshape(-1)
+    fill = numpy_helper.to_array(value).reshape(-1) if isinstance(value, TensorProto) else np.zeros(1, np.float32)
     if fill.dtype.kind != "i":
         raise UnknownError("elements that are no integers")
     return np.full(node.axes("input"), int(fill[0]), object)

@@ -6,7 +6,6 @@ What is not known is an extent with a name of its own while a shape function run
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,8 +18,8 @@ from onnxfuse.ops.shapes.node import Dims, Elements
 from onnxfuse.shapes.scalar_values import Whole, WholeNode
 from onnxfuse.shapes.types import Dim, Shape
 from onnxfuse.shapes.value_facts import LIMIT, Ratio, ValueFacts, attribute
-from onnxfuse.symbolic.branching import want
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.integer import Int
 
 T = TypeVar("T")
 
@@ -31,7 +30,7 @@ INCONSISTENT = (
 branch it need not."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class KnownNode:
     """A node, and what is known of its inputs: a `ShapeNode`."""
 
@@ -47,25 +46,27 @@ class KnownNode:
     def outputs(self) -> int:
         return len(self.proto.output)
 
-    @cached_property
+    @property
     def shapes(self) -> Sequence[Dims | None]:
         """Shapes of the inputs, None for an absent one or an unknown rank."""
-        found = (
-            self.known.shapes.get(v) if (n := self.known.numbers.get(v)) is None else n.shape for v in self.proto.input
-        )
-        return [None if shape is None else tuple(map(_named, shape)) for shape in found]
+        return [self._shape(value) for value in self.proto.input]
+
+    def _shape(self, value: str) -> Any:
+        numbers = self.known.numbers.get(value)
+        shape = self.known.shapes.get(value) if numbers is None else numbers.shape
+        return tuple(map(_named, shape)) if shape is not None and None in shape else shape
 
     def shape(self, position: int) -> Dims:
         """Return the shape of an input."""
-        self._input(position)
-        found = self.shapes[position]
+        found: Dims | None = self._shape(self._input(position))
         if found is None:
             raise UnknownError(f"the shape of input {position}")
         return found
 
     def _input(self, position: int) -> str:
         """Return the name of an input, which must be there."""
-        want(self.is_present(position), lambda: f"{self.entry} without its input {position}")
+        if not self.is_present(position):
+            raise UnsupportedError(f"{self.entry} without its input {position}")
         name: str = self.proto.input[position]
         return name
 
@@ -120,30 +121,19 @@ class KnownNode:
         return found
 
 
-def shapes_of(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
-    """Return a node's output shapes, None for an unknown one; empty where nothing is known."""
+def results_of(known: ValueFacts, node: NodeProto) -> tuple[Sequence[Shape], Whole | None]:
+    """Return a node's output shapes, empty where nothing is known, and an only output's few integers."""
     entry = ops.operator(node.op_type, node.domain)
     if entry is None or entry.shape is None:
-        return []
-    found = _told(entry.shape, KnownNode(known, node, entry)) or ()
-    return [tuple(map(_unnamed, shape)) for shape in found]
-
-
-def elements_of(known: ValueFacts, node: NodeProto, shapes: Sequence[Shape]) -> tuple[Elements, bool] | None:
-    """Return the elements of a node's only output, and whether they are floats; None if unknown, or many.
-
-    `shapes` are those of the outputs.
-    """
-    entry, shape = ops.operator(node.op_type, node.domain), _few(shapes)
-    if entry is None or shape is None:
-        return None
-    if Trait.READS_SHAPE not in entry.traits and all(known.numbers.get(v) is None for v in node.input):
-        return None
-    found = _told(_whole, KnownNode(known, node, entry))
-    if found is None:
-        return None
-    elements = np.asarray(np.frompyfunc(_unnamed, 1, 1)(found.array), object)
-    return elements.reshape(shape), found.floats
+        return [], None
+    asked = KnownNode(known, node, entry)
+    shapes = [tuple(map(_unnamed, shape)) for shape in _told(entry.shape, asked) or ()]
+    shape = _few(shapes)
+    reads_shape = Trait.READS_SHAPE in entry.traits
+    if shape is None or not (reads_shape or any(known.numbers.get(v) is not None for v in node.input)):
+        return shapes, None
+    found = _told(_whole, asked)
+    return shapes, found and Whole(np.asarray(_UNNAMED(found.array), object).reshape(shape), found.floats)
 
 
 def _few(shapes: Sequence[Shape]) -> list[int] | None:
@@ -165,8 +155,12 @@ def _named(extent: Dim) -> Any:
     return unknown() if extent is None else extent
 
 
-def _unnamed(extent: Any) -> Any:
-    return extent if extent is None or isinstance(extent, Ratio) or is_known(extent) else None
+def _unnamed(extent: object) -> Any:
+    """Return an extent or an element, None for one that is not known, or is no integer in a file with wrong types."""
+    return extent if isinstance(extent, int | Int | Ratio) and is_known(extent) else None
+
+
+_UNNAMED = np.frompyfunc(_unnamed, 1, 1)
 
 
 def _whole(node: KnownNode) -> Whole:

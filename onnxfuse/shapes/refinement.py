@@ -14,7 +14,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.shapes.onnx_inference import infer_node
-from onnxfuse.shapes.output_shapes import elements_of, shapes_of
+from onnxfuse.shapes.output_shapes import results_of
 from onnxfuse.shapes.stand_ins import misjudged
 from onnxfuse.shapes.types import (
     INVENTED,
@@ -171,11 +171,10 @@ def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
     if node.op_type == ops.Constant:
         known.hold(node)
         return []
-    shapes = shapes_of(known, node)
-    elements = elements_of(known, node, shapes)
+    shapes, elements = results_of(known, node)
     if elements is not None and node.output[0]:
-        known.numbers[node.output[0]] = numbers = _followed(elements[0])
-        if numbers is not None and elements[1]:
+        known.numbers[node.output[0]] = numbers = _followed(elements.array)
+        if numbers is not None and elements.floats:
             known.reals.add(node.output[0])
     return [_bounded(shape) for shape in shapes]
 

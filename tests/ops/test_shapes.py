@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnxfuse import ops
 from onnxfuse.ops import Operator
 from onnxfuse.shapes.onnx_inference import infer_node
-from onnxfuse.shapes.output_shapes import elements_of, shapes_of
+from onnxfuse.shapes.output_shapes import results_of
 from onnxfuse.shapes.types import Dim, Shape, type_of
 from onnxfuse.shapes.value_facts import ValueFacts
 from onnxfuse.symbolic.integer import Int
@@ -93,11 +93,11 @@ def test_shapes_are_those_of_the_results(entry: Operator) -> None:
     assert bool(found) != (entry in UNTESTED)
     for case in found:
         sizes = {f"n{n}": n for a in case.arrays.values() for n in a.shape}
-        shapes = shapes_of(case.known(named=False), case.node)
+        shapes = results_of(case.known(named=False), case.node)[0]
         assert shapes or entry in UNTOLD, case.node
         for extent, true in told(case, shapes):
             assert extent == true, case.node
-        named = shapes_of(case.known(named=True), case.node)
+        named = results_of(case.known(named=True), case.node)[0]
         for extent, true in told(case, named):
             assert extent is None or (extent.substitute(**sizes) if isinstance(extent, Int) else extent) == true
         inferred = of_onnx(case)
@@ -126,9 +126,8 @@ COMPUTED = [e for e in SHAPED if e.value is not None or e.meaning is not None or
 def test_elements_are_those_of_the_results(entry: Operator) -> None:
     """Of small tensors of integers, where they are told."""
     for case in cases().get(entry, ()):
-        facts = case.known(named=False)
-        found = elements_of(facts, case.node, shapes_of(facts, case.node))
+        _, found = results_of(case.known(named=False), case.node)
         true = case.outputs[case.node.output[0]]
         if found is not None and true.dtype.kind in "iub":
-            for element, number in zip(found[0].reshape(-1), true.reshape(-1).tolist(), strict=True):
+            for element, number in zip(found.array.reshape(-1), true.reshape(-1).tolist(), strict=True):
                 assert element is None or element == number, case.node

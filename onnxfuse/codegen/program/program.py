@@ -15,6 +15,7 @@ from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.movement import Expanded, Movement
 from onnxfuse.codegen.program.window import Along, Resizing, Sliding
 from onnxfuse.ops.scalar import Function
+from onnxfuse.ops.shapes.products import reduced
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
 
 Shape = tuple[int, ...]
@@ -235,8 +236,8 @@ class BodyProgram:
                 case Apply(args=args):
                     shapes.append(broadcast(*(shapes[a] for a in args)))
                 case Reduce():
-                    reduced = reduced_axes(value, len(shapes[value.arg]))
-                    shapes.append(tuple(1 if d in reduced else n for d, n in enumerate(shapes[value.arg])))
+                    of = shapes[value.arg]
+                    shapes.append(reduced(of, reduced_axes(value, len(of)), keep=True))
                 case Move(how=how, args=args):
                     shapes.append(movement_maps.shape(how, tuple(shapes[a] for a in args)))
                 case SlidingWindow(args=args):

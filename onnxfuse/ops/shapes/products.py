@@ -33,7 +33,7 @@ def gemm(node: ShapeNode) -> list[Dims]:
 
 def einsum(node: ShapeNode) -> list[Dims]:
     """Return the shape of an Einsum without an ellipsis."""
-    terms, arrow, result = node.attribute("equation", b"").decode().replace(" ", "").partition("->")
+    terms, arrow, result = str(node.attribute("equation"), "ascii").replace(" ", "").partition("->")
     extents: dict[str, Dims] = {}
     for position, term in enumerate(terms.split(",")):
         shape = node.shape(position)

@@ -92,7 +92,8 @@ class Window:
 def windows_of(attribute: Callable[[str, Any], Any], kernel: Sequence[int], *, pools: bool) -> Sequence[Window]:
     """Return the windows of a node's attributes, one per axis; empty if they are inconsistent."""
     axes = len(kernel)
-    auto_pad = attribute("auto_pad", b"NOTSET").decode()
+    stated = attribute("auto_pad", None)
+    auto_pad = stated.decode() if isinstance(stated, bytes) else "NOTSET"
     pads = (attribute("pads", None) if auto_pad == "NOTSET" else None) or [0] * 2 * axes
     strides, dilations = (attribute(name, None) or [1] * axes for name in ("strides", "dilations"))
     if not axes == len(strides) == len(dilations) == len(pads) / 2 or 0 in strides:
