@@ -3,6 +3,8 @@
 from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 
+__all__ = ["Conv", "ConvTranspose", "DeformConv", "Det", "Einsum", "Gemm", "MatMul"]
+
 MatMul = Operator("MatMul", Trait.MATRIX_PRODUCT, flops=flops.matmul)
 Gemm = Operator("Gemm", Trait.MATRIX_PRODUCT, flops=flops.gemm)
 Conv = Operator("Conv", Trait.CONVOLUTION, flops=flops.convolution)

@@ -33,6 +33,19 @@ from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_squa
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
 
+__all__ = [
+    "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "CategoryMapper",
+    "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DynamicQuantizeLSTM",
+    "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FusedConv", "FusedMatMul", "GatherBlockQuantized",
+    "GroupNorm", "GroupQueryAttention", "Imputer", "Inverse", "LabelEncoder", "LongformerAttention", "MRotaryEmbedding",
+    "MatMulNBits", "MaxpoolWithMask", "MicrosoftAttention", "MicrosoftDequantizeLinear", "MicrosoftGatherND",
+    "MicrosoftGelu", "MicrosoftPad", "MicrosoftRange", "MicrosoftRotaryEmbedding",
+    "MicrosoftSimplifiedLayerNormalization", "MicrosoftTrilu", "MicrosoftUnique", "MoE", "Momentum",
+    "MultiHeadAttention", "NGramRepeatBlock", "QAttention", "QEmbedLayerNormalization", "QMoE", "QuickGelu",
+    "RelativePositionBias", "ScaledSiLU", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization", "SparseAttention", "TorchEmbedding", "WordConvEmbedding",
+]  # fmt: skip
+
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
 _INPUTS = {"R": DATA, "T": Count(), "inputs": DATA}

@@ -4,6 +4,12 @@ from onnxfuse.ops.families import moving
 from onnxfuse.ops.inputs import DATA, Axes, Count, Extents, IfPresent, Length, Offset, Whole
 from onnxfuse.ops.registry import Operator, Trait
 
+__all__ = [
+    "DFT", "STFT", "Bernoulli", "BlackmanWindow", "Constant", "ConstantOfShape", "EyeLike", "HammingWindow",
+    "HannWindow", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike", "Range", "Shape", "Size",
+]  # fmt: skip
+
 Constant = moving("Constant")
 ConstantOfShape = moving("ConstantOfShape", Trait.FOLDABLE, Trait.SHAPES_ON_CUDA, inputs={"input": Extents()})
 Range = moving(

@@ -3,6 +3,11 @@
 from onnxfuse.ops.inputs import DATA, ZeroPoint, data
 from onnxfuse.ops.registry import Operator, Trait
 
+__all__ = [
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+    "QuantizeLinear",
+]  # fmt: skip
+
 QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 DequantizeLinear = Operator(
     "DequantizeLinear",

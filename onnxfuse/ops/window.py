@@ -16,6 +16,11 @@ from onnxfuse.ops.inputs import (
 )
 from onnxfuse.ops.registry import Operator, Rows, Trait
 
+__all__ = [
+    "AffineGrid", "AveragePool", "Col2Im", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample",
+    "ImageDecoder", "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool", "Resize", "RoiAlign", "Upsample",
+]  # fmt: skip
+
 MaxPool = Operator("MaxPool", Trait.POOL, Trait.IMAGES, flops=flops.window)
 AveragePool = Operator("AveragePool", Trait.POOL, Trait.IMAGES, flops=flops.window)
 LpPool = Operator("LpPool", Trait.POOL, flops=flops.window)
@@ -34,10 +39,13 @@ MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIn
 Resize = Operator(
     "Resize",
     Trait.NAMES_AXES,
+    Trait.FLOATS_ON_CUDA,
     flops=flops.per_output(7),
     inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
 )
-Upsample = Operator("Upsample", Trait.NAMES_AXES, inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9})
+Upsample = Operator(
+    "Upsample", Trait.NAMES_AXES, Trait.FLOATS_ON_CUDA, inputs={"X": DATA, "scales": Scales("X")}, moved={"scales": 9}
+)
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)
